@@ -34,7 +34,7 @@ SAID: dict[Event, tuple[str, int, str]] = {
         "the lease on 'invoice' (fence 7) was discarded without release",
     ),
     events.Lost(**LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
-    events.Lost(**LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "'invoice' is lost: refused (fence 7): a: full"),
+    events.Lost(**LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "is lost: refused (fence 7): a: full"),
     events.Attempt(**LOCK): ("lease", logging.DEBUG, "Attempt("),
     events.Queued(**LOCK, holder="h"): ("lease", logging.DEBUG, "holder='h'"),
     events.Acquired(**LOCK, fence=7): ("lease", logging.DEBUG, "fence=7"),

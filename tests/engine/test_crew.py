@@ -1452,10 +1452,25 @@ def warnings(world: World) -> list[tuple[str, str]]:
 
 def clocks(world: World) -> dict[str, str]:
     """Whose clock was said to be off, and by how much."""
-    words = r"its clock is (.*) what others say: (?:it is not used|after a restart, fences may repeat). Set it .NTP.\."
+    others = "what most nodes say|this machine's, and no other node tells which of them is wrong"
+    words = rf"its clock is (.*) (?:{others}): (?:it is not used|after a restart, fences may repeat). Set it .NTP.\."
     found = [(node, re.fullmatch(words, warning)) for node, warning in warnings(world)]
     assert all(match for _, match in found) and len({node for node, _ in found}) == len(found), "each once"
     return {node: match[1] for node, match in found if match}
+
+
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float) -> None:
+    world = World(nodes)
+    for node in world.nodes:
+        node.ahead = late
+    world.run(3.0)
+    assert lines(world) == ["up"] * nodes
+    told = [warning for _, warning in warnings(world)] + [str(it.cause) for it in world.events if isinstance(it, events.NodeDown)]
+    word = "behind" if late < 0 else "ahead of"
+    assert all(f"its clock is 9 s {word} this machine's, and no other node tells which of them is wrong" in it for it in told)
+    assert told or nodes > 1
 
 
 @pytest.mark.parametrize("late", [-9.0, 9.0])
@@ -1567,7 +1582,7 @@ def test_a_node_whose_clock_is_far_off_is_not_used_until_it_is_set(nodes: int, l
     assert (claim.state is State.HELD) is (nodes > 2), "of two both are needed"
     assert world.nodes[0].of("request") == world.nodes[0].of("SCRIPT") == [], "nothing is asked of it, and nothing is written back"
     word = "behind" if late < 0 else "ahead of"
-    told = f"not used: its clock is 9 s {word} what others say. Set it (NTP)."
+    told = f"not used: its clock is 9 s {word} what most nodes say. Set it (NTP)."
     assert [str(it.cause) for it in world.crew.status(world.now) if it.cause is not None] == [told]
     if nodes == 2:
         assert causes(claim) == {"redis://n0:1": told}

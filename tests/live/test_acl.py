@@ -142,7 +142,7 @@ async def test_the_rule_is_enough(face: Face, three: Cluster, who: str) -> None:
 async def test_names_outside_the_prefix_are_refused(face: Face, three: Cluster) -> None:
     user(three, "app", RULES["app"])
     stranger = client(face, three, prefix="else:", outage=0)
-    with pytest.raises(ConfigError, match="Grant it: ACL SETUSER app '~else:\\*' '~{else:\\*'"):
+    with pytest.raises(ConfigError, match=r"Grant it: ACL SETUSER app '~else:\*' '~{else:\*'"):
         await face.acquire(stranger.lock("name", wait=2))
 
 

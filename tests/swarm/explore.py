@@ -419,6 +419,8 @@ class Exploration(Stage):
         self.world.run(begins + 2 * self.longest + 0.5)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
+        for driver in self.drivers:
+            self.laws.well(driver)
         # As long as a client lives, it says so once a minute.
         for driver in self.drivers:
             driver.crew.close(driver.clock())

@@ -18,6 +18,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
+from ..core.answer import Granted, read
 from ..core.claim import Claim, State
 from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.demand import Demand
@@ -828,9 +829,11 @@ class Crew:
         try:
             if type(reply) is list and question.data == self._manners.probe:
                 self.lanes[node].judge(reply)
-            elif type(reply) is bytes and self.reach.causes[node] is not None and isinstance(owner, Claim):
-                # It has just granted a lock.
-                self.lanes[node].refusal = None
+            elif self.reach.causes[node] is not None and isinstance(owner, Claim):
+                answer = read(reply)
+                if isinstance(answer, Granted) and answer.fresh:
+                    # The node has just accepted a write.
+                    self.lanes[node].refusal = None
             if owner is not None and owner.answered(node, question, reply, now):
                 # Nobody else owns commands.
                 assert isinstance(owner, (Claim, Round))
@@ -1157,11 +1160,11 @@ class Crew:
         told, ours = [(it.address.label, it.ahead) for it in self.lanes if it.ahead is not None], self.record.epoch
         voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
         right = voices[len(voices) // 2] if len(told) > 1 else ours
+        far = self.settings.horizon / 2000
         for label, ahead in told:
-            if abs(off := ahead - right) > self.settings.horizon / 2000:
-                word = "ahead of" if off > 0 else "behind"
+            if abs(ahead - right) > far:
                 danger = "it is not used" if len(self.lanes) > 1 else "after a restart, fences may repeat"
-                warning = f"its clock is {abs(off):.0f} s {word} what others say: {danger}. Set it (NTP)."
+                warning = f"its clock is {_off(ahead - right, len(told) > 1)}: {danger}. Set it (NTP)."
                 self.record.warn(label, warning, now, "clock")
 
     @property
@@ -1200,8 +1203,7 @@ class Crew:
                 self._check_clocks(now)
             if lane in old:
                 continue
-            word = "ahead of" if off > 0 else "behind"
-            cause = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+            cause = ConnectionError(f"not used: its clock is {_off(off, 2 * len(told) > size)}. Set it (NTP).")
             if lane is new:
                 lane.bad = cause
             else:
@@ -1398,6 +1400,13 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
         scripts=[it.source for it in scripts.BASIC],
         jitter=int(inbox[:4], 16) / 0xFFFF,
     )
+
+
+def _off(seconds: float, known: bool) -> str:
+    """Return by how much a clock is off. `known`: most nodes have told theirs."""
+    word = "ahead of" if seconds > 0 else "behind"
+    others = "what most nodes say" if known else "this machine's, and no other node tells which of them is wrong"
+    return f"{abs(seconds):.0f} s {word} {others}"
 
 
 def _guarded(lane: Lane[Command]) -> str:

@@ -45,6 +45,7 @@ class Tally(ABC):
             raise ValueError(f"most={most}: at least one value of the label must be allowed")
         self._names = None if names is None else Limited(names, most)
         self._changes: dict[tuple[str, ...], Change] = {}
+        self._waiting = 0
         self._readers: dict[type[events.Event], Callable[[Any], None]] = {
             events.Attempt: self._attempt,
             events.Acquired: self._acquired,
@@ -131,17 +132,25 @@ class Tally(ABC):
         return (event.kind, *more, self._names(event.name))
 
     def _attempt(self, event: events.Attempt) -> None:
-        self._put(table.WAITING, 1, self._labels(event))
+        self._waits(1, event)
+
+    def _waits(self, change: int, event: events.LockEvent) -> None:
+        """Count a request that begins to wait, or waits no longer."""
+        self._put(table.WAITING, change, self._labels(event))
+        self._waiting += change
+        if self._waiting <= 0:
+            # What was sampled last may be old.
+            self._put(table.LONGEST_WAIT, 0)
 
     def _acquired(self, event: events.Acquired) -> None:
         plain = self._labels(event)
-        self._put(table.WAITING, -1, plain)
+        self._waits(-1, event)
         self._put(table.HELD, 1, plain)
         self._put(table.ACQUIRE, 1, self._labels(event, "held"))
         self._put(table.WAIT, event.waited, self._labels(event, "yes" if event.contended else "no"))
 
     def _refused(self, event: events.Refused) -> None:
-        self._put(table.WAITING, -1, self._labels(event))
+        self._waits(-1, event)
         self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
 
     def _ended(self, event: events.Released | events.Left | events.Lost) -> None:
