@@ -72,14 +72,14 @@ def doctor(options: Namespace) -> int:
 
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
-    for shard, own in _shards(locks._seen()):
+    for shard, own in _shards(locks._seen(1.0)):
         # First of all, before this client has written its own settings.
         looked += census(locks, shard, own)
         looked += _looked(locks, shard, own)
         looked += company(locks, shard, own)
         looked += foreign(locks, shard, own)
     with client(options) as again:
-        looked += proxied(locks.nodes(), again._seen())
+        looked += proxied(locks.nodes(), again._seen(1.0))
     nodes = locks.nodes()
     primaries = _primaries(locks)
     checks = [placed(it, primaries) for it in (*_reached(nodes), *_together(locks, nodes), *looked)]

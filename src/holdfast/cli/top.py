@@ -67,7 +67,7 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 def _looks(locks: Holdfast, options: Namespace, every: float, count: int | None, screen: bool) -> int:
     done = 0
     while True:
-        nodes = locks._seen()
+        nodes = locks._seen(0.0 if done else 1.0)
         found, why, scanned = _surveyed(locks, options.pattern)
         if options.json:
             objects({

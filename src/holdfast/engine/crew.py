@@ -568,7 +568,7 @@ class Crew:
                 self._introduced(lane, now)
             else:
                 self._stands(lane, now)
-        elif lane.refusal is not refusal:
+        elif lane.bad is None and lane.refusal is not refusal:
             self._stands(lane, now)
         if lane.wake < self._pulse:
             self._pulse = lane.wake

@@ -17,6 +17,7 @@ from ..base.plans import Plan
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
 from ..engine.record import Stats, total
+from ..errors import ConfigError, NoQuorum
 from ..version import VERSION
 from .decorating import Filled, Limited, Locked, Skipping
 from .lease import Lease
@@ -160,10 +161,15 @@ class Holdfast(_Client):
             found += self._look(self._shards.checked(at, nodes))
         return tuple(found)
 
-    def _seen(self) -> tuple[NodeStatus, ...]:
+    def _seen(self, wait: float = 0.0) -> tuple[NodeStatus, ...]:
         """Ask every node once, as `ready` does. A majority that is missing is no error."""
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
+            try:
+                driver.ready(wait)
+            except (NoQuorum, ConfigError):
+                # The states say so.
+                pass
             self._look(self._shards.probe(at))
             found += self._look(self._shards.checked(at, driver.status()))
         return tuple(found)
