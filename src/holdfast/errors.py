@@ -332,8 +332,8 @@ class LockLost(HoldfastError):
 
     Attributes:
         name: The name of the lock.
-        reason: `expired`, `refused`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`, and `stale`
-            for `StaleFence`.
+        reason: `expired`, `refused`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`,
+            and `stale` for `StaleFence`.
         fence: The fencing token of the lease, or None.
     """
 

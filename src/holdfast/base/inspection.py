@@ -22,7 +22,6 @@ from ..recipes import inspection, note
 from ..recipes.exclusive import key_of
 from ..recipes.inspection import LockStatus
 from ..recipes.semaphore import Slots
-from ..wire import rights
 from ..wire.resp import pack
 from .plans import Ask, Plan
 
@@ -116,12 +115,6 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     if not certain:
         raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
-
-
-def probe(settings: Settings, *more: bytes) -> Plan[Round]:
-    """Ask every node whether this client may do all it needs, or more. Their states then say so."""
-    seen: Round = yield Ask(dict.fromkeys(range(len(settings.addresses)), rights.question(settings.prefix, *more)))
-    return seen
 
 
 def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:

@@ -142,10 +142,6 @@ def _after(down: float, text: str, arguments: tuple[Any, ...]) -> tuple[str, tup
     return f"{text} (it could not be used for %.0f s)", (*arguments, down)
 
 
-def _because(why: str) -> str:
-    return f": {why}" if why else ""
-
-
 def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
     """The text of an event, and what is filled in."""
     match event:
@@ -162,7 +158,7 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
             return "%s: %s", (event.node, event.warning)
         case events.Doubt():
             told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)%s"
-            return told, (event.name, event.remaining, event.fence, _because(event.why))
+            return told, (event.name, event.remaining, event.fence, event.why and f": {event.why}")
         case events.HeldLong():
             told = "%r has been held for %.0f s (fence %d): its work may hang. `max_hold` would end such a lease"
             return told, (event.name, event.held, event.fence)
@@ -173,6 +169,7 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
             told = "%r was taken from %s on %d nodes: %s"
             return told, (event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
         case events.Lost():
-            return "%r is lost: %s (fence %d)%s", (event.name, event.reason, event.fence, _because(event.why))
+            why = event.why and f": {event.why}"
+            return "%r is lost: %s (fence %d)%s", (event.name, event.reason, event.fence, why)
         case _:
             return "%s", (event,)

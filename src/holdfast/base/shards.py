@@ -21,9 +21,10 @@ from ..events import Forced
 from ..node import Credentials
 from ..recipes.exclusive import key_of, user_name
 from ..recipes.semaphore import Slots
+from ..wire import rights
 from ..wire.address import Address
 from . import plans
-from .plans import Plan
+from .plans import Ask, Plan
 from .spreading import ShardNodes, Spread
 from .terms import LockTerms
 
@@ -151,9 +152,9 @@ class Shards:
 
     def probe(self, at: int, *more: bytes) -> Plan[Round]:
         """Ask every node of a shard whether this client may do all it needs, or more."""
-        from . import inspection
-
-        return (yield from plans.of(at, inspection.probe(self.all[at].settings, *more)))
+        asked = rights.question(self.all[at].settings.prefix, *more)
+        seen: Round = yield Ask(dict.fromkeys(range(len(self.all[at].settings.addresses)), asked), shard=at)
+        return seen
 
     def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
         """Find what has to be asked of the nodes of a shard that are up.

@@ -23,6 +23,7 @@ _KEYS = 1000  # that are looked at on each node
 _CLOSELY = 20  # of these, those that may be another program's
 _SHOWN = 3  # names in a line
 _OURS = re.compile(r"holdfast:(.*):[0-9a-f]{8}")
+_OURS_ANYWHERE = re.compile(r" name=holdfast:(\S*):([0-9a-f]{8}) ")
 _WATCHES = re.compile(r"sentinel-[0-9a-f]+-(?:cmd|pubsub)")
 _LIMIT = re.compile(r"max_ttl=([0-9.]+), this one ([0-9.]+)")
 _BOUND = re.compile(r"failover=([0-9.]*[0-9])")
@@ -66,6 +67,13 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
 def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
     """Say who is connected besides this command, where the server tells it."""
     told = ask(locks, shard, len(nodes), b"CLIENT", b"LIST")
+    met = {at: set(_OURS_ANYWHERE.findall(text_of(it))) for at, it in told.answers.items()}
+    for name in sorted(set().union(*met.values())):
+        lacks = [nodes[at].node for at, names in met.items() if name not in names]
+        if lacks and name[0] != locks.settings.owner:
+            found = f"{readable(name[0], 60)} is not connected to {', '.join(lacks)}, and uses other nodes of this list"
+            fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
+            yield Check("all", "settings", UNSAFE, found, fix, "docs/operations.md")
     for at, it in told.answers.items():
         ours, versions, others = _connected(text_of(it), locks.settings.owner)
         found = f"{len(ours)} other clients of holdfast"

@@ -37,25 +37,14 @@ _SLOW = 0.5  # of node_timeout
 _WRITES, _LAG = "min-replicas-to-write", "min-replicas-max-lag"
 # A server counts a lag in whole seconds, and once a second.
 _COUNTED = 2  # seconds
-# On the machine whose clock is wrong.
-_SET_CLOCK = "timedatectl set-ntp true"
 _KEPT = b"{*}:result", b"{*}:cache", b"{*}:rate*", b"{*}:window*", b"{*}:latch*", b"{*}:barrier*"
 # What no lock needs, as it is called, and for what it is used.
 _ASIDE = {
-    "EVAL": ((b"EVAL", b"return 1", b"0"), "inspect, ls and release"),
-    "SCAN": ((b"SCAN", b"0", b"COUNT", b"1"), "ls and repair"),
-    "CLIENT SETNAME": ((b"CLIENT", b"SETNAME"), "names in CLIENT LIST"),
+    "EVAL": ((b"return 1", b"0"), "inspect, ls and release"),
+    "SCAN": ((b"0", b"COUNT", b"1"), "ls and repair"),
 }
-# What to do about a node that refuses writes, by the server's error code: a command, and the rest.
-_MENDS = {
-    "OOM": ("CONFIG GET maxmemory", "give the server more memory, or find the program that fills it"),
-    "MISCONF": ("INFO persistence", "its log says why it cannot save: the disk may be full"),
-    "NOREPLICAS": (
-        "INFO replication",
-        "every write of every program is refused: start its replica; with another min-replicas-to-write, failover= is not true",
-    ),
-    "BUSY": ("SCRIPT KILL", "another program's script hangs"),
-}
+# What to ask a node that refuses writes, by the server's error code. Others: about its replicas.
+_ASKS = {"OOM": "CONFIG GET maxmemory", "MISCONF": "INFO persistence", "BUSY": "SCRIPT KILL"}
 
 
 def doctor(options: Namespace) -> int:
@@ -136,9 +125,9 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
             page = "docs/nodes.md#sentinel" if moved else "docs/operations.md"
             yield Check(it.node, "state", WARNING, cause or "it restarted", "holdfast nodes --watch", page)
         elif it.state == "refusing":
-            command, advice = _MENDS.get(cause.partition(" ")[0], ("INFO", "every write is refused"))
-            found = f"it refuses writes: {cause}; {advice}"
-            yield Check(it.node, "state", UNSAFE, found, f"{cli_of(it.node)} {command}", "docs/runbook.md")
+            fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'INFO replication')}"
+            found = f"it refuses every write of every program: {cause}"
+            yield Check(it.node, "state", UNSAFE, found, fix, "docs/runbook.md#what-the-server-is")
         elif isinstance(it.cause, ConfigError):
             fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
             yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
@@ -178,7 +167,7 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
     for node, seconds in off.items():
         if abs(seconds) > _SKEW:
             found = f"its clock is {seconds:+.1f} s from {'that of most nodes' if len(told) > 1 else 'ours'}"
-            yield Check(node, "clock", WARNING, found, _SET_CLOCK, "docs/operations.md#clocks")
+            yield Check(node, "clock", WARNING, found, "timedatectl set-ntp true", "docs/operations.md#clocks")
 
 
 # ------------------------------------------------ what the nodes say
@@ -217,7 +206,9 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     used, most = int(facts.get("used_memory", "0")), int(facts.get("maxmemory", "0"))
     if most and used > _FULL * most:
         found = f"{used * 100 // most} % of maxmemory is used; a full node grants nothing"
-        yield Check(node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md")
+        yield Check(
+            node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md"
+        )
     if int(facts.get("evicted_keys", "0")):
         found = f"{facts['evicted_keys']} keys were evicted: locks may have been among them"
         yield Check(
@@ -331,7 +322,9 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
     prefix = locks.settings.prefix.encode()
     found: dict[int, bool] = {}
     for pattern in _KEPT:
-        seen_now = ask(locks, shard, size, b"SCAN", b"0", b"MATCH", pattern.replace(b"{*", b"{%b*" % prefix), b"COUNT", b"1000")
+        seen_now = ask(
+            locks, shard, size, b"SCAN", b"0", b"MATCH", pattern.replace(b"{*", b"{%b*" % prefix), b"COUNT", b"1000"
+        )
         for at, answer in seen_now.answers.items():
             keys = answer[1] if isinstance(answer, list) and len(answer) == 2 else []
             found[at] = found.get(at, False) or bool(keys)
@@ -339,11 +332,10 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
 
 
 def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
-    """Find commands that this user may not use. Without those that every lock needs, a node is unfit."""
+    """Find commands that this user may not use. Without those that locks need, a node is unfit."""
     settings = locks.settings
     probed = locks._look(locks._shards.probe(shard, b"more"))
-    name = f"holdfast:{settings.owner}:00000000".encode()
-    asides = {it: ask(locks, shard, len(nodes), *words, *[name][: it == "CLIENT SETNAME"]).causes for it, (words, _) in _ASIDE.items()}
+    asides = {it: ask(locks, shard, len(nodes), it.encode(), *words).causes for it, (words, _) in _ASIDE.items()}
     who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI").answers
     for at, answer in probed.answers.items():
         lacks = {it: told for it, told in (refused(answer) or {}).items() if it in OPTIONAL}
@@ -390,7 +382,9 @@ def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
         unsure = (first[at].blur + second[at].blur) / passed
         found = f"its clock gains {drift * 1000:+.1f} ms in a second (known to {unsure * 1000:.1f} ms)"
         if abs(drift) > _DRIFT + unsure:
-            yield Check(nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md")
+            yield Check(
+                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md"
+            )
         else:
             yield Check(nodes[at].node, "drift", OK, "its clock runs as fast as ours")
 

@@ -177,10 +177,8 @@ def first_line(how: str, json: bool) -> None:
 def nodes(options: Namespace) -> int:
     """Show how the nodes are."""
     with client(options) as locks:
-        wait = _EVERY
         while True:
-            found = locks._seen(wait)
-            wait = 0.0
+            found = locks._seen(0.0 if options.watch else _EVERY)
             if options.watch:
                 first_line("looks every second", options.json)
             if options.json:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import resource
 import shlex
 import socket
 from argparse import Namespace
@@ -32,7 +31,6 @@ TTL = 15.0  # seconds
 SHORTEST = 1.0  # seconds: time enough to stop a command
 _KILL_AFTER = 5.0  # seconds
 _NOTED = 200  # characters of a command that others see
-_FILES = 9  # files besides the nodes, that both processes together have open at a time
 
 
 def run(options: Namespace) -> int:
@@ -138,9 +136,6 @@ def _supervised(
     # Made before anything is forked, to find what cannot work. Only the holder connects it.
     name = ",".join((options.name, *options.also)) if verb == "run" else options.name
     locks = config.client(observer=cautions(voice, name))
-    least = _FILES + len(locks.urls)
-    if 0 <= (may := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < least:
-        raise ConfigError(f"this process may open {may} files at a time, and needs {least}: ulimit -n {least}, or more")
     ttl = lease_of(config, locks.settings.max_ttl)
     if verb == "run":
         works.described(locks, options, ttl)

@@ -93,7 +93,6 @@ its end (rules N2, N3 and P2).
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from math import inf
 from typing import Protocol
 
@@ -615,7 +614,7 @@ class Claim(Ballot):
         renewal = self._renewal
         patience = self._patience
         if renewal.doubts(now, patience):
-            self.why = outcome.told(self._obstacles(now))
+            self.why = outcome.obstacles(self.votes, self._reach, self._patience, now)
             self.notes += (events.Doubt,)
         # The caller of an extension waits no longer. The lease itself is kept as long as it lasts.
         sent = renewal.gives_up(now, patience)
@@ -776,7 +775,7 @@ class Claim(Ballot):
         """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
         # The reason first: another thread that sees the state reads it.
         if reason == "expired" and self.votes:
-            self.why = outcome.told(self._obstacles(now))
+            self.why = outcome.obstacles(self.votes, self._reach, self._patience, now)
             # Nobody would look for a cause among nodes that are up.
             if self._away() and any(vote.error is not None for vote in self.votes):
                 reason = "refused"
@@ -807,10 +806,6 @@ class Claim(Ballot):
             return self.lose(now, "max_hold")
         slow = unread or now > self.until + self._patience
         return self.lose(now, "slow" if slow else "expired")
-
-    def _obstacles(self, now: float) -> Mapping[str, Exception]:
-        """Return what the nodes have against a renewal that should have been confirmed by now."""
-        return outcome.causes(self.votes, self._reach, now - self._patience, now)
 
     def _let_go(self, node: int, certain: bool) -> bool:
         """Note that a node answered a release that somebody waits for, or never will."""

@@ -6,7 +6,7 @@ Knows votes and nodes, and only reads them. Must not decide anything: the claim 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..errors import ITSELF, ConfigError, LockBusy, NoQuorum, message_of, readable
 from .answer import LASTING, SHOWN
@@ -130,8 +130,9 @@ def causes(votes: Sequence[Vote], reach: Reach, since: float, now: float) -> dic
     return found
 
 
-def told(found: Mapping[str, Exception]) -> str:
-    """Return these causes on one line."""
+def obstacles(votes: Sequence[Vote], reach: Reach, patience: float, now: float) -> str:
+    """Return on one line what is wrong at nodes that have had `patience` seconds for a renewal."""
+    found = causes(votes, reach, now - patience, now)
     return "; ".join(f"{node}: {message_of(cause)}" for node, cause in found.items())
 
 

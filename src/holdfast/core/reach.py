@@ -29,7 +29,8 @@ CONNECTING, GUARDED, UP, DOWN = Standing
 _WORDS = {CONNECTING: "connecting", GUARDED: "guarded", UP: "up", DOWN: "down"}
 
 
-# Addresses of this machine. Nobody is told to switch off the guard of another one.
+# For nodes of this machine, by their addresses. Nobody is told to switch off the guard of others.
+_HINT = " (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
 _HERE = r"^unix:|//(?:localhost|127\.|\[::1\])"
 
 
@@ -75,7 +76,7 @@ class Reach:
             left = max(0.0, self.free[node] - now)
             age = now - self.started[node]
             started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
-            hint = " (for development and CI, set HOLDFAST_RESTART_GUARD=off)" if re.search(_HERE, self.labels[node]) else ""
+            hint = _HINT if re.search(_HERE, self.labels[node]) else ""
             why = cause or f"it started {started} and may have forgotten locks{hint}"
             return ConnectionError(f"guarded, {left:.1f} s left: {why}")
         return cause

@@ -499,8 +499,8 @@ class Crew:
             raise wrong
         # Other threads ask while nodes come and go. So the state is read last, and judged by itself.
         status = self.status(now)
-        undecided = any(it.state == "connecting" for it in status)
-        return status if late or (majorities(status)[0].spare >= 0 and not undecided) else None
+        usable = majorities(status)[0].spare >= 0 and all(it.state != "connecting" for it in status)
+        return status if late or usable else None
 
     def met(self, waited: float, within: float, now: float) -> bool:
         """Decide for a caller that waits until it is known which servers these nodes are.

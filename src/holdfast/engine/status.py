@@ -90,7 +90,7 @@ class Majority(NamedTuple):
 
 
 def majorities(nodes: Iterable[NodeStatus]) -> list[Majority]:
-    """Return how many nodes can be used of each shard, in order. Whoever judges nodes asks this."""
+    """Return how many nodes can be used of each shard, in order. All that judge nodes ask this."""
     shards: dict[str, Counter[str]] = {}
     for it in nodes:
         shards.setdefault(it.shard, Counter())[it.state] += 1
@@ -99,6 +99,6 @@ def majorities(nodes: Iterable[NodeStatus]) -> list[Majority]:
         size, up = states.total(), states.pop("up", 0)
         needed = quorum.majority(size)
         others = ", ".join(f"{count} {state}" for state, count in states.items())
-        why = "" if up >= needed else f"{up} of {size} nodes are up, and {needed} are needed ({others})"
+        why = f"{up} of {size} nodes are up, and {needed} are needed ({others})" if up < needed else ""
         found.append(Majority(up - needed, up, needed, shard, why))
     return found

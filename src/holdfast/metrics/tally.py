@@ -100,12 +100,9 @@ class Tally(ABC):
             stats: What `stats()` returned.
         """
         known = list(nodes)
-        met = set()
-        for node in known:
-            # A client connects when it is first used. Before that, nothing is known.
-            if node.state == "connecting":
-                continue
-            met.add(node.shard)
+        # A client connects when it is first used. Before that, nothing is known.
+        met = [it for it in known if it.state != "connecting"]
+        for node in met:
             self._put(table.NODE_UP, node.state == "up", (node.node, node.shard))
             self._put(table.NODE_GUARD, node.guard_left or 0.0, (node.node,))
             if node.rtt is not None:
@@ -113,7 +110,7 @@ class Tally(ABC):
             if node.ahead is not None:
                 self._put(table.NODE_CLOCK, node.ahead, (node.node,))
         for it in majorities(known):
-            if it.shard in met:
+            if it.shard in {node.shard for node in met}:
                 self._put(table.QUORUM_SPARE, it.spare, (it.shard,))
         self._put(table.LONGEST_WAIT, stats.longest_wait)
 

@@ -6,6 +6,7 @@ Knows the threads driver. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -165,11 +166,9 @@ class Holdfast(_Client):
         """Ask every node once, as `ready` does. A majority that is missing is no error."""
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
-            try:
+            # Whatever is wrong, the states say so.
+            with suppress(NoQuorum, ConfigError):
                 driver.ready(wait)
-            except (NoQuorum, ConfigError):
-                # The states say so.
-                pass
             self._look(self._shards.probe(at))
             found += self._look(self._shards.checked(at, driver.status()))
         return tuple(found)

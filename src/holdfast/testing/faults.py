@@ -125,12 +125,7 @@ BROKEN: dict[str, Callable[[Node, Random], object]] = {
 
 
 # What a node says that refuses for a while.
-REFUSALS = (
-    b"BUSY Redis is busy running a script.",
-    b"OOM command not allowed when used memory > 'maxmemory'.",
-    b"MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
-    b"NOREPLICAS Not enough good replicas to write.",
-)
+REFUSALS = tuple(b"%b it does so for a while." % it for it in (b"BUSY", b"OOM", b"MISCONF", b"NOREPLICAS"))
 
 
 class Faults:

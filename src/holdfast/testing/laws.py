@@ -234,20 +234,11 @@ class Laws(Witness):
             if driver.dead or driver.stopped or self.dark.get(driver, -inf) >= since:
                 del self.unknown[claim]
             elif self.world.now > latest:
-                states = driver.crew.reach.states
-                raise Violation(f"known: {_of(claim)} was refused ({claim.refusal}), and its client says {states}")
-
-    def well(self, driver: Driver) -> None:
-        """Check that a client does not miss a majority that has been well for long."""
-        self.looked["well"] += 1
-        reach = driver.crew.reach
-        if reach.states.count("up") < reach.quorum:
-            raise Violation(f"well: {driver} says {reach.states} of its nodes: {reach.causes}")
+                raise Violation(f"known: {_of(claim)}: {claim.refusal}, and its client says {driver.crew.reach.states}")
 
     def look(self) -> None:
         """See whether everything is as it must be."""
-        if self.unknown:
-            self._is_known()
+        self._is_known()
         dead = []
         for claim, (driver, _) in self.open.items():
             if driver.dead:
@@ -455,8 +446,8 @@ class Laws(Witness):
         self.held.pop(claim, None)
         if isinstance(error := claim.refusal, NoQuorum) and not driver.gone:
             # What is about one name says nothing of a node, and who gave up early may not know.
-            known = [it for it in error.causes.values() if not isinstance(it, TimeoutError | ConfigError)]
-            if len(driver.nodes) - len(known) < error.needed:
+            known = sum(not isinstance(it, TimeoutError | ConfigError) for it in error.causes.values())
+            if len(driver.nodes) - known < error.needed:
                 self.looked["known"] += 1
                 self.unknown[claim] = driver, began, self.world.now + KNOWN
         self.tokens.add(claim.token)

@@ -38,8 +38,6 @@ PROBED = 1.0
 AVERAGED = 32
 # Seconds from one of those answers to the next, at least.
 SPACED = 0.01
-# Refusals that time will mend.
-PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")
 # Hiredis's, for bytes that no server sends or no object can hold.
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 # Optional: connection names for operators, and tracking, which wakes a waiter when a foreign client
@@ -177,9 +175,10 @@ class LaneSettings:
     `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
     changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
     that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
-    told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each connection loads, to
-    which the crew adds what its client uses later; `jitter`: 0 to 1, this client's own; `reigns`:
-    how the keys begin under which nodes keep notes of promotions.
+    told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
+    connection loads, to which the crew adds what its client uses later; `jitter`: 0 to 1, this
+    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `probe`:
+    the bytes of a probe.
     """
 
     __slots__ = (
@@ -622,8 +621,8 @@ class Lane(Generic[Q]):
         wrong = rights.judged(reply, self._user, self.manners.prefix)
         if isinstance(wrong, ConfigError):
             self.bad = wrong
-            return
-        self.refusal = wrong
+        else:
+            self.refusal = wrong
         if self.line is UP:
             self.wake = self._probe_due
 
@@ -685,7 +684,7 @@ class Lane(Generic[Q]):
             else:
                 self.judge(reply)
             return
-        if type(reply) is Refusal and not (word in ASIDE and not str(reply).startswith(PASSING)):
+        if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
             self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
         elif word == "HELLO" and isinstance(reply, dict):
             product = reply.get(b"server", b"")
@@ -992,17 +991,16 @@ def _foreign(data: bytes | bytearray | memoryview, error: Exception) -> Exceptio
 
 def _refused(word: str, told: str, user: str, prefix: str) -> Exception:
     """Return the error for a greeting that a node has refused."""
-    if told.startswith(PASSING):
+    if rights.passing(told) is not None:
         return ConnectionError(told)
     # A server that does not know HELLO repeats all of it, the password too.
     if word == "HELLO":
         told = told.partition(", with args")[0]
     advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
-    error = ConfigError(f"{advice}: {told}")
     if told.startswith("NOPERM") and word != "HELLO":
         commands = ("SUBSCRIBE", "INFO") if word == "INFO" else (word,)
-        return rights.grant(error, dict.fromkeys(commands, told), user, prefix)
-    return error
+        return rights.granted(f"{advice}: {told}", dict.fromkeys(commands, told), user, prefix)
+    return ConfigError(f"{advice}: {told}")
 
 
 def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:

@@ -28,8 +28,6 @@ _PASSES = (
     r"|ERR max number of clients.*?)\s*(?: script: .*)?$"
 )
 _UNKNOWN = "(?i)unknown (?:redis )?command"
-# Channels of clients, in the words of an ACL.
-_CHANNELS = "&" + "?" * 32
 
 
 def question(prefix: str, *more: bytes) -> bytes:
@@ -73,31 +71,23 @@ def judged(reply: object, user: str, prefix: str) -> ConfigError | Refusal | Non
         return ConfigError(f"it runs no scripts as Redis and Valkey do: {readable(repr(reply))}")
     passes = [it for it in map(passing, found.values()) if it is not None]
     wrong = {it: told for it, told in found.items() if passing(told) is None and it not in OPTIONAL}
-    return forbidden(wrong, user, prefix) if wrong else next(iter(passes), None)
-
-
-def forbidden(wrong: Mapping[str, str], user: str, prefix: str) -> ConfigError:
-    """Return the error for commands that the node does not let this client use.
-
-    Args:
-        wrong: What the server said of each command.
-        user: As in `judged`.
-        prefix: As in `judged`.
-    """
+    if not wrong:
+        return next(iter(passes), None)
     words = next(iter(wrong.values()))
     if unknown := [it for it, said in wrong.items() if re.search(_UNKNOWN, said)]:
         return ConfigError(
             f"its server does not know {' and '.join(unknown)}, which holdfast needs: remove rename-command from its "
             f"configuration, and connect to the server itself: {words}"
         )
-    error = ConfigError(f"user {user!r} may not use {' and '.join(wrong)}, which holdfast needs: {words}")
-    return grant(error, wrong, user, prefix)
+    told = f"user {user!r} may not use {' and '.join(wrong)}, which holdfast needs: {words}"
+    return granted(told, wrong, user, prefix)
 
 
-def grant(error: ConfigError, wrong: Mapping[str, str], user: str, prefix: str) -> ConfigError:
-    """Return the error, which says from now on how to grant what is missing."""
-    error.fix = rule(wrong, user, prefix)
-    error.args = (f"{error.message}. Grant it: {error.fix}",)
+def granted(told: str, wrong: Mapping[str, str], user: str, prefix: str) -> ConfigError:
+    """Return the error with this text, which also says how to grant what is missing."""
+    fix = rule(wrong, user, prefix)
+    error = ConfigError(f"{told}. Grant it: {fix}")
+    error.fix = fix
     return error
 
 
@@ -114,7 +104,8 @@ def rule(wrong: Mapping[str, str], user: str, prefix: str) -> str:
 def _grants(wrong: Iterable[tuple[str, str]], prefix: str) -> Iterable[str]:
     for command, told in wrong:
         if "channel" in told:
-            yield _CHANNELS
+            # Those of clients.
+            yield "&" + "?" * 32
         elif re.search("access (?:a|one of the) key", told):
             yield f"~{prefix}*"
             if prefix:
