@@ -23,7 +23,6 @@ _KEYS = 1000  # that are looked at on each node
 _CLOSELY = 20  # of these, those that may be another program's
 _SHOWN = 3  # names in a line
 _OURS = re.compile(r"holdfast:(.*):[0-9a-f]{8}")
-_OURS_ANYWHERE = re.compile(r" name=holdfast:(\S*):([0-9a-f]{8}) ")
 _WATCHES = re.compile(r"sentinel-[0-9a-f]+-(?:cmd|pubsub)")
 _LIMIT = re.compile(r"max_ttl=([0-9.]+), this one ([0-9.]+)")
 _BOUND = re.compile(r"failover=([0-9.]*[0-9])")
@@ -67,7 +66,7 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
 def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
     """Say who is connected besides this command, where the server tells it."""
     told = ask(locks, shard, len(nodes), b"CLIENT", b"LIST")
-    met = {at: set(_OURS_ANYWHERE.findall(text_of(it))) for at, it in told.answers.items()}
+    met = {at: set(re.findall(r" name=holdfast:(\S*):([0-9a-f]{8}) ", text_of(it))) for at, it in told.answers.items()}
     for name in sorted(set().union(*met.values())):
         lacks = [nodes[at].node for at, names in met.items() if name not in names]
         if lacks and name[0] != locks.settings.owner:

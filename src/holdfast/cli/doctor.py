@@ -132,8 +132,7 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
             fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
             yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
         else:
-            fix = f"{cli_of(it.node)} PING"
-            yield Check(it.node, "state", WARNING, cause or "no answer", fix, "docs/runbook.md")
+            yield Check(it.node, "state", WARNING, cause or "no answer", f"{cli_of(it.node)} PING", "docs/runbook.md")
 
 
 def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:
@@ -333,7 +332,6 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
 
 def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
     """Find commands that this user may not use. Without those that locks need, a node is unfit."""
-    settings = locks.settings
     probed = locks._look(locks._shards.probe(shard, b"more"))
     asides = {it: ask(locks, shard, len(nodes), it.encode(), *words).causes for it, (words, _) in _ASIDE.items()}
     who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI").answers
@@ -343,7 +341,7 @@ def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
         node, user = nodes[at].node, text_of(who.get(at)) or "default"
         if lacks:
             what = "; ".join(f"{it} ({OPTIONAL.get(it) or _ASIDE[it][1]})" for it in lacks)
-            fix = f"{cli_of(node)} {rule(lacks, user, settings.prefix)}"
+            fix = f"{cli_of(node)} {rule(lacks, user, locks.settings.prefix)}"
             yield Check(node, "rights", WARNING, f"user {user} may not use {what}", fix, "docs/connections.md")
         elif nodes[at].state == "up":
             yield Check(node, "rights", OK, f"user {user} has all that is needed")
