@@ -282,13 +282,14 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
 
 
-@pytest.mark.parametrize("reason", ["expired", "gap", "forced", "max_hold", "slow", "closed", "dropped"])
+@pytest.mark.parametrize("reason", ["expired", "refused", "gap", "forced", "max_hold", "slow", "closed", "dropped"])
 def test_a_loss_tells_why_in_words(reason: str) -> None:
     error = LockLost("a", reason, 7)
     assert (error.name, error.reason, error.fence) == ("a", reason, 7)
     assert f"({reason}): {reason}." not in str(error)
     assert len(str(error)) > 70
     assert message_of(error).endswith("Stop what it protected; its fence was 7.")
+    assert ("(a: it is full)" in str(LockLost("a", reason, 7, why="a: it is full"))) is (reason in ("expired", "refused"))
 
 
 def test_a_loss_may_be_told_in_other_words() -> None:

@@ -284,9 +284,11 @@ class NoQuorum(NotAcquired):
 
     Attributes:
         causes: The problem of each node that has one, by the node's address.
+        needed: How many nodes are needed.
     """
 
     causes: Mapping[str, Exception]
+    needed: int
 
     def __init__(
         self,
@@ -315,7 +317,7 @@ class NoQuorum(NotAcquired):
             advice = "No node has reported a problem: allow more time for the answers (`wait=`), or try again."
         outage = f"; no majority for {away:.1f} s" if away > 0 else ""
         super().__init__(f"could not {doing} {name!r}: {enough} usable (waited {waited:.3f} s{outage}). {advice}")
-        self.name, self.waited, self.causes = name, waited, dict(causes)
+        self.name, self.waited, self.causes, self.needed = name, waited, dict(causes), needed
 
 
 class Cancelled(NotAcquired):
@@ -348,8 +350,8 @@ class LockLost(HoldfastError):
 
     Attributes:
         name: The name of the lock.
-        reason: `expired`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`, and `stale`
-            for `StaleFence`.
+        reason: `expired`, `refused`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`,
+            and `stale` for `StaleFence`.
         fence: The fencing token of the lease, or None.
     """
 
@@ -357,14 +359,17 @@ class LockLost(HoldfastError):
     reason: str
     fence: int | None
 
-    def __init__(self, name: str, reason: str, fence: int | None, told: str = "") -> None:
-        why = told or _WHY.get(reason, reason)
-        super().__init__(f"{name!r} is lost ({reason}): {why}. Stop what it protected; its fence was {fence}.")
+    def __init__(self, name: str, reason: str, fence: int | None, told: str = "", why: str = "") -> None:
+        told = told or _WHY.get(reason, reason)
+        if reason in ("expired", "refused") and why:
+            told = f"{told} ({why})"
+        super().__init__(f"{name!r} is lost ({reason}): {told}. Stop what it protected; its fence was {fence}.")
         self.name, self.reason, self.fence = name, reason, fence
 
 
 _WHY = {
     "expired": "its lease was not renewed on a majority of the nodes in time",
+    "refused": "too many of the nodes refused to renew its lease",
     "gap": "enough nodes lost its key for a moment that another client may have held it",
     "forced": "an operator took it away",
     "max_hold": "it was held for as long as `max_hold` allows",
@@ -431,7 +436,14 @@ class BadFence(HoldfastError, ValueError):
 
 
 class ConfigError(HoldfastError, ValueError):
-    """An argument, an address or a server cannot work. The message says what to change."""
+    """An argument, an address or a server cannot work. The message says what to change.
+
+    Attributes:
+        fix: The command to a server that grants what is missing there, such as "ACL SETUSER app
+            +zadd". Empty: none is known.
+    """
+
+    fix: str = ""
 
 
 class BadName(ConfigError):

@@ -30,6 +30,7 @@ __all__ = [
     "NodeDown",
     "NodeEvent",
     "NodeGuarded",
+    "NodeRefuses",
     "NodeUp",
     "Opened",
     "Queued",
@@ -248,9 +249,11 @@ class Doubt(LeaseEvent):
 
     Attributes:
         remaining: Seconds until the lease is lost.
+        why: What is wrong at the nodes that have not confirmed it.
     """
 
     remaining: float
+    why: str = ""
 
 
 class Lost(LeaseEvent):
@@ -260,10 +263,12 @@ class Lost(LeaseEvent):
         reason: Why, as in `LockLost.reason`. "dropped" if the program had dropped the lease without
             a release, and its time is over.
         held: Seconds that the lease was held.
+        why: What was wrong at the nodes, if that is the reason.
     """
 
     reason: str
     held: float = 0.0
+    why: str = ""
 
 
 class Discarded(LeaseEvent):
@@ -405,11 +410,23 @@ class NodeDown(NodeEvent):
     cause: Exception
 
 
+class NodeRefuses(NodeEvent):
+    """The node answers and refuses writes, so it grants no locks.
+
+    `NodeUp` follows when it accepts one.
+
+    Attributes:
+        cause: What the server says, such as "OOM command not allowed ...".
+    """
+
+    cause: Exception
+
+
 class NodeUp(NodeEvent):
     """The node is in use (again).
 
     Attributes:
-        down: Seconds for which it had been down until now. 0: it was not.
+        down: Seconds for which it had been down, or had refused writes, until now. 0: it had not.
     """
 
     down: float = 0.0

@@ -19,12 +19,13 @@ LOCK: dict[str, Any] = {"name": "invoice", "token": "t", "waited": 0.5}
 NODE: dict[str, Any] = {"node": "redis://a:6379"}
 SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeDown(**NODE, cause=OSError("refused")): ("node", logging.WARNING, "redis://a:6379 is down: refused"),
+    events.NodeRefuses(**NODE, cause=OSError("full")): ("node", logging.WARNING, "redis://a:6379 refuses writes: full"),
     events.NodeGuarded(**NODE, left=8.26): ("node", logging.WARNING, "left alone for 8.3 s: it started lately and may have forgotten"),
     events.NodeGuarded(**NODE, left=8.0, cause="it was promoted"): ("node", logging.WARNING, "left alone for 8.0 s: it was promoted"),
     events.NodeUp(**NODE): ("node", logging.INFO, "redis://a:6379 is up"),
     events.NodeUp(**NODE, down=59.9): ("node", logging.INFO, "redis://a:6379 is up"),
-    events.NodeUp(**NODE, down=75.2): ("node", logging.INFO, "redis://a:6379 is up (it was down for 75 s)"),
-    events.NodeGuarded(**NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it was down for 60 s)"),
+    events.NodeUp(**NODE, down=75.2): ("node", logging.INFO, "redis://a:6379 is up (it could not be used for 75 s)"),
+    events.NodeGuarded(**NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it could not be used for 60 s)"),
     events.Warned(**NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),
     events.Discarded(**LOCK, fence=7, remaining=9.84): (
@@ -33,6 +34,7 @@ SAID: dict[Event, tuple[str, int, str]] = {
         "the lease on 'invoice' (fence 7) was discarded without release",
     ),
     events.Lost(**LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
+    events.Lost(**LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "is lost: refused (fence 7): a: full"),
     events.Attempt(**LOCK): ("lease", logging.DEBUG, "Attempt("),
     events.Queued(**LOCK, holder="h"): ("lease", logging.DEBUG, "holder='h'"),
     events.Acquired(**LOCK, fence=7): ("lease", logging.DEBUG, "fence=7"),
@@ -93,6 +95,7 @@ def test_facts_for_programs_are_in_values_that_json_has() -> None:
         "fences": {"a": 7, "b": 6},
         "reason": "gap",
         "held": 1.5,
+        "why": "",
     }
     assert structured(events.Queued(**LOCK, holder=None))["holder"] is None
     assert structured(events.Queued(**LOCK, holder="worker-7"))["holder"] == "worker-7"

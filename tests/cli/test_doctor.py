@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -296,11 +297,11 @@ def test_a_primary_that_refuses_writes_for_want_of_replicas_is_found(size: int, 
         shown = Command(tmp_path, nodes.environment).run("nodes", "--json")
     found = [it for it in told["checks"] if it["check"] == "state" and it["level"] != "ok"]
     assert [it["level"] for it in found] == ["unsafe"]
-    assert "NOREPLICAS" in found[0]["found"] and "every write of every program is refused" in found[0]["found"]
-    assert "start the replica" in found[0]["fix"] and "failover= is not true" in found[0]["fix"]
+    assert "NOREPLICAS" in found[0]["found"] and "it refuses every write of every program" in found[0]["found"]
+    assert found[0]["fix"].endswith(" INFO replication")
     assert told["verdict"] == verdict
     states = json.loads(shown.stdout)["nodes"]
-    assert [it["state"] for it in states] == ["down", *["up"] * (size - 1)]
+    assert [it["state"] for it in states] == ["refusing", *["up"] * (size - 1)]
     assert "NOREPLICAS" in states[0]["cause"]
     assert shown.returncode == (69 if code == 69 else 0)
 
@@ -365,3 +366,60 @@ def test_a_promotion_guard_points_to_the_page_about_failovers(watched: tuple[Gro
     assert "its server is new to clients of this node" in found["found"]
     assert found["doc"] == "docs/nodes.md#sentinel"
     assert "### Sentinel" in (Path(__file__).parents[2] / "docs/nodes.md").read_text()
+
+
+# ------------------------------------------------ commands that can be pasted
+
+
+def finding(told: dict[str, Any], check: str) -> dict[str, Any]:
+    (found,) = [it for it in told["checks"] if it["check"] == check and it["level"] != "ok"]
+    return dict(found)
+
+
+def pasted(fix: str) -> str:
+    """Type what the doctor says into a shell."""
+    return subprocess.run(["sh", "-c", fix], capture_output=True, text=True, timeout=10, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "lacks, level, told",
+    [
+        ("-pexpire -zadd", "unsafe", "user 'default' may not use PEXPIRE and ZADD"),
+        ("-evalsha", "unsafe", "may not use EVALSHA"),
+        ("resetchannels", "unsafe", "it refuses SUBSCRIBE or INFO"),
+        ("-mget -zscore", "warning", "user default may not use MGET (the owners of locks in errors and `inspect`); ZSCORE"),
+        ("-scan", "warning", "user default may not use SCAN (ls and repair)"),
+    ],
+)
+def test_a_right_that_is_missing_is_granted_by_what_the_doctor_says(lacks: str, level: str, told: str, tmp_path: Path) -> None:
+    with Nodes(3) as nodes:
+        with redis.Redis.from_url(nodes.urls[1]) as node:
+            node.execute_command("ACL", "SETUSER", "default", *lacks.split())
+        found = finding(examined(tmp_path, nodes.environment), "rights")
+        assert found["level"] == level
+        assert told in found["found"]
+        pasted(found["fix"])
+        assert set(levels(examined(tmp_path, nodes.environment), "rights")) == {"ok"}
+
+
+@pytest.mark.parametrize("setting, says", [("maxmemory 100kb", "102400"), ("min-replicas-to-write 1", "role:master")])
+def test_what_the_doctor_says_of_a_node_that_refuses_writes_shows_why(setting: str, says: str, tmp_path: Path) -> None:
+    with Nodes(3) as nodes:
+        with redis.Redis.from_url(nodes.urls[2]) as node:
+            node.config_set(*setting.split())
+        found = finding(examined(tmp_path, nodes.environment), "state")
+        assert found["level"] == "unsafe" and "it refuses every write of every program: " in found["found"]
+        assert says in pasted(found["fix"])
+
+
+def test_a_client_that_is_connected_to_some_of_the_nodes_only_is_named(tmp_path: Path) -> None:
+    with Nodes(3) as nodes:
+        few = Holdfast(nodes.urls[0], fresh=nodes.run_ids, owner="some")
+        with few, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="all") as all_:
+            few.ready()
+            # It notes its settings last.
+            all_.ready()
+            time.sleep(1.5)
+            told = examined(tmp_path, nodes.environment)
+        (found,) = [it for it in told["checks"] if it["check"] == "settings" and "is not connected to" in it["found"]]
+    assert found["level"] == "unsafe" and found["found"].startswith("some is not connected to ")

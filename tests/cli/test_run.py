@@ -312,3 +312,12 @@ def test_a_wrong_password_is_77(tmp_path: Path) -> None:
     assert done.returncode == 77, done.stderr
 
 
+@pytest.mark.parametrize("spare", [-1, 0])
+def test_a_limit_on_open_files_is_told_before_anything_begins(holdfast: Command, nodes: Nodes, spare: int) -> None:
+    least = 9 + len(nodes)
+    words = ["sh", "-c", f'ulimit -n {least + spare}; exec "$@"', "sh", *holdfast.words("run", "limited", "--", "true")]
+    done = subprocess.run(words, env=holdfast.environment, capture_output=True, text=True, timeout=60, check=False)
+    if spare < 0:
+        assert done.returncode == 78 and f"open {least - 1} files, and needs {least}: ulimit -n {least}" in done.stderr
+    else:
+        assert (done.returncode, done.stderr) == (0, "")

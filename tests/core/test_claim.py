@@ -1549,8 +1549,7 @@ def test_B18_B53_no_quorum_tells_why_node_by_node() -> None:
     assert {node: str(cause) for node, cause in error.causes.items()} == {
         "node1": str(READONLY),
         "node2": "refused",
-        "node3": "guarded, 6.2 s left: it started recently and may have forgotten locks "
-        "(for development and CI, set HOLDFAST_RESTART_GUARD=off)",
+        "node3": "guarded, 6.2 s left: it started recently and may have forgotten locks",
         "node4": "no answer yet",
         "node5": "gone",
     }
@@ -3316,6 +3315,31 @@ def test_the_one_renewal_of_a_lease_that_is_not_to_be_renewed_is_not_repeated() 
     assert talk.claim.doubt
     talk.wakes(UNTIL)
     talk.lost("expired")
+
+
+MISCONF = Exception("MISCONF Redis is configured to save")
+
+
+@pytest.mark.parametrize("in_the_end", ["refused", "confirmed"])
+def test_a_lease_that_nodes_refuse_to_renew_says_so_and_what_they_said(held: Held, in_the_end: str) -> None:
+    talk = held(patience=1.0)
+    told = f"node1: {MISCONF}; node2: {MISCONF}"
+    while talk.claim.state is State.HELD and not (in_the_end == "confirmed" and talk.claim.doubt):
+        talk.wakes()
+        if talk.said and talk.claim.state is State.HELD:
+            talk.sends("request to 0 1 2")
+            for node, answer in enumerate((kept(), MISCONF, MISCONF)):
+                talk.answers(node, answer)
+            assert talk.claim.why == (told if talk.claim.doubt else "")
+    if in_the_end == "refused":
+        talk.lost("refused")
+        assert talk.claim.why == told
+    else:
+        talk.wakes()
+        talk.sends("request to 0 1 2")
+        talk.answers(0, kept())
+        talk.answers(1, kept())
+        assert (talk.claim.doubt, talk.claim.why) == (False, "")
 
 
 def test_a_lease_that_is_not_renewed_can_be_extended(held: Held) -> None:

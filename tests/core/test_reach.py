@@ -76,7 +76,7 @@ def test_a_guarded_node_tells_how_long_it_still_takes() -> None:
 def test_a_guarded_node_tells_when_it_started_and_what_to_do_in_development() -> None:
     reach = nodes(3)
     reach.note(1, Standing.GUARDED, 1.0, free=31.0, started=-2.0)
-    told = "guarded, 29.0 s left: it started 4 s ago and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+    told = "guarded, 29.0 s left: it started 4 s ago and may have forgotten locks"
     assert str(reach.cause(1, 2.0)) == told
     reach.note(1, Standing.GUARDED, 1.0, free=31.0)
     assert "it started recently" in str(reach.cause(1, 2.0))
@@ -133,3 +133,29 @@ def test_darkness_is_having_fewer_than_a_quorum_that_are_not_down(count: int, no
         assert reach.standing == standing
         assert list(reach.up) == [i for i, it in enumerate(standing) if it is Standing.UP]
         assert reach.dark == dark
+
+
+def test_each_state_has_its_own_time_and_a_node_that_refuses_is_still_asked() -> None:
+    reach = Reach(["redis://a", "redis://127.0.0.1:1", "unix:///s"], 1.0, 10.0, 16_000)
+    assert reach.states == ["connecting"] * 3
+    full = Exception("OOM")
+    for at, (standing, cause, state) in enumerate(
+        (
+            (Standing.GUARDED, None, "guarded"),
+            (Standing.UP, None, "up"),
+            (Standing.UP, full, "refusing"),
+            (Standing.DOWN, ConnectionError("gone"), "down"),
+            (Standing.DOWN, ConfigError("no password"), "unfit"),
+        )
+    ):
+        reach.note(0, standing, float(at), cause)
+        reach.note(0, standing, at + 0.5, cause)
+        assert (reach.states[0], reach.since[0]) == (state, at)
+        assert reach.up == ((0,) if state in ("up", "refusing") else ())
+
+
+def test_only_for_nodes_of_this_machine_is_the_guard_said_to_be_for_production() -> None:
+    reach = Reach(["redis://a", "redis://127.0.0.1:1", "unix:///s", "rediss://[::1]:2", "redis://localhost"], 1.0, 10.0, 16_000)
+    for node in range(5):
+        reach.note(node, Standing.GUARDED, 1.0, free=31.0)
+    assert ["HOLDFAST_RESTART_GUARD=off" in str(reach.cause(node, 1.0)) for node in range(5)] == [False, True, True, True, True]

@@ -83,7 +83,7 @@ def test_a_node_that_is_away_is_not_waited_for() -> None:
     survey.asks(1)
     survey.goes_on()
     assert survey.answers(1, 1)
-    left = "guarded, 8.0 s left: it started recently and may have forgotten locks (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+    left = "guarded, 8.0 s left: it started recently and may have forgotten locks"
     survey.is_over({1: 1}, {0: "refused", 2: left}, False)
 
 

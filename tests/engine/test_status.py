@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.status import EFFICIENT, SAFE, UNPROVEN, NodeStatus
+from holdfast.engine.status import EFFICIENT, SAFE, UNPROVEN, NodeStatus, majorities
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -22,3 +22,14 @@ def test_of_a_node_that_has_not_answered_nothing_is_claimed() -> None:
 def test_the_pages_say_what_a_guarantee_means(word: str) -> None:
     assert f'"{word}"' in (NodeStatus.__doc__ or "")
     assert any(word in page.read_text() for page in DOCS.glob("*.md"))
+
+
+def test_a_majority_is_counted_for_each_shard() -> None:
+    def node(shard: str, state: str) -> NodeStatus:
+        return NodeStatus("redis://a", state, None, "", "", None, shard)
+
+    one, two = majorities([node("a", "up"), node("b", "up"), node("a", "refusing"), node("a", "up"), node("b", "down")])
+    assert (one.shard, one.spare, one.up, one.needed, one.why) == ("a", 0, 2, 2, "")
+    assert (two.shard, two.spare, two.up, two.needed) == ("b", -1, 1, 2)
+    assert two.why == "1 of 2 nodes are up, and 2 are needed (1 down)"
+    assert min([one, two]) is two and majorities([]) == []

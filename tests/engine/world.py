@@ -30,7 +30,7 @@ from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.scripts import BASIC, LOADED, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
+from holdfast.scripts import BASIC, LOADED, PROBE, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
 from holdfast.wire.lane import Lane, Line
 from holdfast.wire.resp import pack
 
@@ -98,6 +98,8 @@ class Node:
     roll: bytes = b"*0\r\n"  # what it tells of the roll
     scripts: set[bytes] = field(default_factory=set)  # the digests of those that it knows
     called: list[tuple[float, str]] = field(default_factory=list)  # those that are no lock's and not the roll's: when, and which
+    refusal: bytes = b""  # what it says to every probe, request and release; empty: it does what it is asked
+    probed: list[float] = field(default_factory=list)  # when
     connection: int = 0  # the number of the last one
     linked: bool = False
     writes: list[bytes] = field(default_factory=list)  # of the last connection
@@ -123,6 +125,8 @@ class Node:
             return self._runs(words, now) if words[1] in self.scripts else b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
         if words[:2] == [b"SCRIPT", b"LOAD"]:
             self.scripts.add(hashlib.sha1(words[2]).hexdigest().encode())
+            if words[2] == PROBE.source:
+                return OK
         self.asked.append(Asked(words[0].decode(), now, self.connection))
         match words:
             case [b"HELLO", *_]:
@@ -155,6 +159,9 @@ class Node:
     def _runs(self, words: list[bytes], now: float) -> bytes:
         """What a script answers."""
         match words[1]:
+            case PROBE.sha:
+                self.probed.append(now)
+                return b"-%b\r\n" % self.refusal if self.refusal else b"*0\r\n"
             case ROLL.sha:
                 self.signed.append((now, words[6], words[7]))
                 return self.roll
@@ -171,7 +178,7 @@ class Node:
             case _:
                 self.called.append((now, next(it.name for it in LOADED if it.sha == words[1])))
                 return b":1\r\n"
-        return self.answer(self.asked[-1])
+        return b"-%b\r\n" % self.refusal if self.refusal else self.answer(self.asked[-1])
 
     def _info(self, **facts: object) -> bytes:
         facts = {**facts, **{key: value for key, value in self.facts.items() if key in facts or key == "valkey_version"}}

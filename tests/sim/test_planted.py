@@ -21,6 +21,7 @@ from holdfast.core.vote import Vote
 from holdfast.scripts import EXCLUSIVE, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
+from holdfast.wire.lane import Lane
 
 Fault = Callable[[pytest.MonkeyPatch], dict[str, Any]]  # plants it; returns what the world needs to know
 
@@ -111,6 +112,15 @@ def undecided(cede: Any) -> Any:
     return count_on
 
 
+def for_ever(judge: Any) -> Any:
+    def never_ends(lane: Lane[Any], reply: object) -> None:
+        before = lane.refusal
+        judge(lane, reply)
+        lane.refusal = lane.refusal or before
+
+    return never_ends
+
+
 def from_the_answer(answered: Any) -> Any:
     def late(claim: Claim, node: int, command: Any, reply: object, now: float) -> Any:
         command.sent, command.bound, claim._base = now, 0.0, quorum.bound(now, claim.ttl)
@@ -173,6 +183,8 @@ PLANTED = {
     "no inquiry": Planted(lua(("request", "elseif fresh and holder > token and", "elseif false and")), ("idle",), "calm three", 2),
     "a push counts from its arrival": Planted(python(Claim, "pushed", from_arrival), HOLDS, "three", 5),
     "no drift": Planted(python(quorum, "drift", lambda _: lambda ttl: 0.0), HOLDS, "the last moment", 2),
+    "what nodes refuse is not noted": Planted(python(Lane, "_note_refusal", lambda _: lambda lane, told, now: None), ("known",), "four", 5),
+    "a node that refused once refuses for ever": Planted(python(Lane, "judge", for_ever), ("well",), "one", 10),
     "no clock floor": Planted(
         lua(("request", "t[1] * 1000000 + t[2] - K * 500", "0"), ("request", "or now * 1000 - K * 500 - 1", "or 0"),
             ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 5,

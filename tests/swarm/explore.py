@@ -419,6 +419,11 @@ class Exploration(Stage):
         self.world.run(begins + 2 * self.longest + 0.5)
         if self.laws.open:
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
+        for driver in self.drivers:
+            self.laws.looked["well"] += 1
+            reach = driver.crew.reach
+            if reach.states.count("up") < reach.quorum:
+                raise Violation(f"well: {driver} says {reach.states} of its nodes: {reach.causes}")
         # As long as a client lives, it says so once a minute.
         for driver in self.drivers:
             driver.crew.close(driver.clock())

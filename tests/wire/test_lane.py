@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError, message_of
+from holdfast.scripts import PROBE
 from holdfast.wire.address import parse
 from holdfast.wire.lane import AVERAGED, OLDEST, OTHERS, PROMPT, SHORT, Lane, LaneSettings, Line
 from holdfast.wire.resp import Refusal
@@ -69,6 +70,7 @@ class Server:
     confirms: bool = True
     verbatim: bool = True  # its INFO is text for people, as RESP3 has it
     product: bytes = b"redis"
+    probed: bytes = array()  # commands that it refuses, and why
 
     def info(self, *names: str) -> bytes:
         sound = {
@@ -96,6 +98,8 @@ class Server:
             self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
             self.info("role", "connected_slaves", "master_replid", "master_replid2", "second_repl_offset"),
             self.info("maxmemory_policy"),
+            bulk(PROBE.sha),
+            self.probed,
             array(*map(bulk, self.time)),
         ]
 
@@ -190,6 +194,8 @@ PLAIN = [
     (b"INFO", b"server"),
     (b"INFO", b"replication"),
     (b"INFO", b"memory"),
+    (b"SCRIPT", b"LOAD", PROBE.source),
+    (b"EVALSHA", PROBE.sha, b"1", b"{holdfast}:probe"),
     (b"TIME",),
 ]
 
@@ -316,7 +322,8 @@ REFUSALS = {  # what is refused: which answer that is, and what is to be done ab
     "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "TIME": (10, "TIME is refused"),
+    "SCRIPT LOAD": (10, "it does not take the scripts"),
+    "TIME": (12, "TIME is refused"),
 }
 
 
@@ -329,7 +336,9 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     answers[place] = b"-NOPERM this user has no permissions\r\n"
     lane.received(b"".join(answers), 0.0)
     assert type(lane.bad) is ConfigError
-    assert message_of(lane.bad) == f"{advice}: NOPERM this user has no permissions"
+    told, _, rule = message_of(lane.bad).partition(". Grant it: ")
+    assert told == f"{advice}: NOPERM this user has no permissions"
+    assert rule.startswith("ACL SETUSER default ") or which == "HELLO"
     assert lane.line is Line.GREETING  # it is not to be spoken to
 
 
@@ -865,7 +874,7 @@ def microseconds(seconds: float) -> bytes:
 
 
 def reigning(**options: Any) -> Lane[Asked]:
-    return a_lane(guard=GUARD, reigns=NOTE, **options)
+    return a_lane(guard=GUARD, prefix="app:", **options)
 
 
 def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
@@ -951,7 +960,7 @@ def test_a_note_about_a_server_that_was_never_promoted_is_of_the_time_when_it_is
 
 
 def test_a_note_ends_soon_where_the_same_server_may_be_the_node_once_more() -> None:
-    lane = a_lane("redis://a", guard=GUARD, reigns=NOTE)
+    lane = a_lane("redis://a", guard=GUARD, prefix="app:")
     lane.address = lane.address.but(moves=True)
     meet(lane, 100.0, Server())
     assert b"$8\r\n86400000\r\n" in lane.take()
@@ -1239,7 +1248,7 @@ def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said
     lane.opened(0.0)
     assert lane.take() == command(b"SCRIPT", b"LOAD", b"return 5")
     lane.received(b"-NOPERM no\r\n", 0.0)
-    assert type(lane.bad) is ConfigError and message_of(lane.bad) == "it does not take the scripts: NOPERM no"
+    assert type(lane.bad) is ConfigError and "it does not take the scripts: NOPERM no. Grant it: " in message_of(lane.bad)
 
 
 # ------------------------------------------------ answers and pushes

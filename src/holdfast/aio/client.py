@@ -183,6 +183,9 @@ class Holdfast(_Client):
             way().steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
+            await driver().ready(max(0.0, deadline - clock()))
+            await self._look(self._shards.probe(at))
+            # The nodes may stand differently by that.
             nodes = await driver().ready(max(0.0, deadline - clock()))
             found += await self._look(self._shards.checked(at, nodes))
         return tuple(found)

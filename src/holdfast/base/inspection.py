@@ -22,7 +22,7 @@ from ..recipes import inspection, note
 from ..recipes.exclusive import key_of
 from ..recipes.inspection import LockStatus
 from ..recipes.semaphore import Slots
-from ..wire.resp import Refusal, pack
+from ..wire.resp import pack
 from .plans import Ask, Plan
 
 
@@ -115,32 +115,6 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     if not certain:
         raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
-
-
-def writable(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
-    """Check that the nodes that are up accept writes.
-
-    A node that is out of memory, or cannot save, answers and grants nothing.
-
-    Returns:
-        The nodes. Those that refuse are down, with the server's own words as the cause.
-
-    Raises:
-        NoQuorum: Fewer than a majority accept writes.
-    """
-    up = [at for at, node in enumerate(nodes) if node.state == "up"]
-    seen = yield Ask(dict.fromkeys(up, inspection.probe(settings.prefix)))
-    # A connection that broke meanwhile says nothing about writes, and is made again.
-    refused = {at: cause for at, cause in seen.causes.items() if isinstance(cause, Refusal)}
-    found = tuple(
-        node._replace(state="down", cause=refused[at]) if at in refused else node for at, node in enumerate(nodes)
-    )
-    if sum(it.state == "up" for it in found) < quorum.majority(len(nodes)):
-        causes = {it.node: it.cause for it in found if it.cause is not None}
-        raise NoQuorum(
-            "a majority of the nodes", seen.ended - seen.began, causes, quorum.majority(len(nodes)), "write to"
-        )
-    return found
 
 
 def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:

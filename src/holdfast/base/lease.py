@@ -483,7 +483,7 @@ class Lease(ABC):
 
     def _loss(self) -> LockLost:
         fences = list(self.fences.values())
-        return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None)
+        return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None, why=self._claim.why)
 
     def _join(self, root: Self) -> bool:
         """Share the claim of a lease that the same thread or task holds.

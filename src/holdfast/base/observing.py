@@ -139,7 +139,7 @@ def _after(down: float, text: str, arguments: tuple[Any, ...]) -> tuple[str, tup
     """The line about a node, with how long it was down if that was long."""
     if down < _LONG_DOWN:
         return text, arguments
-    return f"{text} (it was down for %.0f s)", (*arguments, down)
+    return f"{text} (it could not be used for %.0f s)", (*arguments, down)
 
 
 def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
@@ -147,6 +147,8 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
     match event:
         case events.NodeDown():
             return "%s is down: %s", (event.node, message_of(event.cause))
+        case events.NodeRefuses():
+            return "%s refuses writes: %s", (event.node, message_of(event.cause))
         case events.NodeGuarded():
             told = "%s is left alone for %.1f s: %s"
             return _after(event.down, told, (event.node, event.left, event.cause))
@@ -155,8 +157,8 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
         case events.Warned():
             return "%s: %s", (event.node, event.warning)
         case events.Doubt():
-            told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)"
-            return told, (event.name, event.remaining, event.fence)
+            told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)%s"
+            return told, (event.name, event.remaining, event.fence, event.why and f": {event.why}")
         case events.HeldLong():
             told = "%r has been held for %.0f s (fence %d): its work may hang. `max_hold` would end such a lease"
             return told, (event.name, event.held, event.fence)
@@ -167,6 +169,7 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
             told = "%r was taken from %s on %d nodes: %s"
             return told, (event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
         case events.Lost():
-            return "%r is lost: %s (fence %d)", (event.name, event.reason, event.fence)
+            why = event.why and f": {event.why}"
+            return "%r is lost: %s (fence %d)%s", (event.name, event.reason, event.fence, why)
         case _:
             return "%s", (event,)

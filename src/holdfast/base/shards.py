@@ -14,15 +14,17 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..core.command import Recipe
+from ..core.round import Round
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
 from ..node import Credentials
 from ..recipes.exclusive import key_of, user_name
 from ..recipes.semaphore import Slots
+from ..wire import rights
 from ..wire.address import Address
 from . import plans
-from .plans import Plan
+from .plans import Ask, Plan
 from .spreading import ShardNodes, Spread
 from .terms import LockTerms
 
@@ -148,16 +150,22 @@ class Shards:
             )
         return home
 
-    def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
-        """Check that the nodes of a shard take writes.
+    def probe(self, at: int, *more: bytes) -> Plan[Round]:
+        """Ask every node of a shard whether this client may do all it needs, or more."""
+        asked = rights.question(self.all[at].settings.prefix, *more)
+        seen: Round = yield Ask(dict.fromkeys(range(len(self.all[at].settings.addresses)), asked), shard=at)
+        return seen
 
-        Also find the clients of these nodes that do not know this client's list of shards.
+    def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+        """Find what has to be asked of the nodes of a shard that are up.
+
+        These are the clients that do not know this client's list of shards, and whether the nodes
+        were repaired.
         """
         from . import inspection, repair
 
         settings = self.all[at].settings
-        taking = yield from plans.of(at, inspection.writable(settings, nodes))
-        known = yield from plans.of(at, inspection.straggling(settings, taking))
+        known = yield from plans.of(at, inspection.straggling(settings, nodes))
         return (yield from repair.marked(settings, known, at))
 
     def repair(self, pause: Seconds) -> Plan[Repaired]:

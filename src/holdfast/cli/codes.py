@@ -54,7 +54,7 @@ MEANINGS = {
 }
 
 # What servers say when they refuse a user.
-_REFUSED = ("refuses us", "refuses our user", "NOPERM", "NOAUTH", "WRONGPASS")
+_REFUSED = ("refuses us", "refuses our user", "may not use", "NOPERM", "NOAUTH", "WRONGPASS")
 
 
 def code_of(error: BaseException) -> int:
@@ -65,8 +65,8 @@ def code_of(error: BaseException) -> int:
         case LockLost():
             return LOST
         case NoQuorum():
-            refused = sum(_is_refusal(it) for it in error.causes.values())
-            return DENIED if 0 < len(error.causes) <= 2 * refused else NO_QUORUM
+            # Otherwise this user's rights alone would not bring a majority back.
+            return DENIED if sum(map(_is_refusal, error.causes.values())) >= error.needed else NO_QUORUM
         case ConfigError():
             return DENIED if _is_refusal(error) else CONFIG
         case HoldfastError():

@@ -66,6 +66,13 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
 def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
     """Say who is connected besides this command, where the server tells it."""
     told = ask(locks, shard, len(nodes), b"CLIENT", b"LIST")
+    met = {at: set(re.findall(r" name=holdfast:(\S*):([0-9a-f]{8}) ", text_of(it))) for at, it in told.answers.items()}
+    for name in sorted(set().union(*met.values())):
+        lacks = [nodes[at].node for at, names in met.items() if name not in names]
+        if lacks and name[0] != locks.settings.owner:
+            found = f"{readable(name[0], 60)} is not connected to {', '.join(lacks)}, and uses other nodes of this list"
+            fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
+            yield Check("all", "settings", UNSAFE, found, fix, "docs/operations.md")
     for at, it in told.answers.items():
         ours, versions, others = _connected(text_of(it), locks.settings.owner)
         found = f"{len(ours)} other clients of holdfast"

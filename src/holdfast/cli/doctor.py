@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core import quorum
 from ..core.round import Round
 from ..engine.status import EFFICIENT
-from ..errors import message_of
+from ..errors import ConfigError, message_of
+from ..wire.rights import OPTIONAL, refused, rule
 from .codes import NO_QUORUM
 from .company import census, company, foreign, proxied
 from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
-from .looking import client, first_line, seen, without
+from .looking import client, first_line, usable
 from .table import colored, objects, table
 
 if TYPE_CHECKING:
@@ -38,32 +38,13 @@ _WRITES, _LAG = "min-replicas-to-write", "min-replicas-max-lag"
 # A server counts a lag in whole seconds, and once a second.
 _COUNTED = 2  # seconds
 _KEPT = b"{*}:result", b"{*}:cache", b"{*}:rate*", b"{*}:window*", b"{*}:latch*", b"{*}:barrier*"
-# What a client cannot do without, and what only some verbs need.
-_NEEDED = (
-    b"EVALSHA",
-    b"SCRIPT|LOAD",
-    b"SUBSCRIBE",
-    b"PUBLISH",
-    b"INFO",
-    b"TIME",
-    b"GET",
-    b"SET",
-    b"DEL",
-    b"PTTL",
-    b"ZADD",
-)
-# As many arguments as a server wants to see.
-_ARGUMENTS: dict[bytes, tuple[bytes, ...]] = {
-    b"EVALSHA": (b"x", b"0"),
-    b"EVAL": (b"x", b"0"),
-    b"SCAN": (b"0",),
-    b"SET": (b"x", b"x"),
-    b"PUBLISH": (b"x", b"x"),
-    b"ZADD": (b"x", b"0", b"x"),
-    b"TIME": (),
-    b"INFO": (),
+# What no lock needs, as it is called, and for what it is used.
+_ASIDE = {
+    "EVAL": ((b"return 1", b"0"), "inspect, ls and release"),
+    "SCAN": ((b"0", b"COUNT", b"1"), "ls and repair"),
 }
-_SOME = {b"EVAL": "inspect and release", b"SCAN": "ls and repair", b"CLIENT|SETNAME": "names in CLIENT LIST"}
+# What to ask a node that refuses writes, by the server's error code. Others: about its replicas.
+_ASKS = {"OOM": "CONFIG GET maxmemory", "MISCONF": "INFO persistence", "BUSY": "SCRIPT KILL"}
 
 
 def doctor(options: Namespace) -> int:
@@ -80,20 +61,18 @@ def doctor(options: Namespace) -> int:
 
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
-    first = seen(locks)
-    for shard, own in _shards(first):
+    for shard, own in _shards(locks._seen(1.0)):
         # First of all, before this client has written its own settings.
         looked += census(locks, shard, own)
         looked += _looked(locks, shard, own)
         looked += company(locks, shard, own)
         looked += foreign(locks, shard, own)
     with client(options) as again:
-        looked += proxied(locks.nodes(), seen(again))
-    # Only now: a node that refuses to load our scripts was up until it said so.
-    nodes = without(locks.nodes(), {it.node: it.cause for it in first})
+        looked += proxied(locks.nodes(), again._seen(1.0))
+    nodes = locks.nodes()
     primaries = _primaries(locks)
     checks = [placed(it, primaries) for it in (*_reached(nodes), *_together(locks, nodes), *looked)]
-    down = any(sum(it.state == "up" for it in own) < quorum.majority(len(own)) for _, own in _shards(nodes))
+    down = not usable(nodes)
     verdict = max((it.level for it in checks), key=lambda it: _VERDICTS[it], default=OK)
     if options.json:
         objects({"verdict": "no quorum" if down else verdict, "checks": [it._asdict() for it in checks]})
@@ -142,32 +121,18 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
         if it.state == "up":
             yield Check(it.node, "state", OK, f"up, {it.version}")
         elif it.state == "guarded":
-            fix = "holdfast nodes --watch, and wait: it is used again by itself"
             moved = "was promoted" in cause or "is new to clients" in cause
             page = "docs/nodes.md#sentinel" if moved else "docs/operations.md"
-            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, page)
-        elif "NOPERM" in cause:
-            fix = f"{cli_of(it.node)} ACL SETUSER, as its administrator, with the rules of the page"
-            yield Check(it.node, "rights", UNSAFE, cause, fix, "docs/connections.md")
-        elif "NOREPLICAS" in cause:
-            found = (
-                f"{cause} Fewer replicas are connected than min-replicas-to-write asks for: "
-                "every write of every program is refused"
-            )
-            fix = (
-                f"start the replica: {cli_of(it.node)} INFO replication lists those that are connected. "
-                "Or lower the setting: then failover= is not true"
-            )
-            yield Check(it.node, "state", UNSAFE, found, fix, "docs/nodes.md")
+            yield Check(it.node, "state", WARNING, cause or "it restarted", "holdfast nodes --watch", page)
+        elif it.state == "refusing":
+            fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'INFO replication')}"
+            found = f"it refuses every write of every program: {cause}"
+            yield Check(it.node, "state", UNSAFE, found, fix, "docs/runbook.md#what-the-server-is")
+        elif isinstance(it.cause, ConfigError):
+            fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
+            yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
         else:
-            yield Check(
-                it.node,
-                "state",
-                WARNING,
-                cause or "no answer",
-                f"{cli_of(it.node)} PING; the runbook has this message",
-                "docs/runbook.md",
-            )
+            yield Check(it.node, "state", WARNING, cause or "no answer", f"{cli_of(it.node)} PING", "docs/runbook.md")
 
 
 def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:
@@ -194,17 +159,14 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
         found = f"{len(nodes)} nodes survive no more failures than {len(nodes) - 1}"
         fix = "name 1, 3 or 5 servers in HOLDFAST_NODES, for all clients at once"
         yield Check("all", "number", WARNING, found, fix, "docs/nodes.md")
-    for it in nodes:
-        if it.ahead is not None and abs(it.ahead) > _SKEW:
-            found = f"its clock is {it.ahead:+.1f} s from ours"
-            yield Check(
-                it.node,
-                "clock",
-                WARNING,
-                found,
-                "chronyc makestep, or timedatectl set-ntp true, on that machine",
-                "docs/operations.md",
-            )
+    told = {it.node: it.ahead for it in nodes if it.ahead is not None}
+    # Of two clocks, nobody knows which is wrong. Of more, most are right.
+    right = sorted(told.values())[len(told) // 2] if len(told) > 1 else 0.0
+    off = {node: ahead - right for node, ahead in told.items()} | {"this machine": -right}
+    for node, seconds in off.items():
+        if abs(seconds) > _SKEW:
+            found = f"its clock is {seconds:+.1f} s from {'that of most nodes' if len(told) > 1 else 'ours'}"
+            yield Check(node, "clock", WARNING, found, "timedatectl set-ntp true", "docs/operations.md#clocks")
 
 
 # ------------------------------------------------ what the nodes say
@@ -369,38 +331,20 @@ def _keeps(locks: Holdfast, shard: int, size: int) -> dict[int, bool]:
 
 
 def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
-    """Find commands that this user may not use, where the server tells it."""
-    who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI")
-    for at, name in who.answers.items():
-        user = name if isinstance(name, bytes) else text_of(name).encode()
-        node = nodes[at].node
-        may = {it: _may(locks, shard, len(nodes), at, user, it) for it in (*_NEEDED, *_SOME)}
-        if None in may.values():
-            yield Check(node, "rights", OK, "neither this server nor this user tells which rights there are")
-            continue
-        missing = [it for it, allowed in may.items() if not allowed]
-        granted = " ".join(f"'+{it.decode().lower()}'" for it in missing)
-        fix = f"{cli_of(node)} ACL SETUSER {text_of(user)} {granted}"
-        if lacks := [it.decode() for it in missing if it in _NEEDED]:
-            found = f"user {text_of(user)} may not use {', '.join(lacks)}"
-            yield Check(node, "rights", UNSAFE, found, fix, "docs/connections.md")
-        elif missing:
-            for_what = "; ".join(f"{it.decode()} ({_SOME[it]})" for it in missing)
-            yield Check(
-                node, "rights", WARNING, f"user {text_of(user)} may not use {for_what}", fix, "docs/connections.md"
-            )
-        else:
-            yield Check(node, "rights", OK, f"user {text_of(user)} has all that is needed")
-
-
-def _may(locks: Holdfast, shard: int, size: int, at: int, user: bytes, command: bytes) -> bool | None:
-    """May the user run this command? None: nobody tells."""
-    said = ask(locks, shard, size, b"ACL", b"DRYRUN", user, *command.split(b"|"), *_ARGUMENTS.get(command, (b"x",)))
-    answer = text_of(said.answers.get(at)) or message_of(said.causes.get(at))
-    if answer == "OK" or "channel" in answer or "access" in answer:
-        # (The key is one that we made up, and may be out of reach.)
-        return True
-    return False if "no permissions" in answer and "acl" not in answer.lower() else None
+    """Find commands that this user may not use. Without those that locks need, a node is unfit."""
+    probed = locks._look(locks._shards.probe(shard, b"more"))
+    asides = {it: ask(locks, shard, len(nodes), it.encode(), *words).causes for it, (words, _) in _ASIDE.items()}
+    who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI").answers
+    for at, answer in probed.answers.items():
+        lacks = {it: told for it, told in (refused(answer) or {}).items() if it in OPTIONAL}
+        lacks |= {it: text_of(found[at]) for it, found in asides.items() if at in found}
+        node, user = nodes[at].node, text_of(who.get(at)) or "default"
+        if lacks:
+            what = "; ".join(f"{it} ({OPTIONAL.get(it) or _ASIDE[it][1]})" for it in lacks)
+            fix = f"{cli_of(node)} {rule(lacks, user, locks.settings.prefix)}"
+            yield Check(node, "rights", WARNING, f"user {user} may not use {what}", fix, "docs/connections.md")
+        elif nodes[at].state == "up":
+            yield Check(node, "rights", OK, f"user {user} has all that is needed")
 
 
 def _speed(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:

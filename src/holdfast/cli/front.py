@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import select
 import signal
 import time
@@ -18,6 +19,7 @@ from math import inf
 from typing import Any, Never
 
 from ..clock import clock
+from ..errors import ConfigError
 from . import command, tree
 from .board import Board, Line, line
 from .codes import BUG, BUSY, LOST, SIGNALLED
@@ -38,6 +40,10 @@ class Front:
     def __init__(
         self, job: Job, voice: Voice, signals: command.Signals, now: Callable[[], float] = clock
     ) -> None:
+        # Besides the nodes, each of the two processes has up to nine files open.
+        least = 9 + len(job.client.urls)
+        if 0 <= (may := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < least:
+            raise ConfigError(f"this process may open {may} files, and needs {least}: ulimit -n {least}, or more")
         self._clock = now
         self._job, self._voice, self._signals = job, voice, signals
         self._me = os.getpid()

@@ -405,7 +405,7 @@ class Holder:
             self._board.until = now + left
             return now + left - self._job.margin
         reason = reason_of(lease)
-        if self._job.on_lost == "term" and reason != "expired":
+        if self._job.on_lost == "term" and reason not in ("expired", "refused"):
             if self._told != reason:
                 self._kill_at = min(self._kill_at, now + self._job.kill_after)
                 self._terminate(reason, 0.0)

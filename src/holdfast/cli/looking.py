@@ -10,11 +10,12 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ..core import quorum
+from ..engine.status import majorities
 from ..errors import ConfigError, message_of, readable
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
@@ -188,8 +189,8 @@ def first_line(how: str, json: bool) -> None:
 def nodes(options: Namespace) -> int:
     """Show how the nodes are."""
     with client(options) as locks:
-        found = seen(locks)
         while True:
+            found = locks._seen(0.0 if options.watch else _EVERY)
             if options.watch:
                 first_line("looks every second", options.json)
             if options.json:
@@ -199,8 +200,6 @@ def nodes(options: Namespace) -> int:
             if not options.watch:
                 return DONE if usable(found) else NO_QUORUM
             time.sleep(_EVERY)
-            # All have had their second to connect.
-            found = seen(locks, 0.0)
 
 
 def usable(found: Sequence[NodeStatus]) -> bool:
@@ -210,11 +209,7 @@ def usable(found: Sequence[NodeStatus]) -> bool:
 
 def nodes_of(found: Sequence[NodeStatus]) -> dict[str, Any]:
     """The nodes as `nodes --json` shows them. Of several sets, the numbers are of the worst."""
-    sets: dict[str, list[bool]] = {}
-    for it in found:
-        sets.setdefault(it.shard, []).append(it.state == "up")
-    needs = [(sum(ups), quorum.majority(len(ups))) for ups in sets.values()]
-    spare, up, needed = min((up - needed, up, needed) for up, needed in needs)
+    spare, up, needed, *_ = min(majorities(found))
     return {"quorum": needed, "up": up, "spare": spare, "nodes": [node_of(it) for it in found]}
 
 
@@ -225,33 +220,6 @@ def show_nodes(found: Sequence[NodeStatus]) -> None:
     whole = nodes_of(found)
     needed = "" if len({it.shard for it in found}) > 1 else f", {whole['quorum']} are needed"
     print(f"{up} of {len(found)} are up{needed}, {max(whole['spare'], 0)} more may fail", flush=True)
-
-
-def seen(locks: Holdfast, wait: float = 1.0) -> tuple[NodeStatus, ...]:
-    """How the nodes are, once each was asked, and has tried to write. A majority that is missing is
-    no error here.
-    """
-    from ..errors import HoldfastError, NoQuorum
-
-    try:
-        return locks.ready(wait)
-    except NoQuorum as error:
-        return without(locks.nodes(), error.causes)
-    except HoldfastError:
-        return locks.nodes()
-
-
-def without(nodes: Sequence[NodeStatus], causes: Mapping[str, Exception | None]) -> tuple[NodeStatus, ...]:
-    """The nodes, where those that answer and refuse to write are down. (The client itself learns it
-    only when it asks for a lock.)
-    """
-    from ..wire.resp import Refusal
-
-    refused = {node: it for node, it in causes.items() if isinstance(it, Refusal)}
-    return tuple(
-        it._replace(state="down", cause=refused[it.node]) if it.state == "up" and it.node in refused else it
-        for it in nodes
-    )
 
 
 def node_of(status: NodeStatus) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -19,11 +20,12 @@ from ..checks import seconds
 from ..errors import HoldfastError, message_of
 from .codes import DONE, NO_QUORUM
 from .durations import moment
-from .looking import HEAD, client, columns, nodes_of, row_of, seen, show_nodes, usable
+from .looking import HEAD, client, columns, nodes_of, row_of, show_nodes, usable
 from .options import Usage
 from .table import objects, table
 
 if TYPE_CHECKING:
+    from ..engine.status import NodeStatus
     from ..recipes.survey import Row
     from ..sync import Holdfast
 
@@ -44,7 +46,6 @@ def top(options: Namespace) -> int:
     if count is not None and count < 1:
         raise Usage(f"--count is 1 or more, not {count}")
     with client(options) as locks:
-        seen(locks)
         if not screen:
             return _looks(locks, options, every, count, False)
         for it in _ENDS:
@@ -66,20 +67,21 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 def _looks(locks: Holdfast, options: Namespace, every: float, count: int | None, screen: bool) -> int:
     done = 0
     while True:
+        nodes = locks._seen(0.0 if done else 1.0)
         found, why, scanned = _surveyed(locks, options.pattern)
         if options.json:
             objects({
                 "at": moment(datetime.now(UTC)),
-                **nodes_of(locks.nodes()),
+                **nodes_of(nodes),
                 "locks": [row_of(it) for it in found],
                 "scanned": scanned,
                 "complete": not why,
             })
         else:
-            _show(locks, found, why, every, screen)
+            _show(nodes, found, why, every, screen)
         done += 1
         if done == count:
-            return DONE if usable(locks.nodes()) else NO_QUORUM
+            return DONE if usable(nodes) else NO_QUORUM
         time.sleep(every)
 
 
@@ -97,8 +99,7 @@ def _surveyed(locks: Holdfast, pattern: str) -> tuple[list[Row], str, int]:
     return found, why, survey.scanned
 
 
-def _show(locks: Holdfast, found: list[Row], why: str, every: float, screen: bool) -> None:
-    nodes = locks.nodes()
+def _show(nodes: Sequence[NodeStatus], found: list[Row], why: str, every: float, screen: bool) -> None:
     room, width = len(found), None
     if screen:
         sys.stdout.write(_HOME + _END)

@@ -166,7 +166,7 @@ class Claim(Ballot):
     __slots__ = (
         "_away_since", "_deadline", "_news_from", "_parting", "_renewal", "absurd", "armed", "company", "contended",
         "demand", "dropped", "freed", "left", "limit", "news", "notes", "patient", "place", "queued", "reason",
-        "refusal", "routed", "setback", "since", "state", "stays", "unfit", "until", "wake", "want",
+        "refusal", "routed", "setback", "since", "state", "stays", "unfit", "until", "wake", "want", "why",
     )
     # fmt: on
 
@@ -223,6 +223,8 @@ class Claim(Ballot):
         self.refusal: Exception | None = None
         self.setback: NoQuorum | None = None
         self.reason = ""
+        # What the nodes have against its latest renewal, if that is not confirmed.
+        self.why = ""
 
         # Since when too few nodes are of use, as far as this claim has seen.
         self._away_since = inf
@@ -612,6 +614,7 @@ class Claim(Ballot):
         renewal = self._renewal
         patience = self._patience
         if renewal.doubts(now, patience):
+            self.why = outcome.obstacles(self.votes, self._reach, self._patience, now)
             self.notes += (events.Doubt,)
         # The caller of an extension waits no longer. The lease itself is kept as long as it lasts.
         sent = renewal.gives_up(now, patience)
@@ -729,6 +732,7 @@ class Claim(Ballot):
         sent = quorum.reached_by(self._quorum, [vote.last for vote in good])
         renewed, extended = self._renewal.confirms(sent, good_until)
         if renewed:
+            self.why = ""
             self.left = left
             self.notes += (events.Renewed,)
         if extended:
@@ -771,7 +775,12 @@ class Claim(Ballot):
     def lose(self, now: float, reason: str) -> bool:
         """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
         # The reason first: another thread that sees the state reads it.
-        over = reason in ("expired", "slow", "max_hold")
+        if reason == "expired" and self.votes:
+            self.why = outcome.obstacles(self.votes, self._reach, self._patience, now)
+            # Nobody would look for a cause among nodes that are up.
+            if self._away() and any(vote.error is not None for vote in self.votes):
+                reason = "refused"
+        over = reason in ("expired", "refused", "slow", "max_hold")
         self.reason = "dropped" if over and self.dropped else reason
         self.state = LOST
         self.news = True

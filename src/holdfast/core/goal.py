@@ -101,6 +101,11 @@ class Several(Generic[T]):
         return next((it.reason for it in self.parts if it.reason), "")
 
     @property
+    def why(self) -> str:
+        """What the nodes have against its latest renewal."""
+        return next((it.why for it in self.parts if it.why), "")
+
+    @property
     def refusal(self) -> Exception | None:
         """Why it came to nothing."""
         return next((it.refusal for it in self.parts if it.refusal is not None), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from ..errors import ITSELF, ConfigError, LockBusy, NoQuorum, readable
+from ..errors import ITSELF, ConfigError, LockBusy, NoQuorum, message_of, readable
 from .answer import LASTING, SHOWN
 from .command import SHARED, Recipe
 from .reach import Reach, Standing
@@ -114,15 +114,27 @@ def unheard(label: str, votes: Sequence[Vote], reach: Reach, doing: str, since: 
         since: When the nodes were asked.
         now: The time.
     """
-    causes: dict[str, Exception] = {}
+    found = causes(votes, reach, since, now)
+    return NoQuorum(label, now - since, found, reach.quorum, doing, away=now - reach.dark)
+
+
+def causes(votes: Sequence[Vote], reach: Reach, since: float, now: float) -> dict[str, Exception]:
+    """Return what is wrong at each node that has not granted what it was asked since."""
+    found: dict[str, Exception] = {}
     for node, vote in enumerate(votes):
         cause = reach.cause(node, now) or vote.error
         # What was asked at this very moment cannot have been answered.
         if cause is None and vote.sent < since < now:
             cause = TimeoutError("no answer yet")
         if cause is not None:
-            causes[reach.labels[node]] = cause
-    return NoQuorum(label, now - since, causes, reach.quorum, doing, away=now - reach.dark)
+            found[reach.labels[node]] = cause
+    return found
+
+
+def obstacles(votes: Sequence[Vote], reach: Reach, patience: float, now: float) -> str:
+    """Return on one line what is wrong at nodes that have had `patience` seconds for a renewal."""
+    found = causes(votes, reach, now - patience, now)
+    return "; ".join(f"{node}: {message_of(cause)}" for node, cause in found.items())
 
 
 def too_far_ahead(label: str, fence: int, ahead: float) -> ConfigError:

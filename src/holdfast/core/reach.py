@@ -6,6 +6,7 @@ The crew keeps it. Knows numbers of nodes and what stands in their way. Must not
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Mapping, Sequence
 from math import inf
 
@@ -25,6 +26,12 @@ class Standing(enum.Enum):
 
 
 CONNECTING, GUARDED, UP, DOWN = Standing
+_WORDS = {CONNECTING: "connecting", GUARDED: "guarded", UP: "up", DOWN: "down"}
+
+
+# For nodes of this machine, by their addresses. Nobody is told to switch off the guard of others.
+_HINT = " (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+_HERE = r"^unix:|//(?:localhost|127\.|\[::1\])"
 
 
 class Reach:
@@ -45,9 +52,11 @@ class Reach:
         self.size = len(labels)
         self.quorum = quorum.majority(self.size)
         self.standing = [CONNECTING] * self.size
-        # Why each node is down, or guarded for another reason than a restart.
+        # The same for people, in one word: `NodeStatus.state`.
+        self.states = ["connecting"] * self.size
+        # Why each node is down, what it refuses writes with, or why it is guarded if it did not restart.
         self.causes: list[Exception | None] = [None] * self.size
-        # Since when each node stands like this; inf: nobody has tried it yet.
+        # Since when each node's state is this one; inf: nobody has tried it yet.
         self.since = [inf] * self.size
         # When each node's guard ends.
         self.free = [0.0] * self.size
@@ -67,10 +76,8 @@ class Reach:
             left = max(0.0, self.free[node] - now)
             age = now - self.started[node]
             started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
-            why = cause or (
-                f"it started {started} and may have forgotten locks "
-                "(for development and CI, set HOLDFAST_RESTART_GUARD=off)"
-            )
+            hint = _HINT if re.search(_HERE, self.labels[node]) else ""
+            why = cause or f"it started {started} and may have forgotten locks{hint}"
             return ConnectionError(f"guarded, {left:.1f} s left: {why}")
         return cause
 
@@ -107,14 +114,21 @@ class Reach:
             node: The node.
             standing: How it stands.
             now: The time.
-            cause: Why it is down.
+            cause: Why it is down, or what it refuses writes with.
             free: When its guard ends, if it is guarded.
             started: When its server started, if it is guarded.
         """
-        if self.standing[node] is not standing or self.since[node] == inf:
+        state = _WORDS[standing]
+        if standing is UP and cause is not None:
+            # It is asked all the same: only an answer tells when it accepts writes again.
+            state = "refusing"
+        elif standing is DOWN and isinstance(cause, ConfigError):
+            state = "unfit"
+        if self.states[node] != state or self.since[node] == inf:
             self.since[node] = now
         self.standing[node] = standing
         self.causes[node] = cause
+        self.states[node] = state
         self.free[node] = free
         self.started[node] = started
         self.worked[node] |= standing is UP

@@ -18,6 +18,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
+from ..core.answer import Granted, read
 from ..core.claim import Claim, State
 from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.demand import Demand
@@ -37,7 +38,7 @@ from .record import Record, Stats
 from .roll import Roll
 from .settings import SLACK, Settings
 from .sizes import Sizes
-from .status import EFFICIENT, SAFE, UNPROVEN, NodeStatus
+from .status import EFFICIENT, SAFE, UNPROVEN, NodeStatus, majorities
 from .timers import Timers
 
 # Seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute.
@@ -134,9 +135,9 @@ class Crew:
         # When that round was begun last, and when it is due again.
         self._checked = -inf
         self._recheck = inf
-        # The standing of each node that observers have heard of.
-        self._told: list[object] = [None] * len(self.lanes)
-        # When observers and the log were told that a node is down, if it still is.
+        # The state of each node that observers have heard of.
+        self._told = [""] * len(self.lanes)
+        # Since when each node cannot be used, as far as observers and the log were told.
         self._fell = [inf] * len(self.lanes)
         self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
         self._roll = Roll(settings.prefix, settings.owner, inbox, settings.spreads, settings.leaving, len(self.lanes))
@@ -450,16 +451,10 @@ class Crew:
     def status(self, now: float) -> tuple[NodeStatus, ...]:
         """Return the state of the nodes, in the order of their addresses."""
         reach = self.reach
-        state = {
-            Standing.CONNECTING: "connecting",
-            Standing.GUARDED: "guarded",
-            Standing.UP: "up",
-            Standing.DOWN: "down",
-        }
         return tuple(
             NodeStatus(
                 node=lane.address.label,
-                state=state[reach.standing[i]],
+                state=reach.states[i],
                 cause=reach.cause(i, now),
                 version=_software(lane.facts),
                 run_id=lane.run_id,
@@ -489,7 +484,7 @@ class Crew:
         }
         if wrong := {label: cause for label, cause in causes.items() if isinstance(cause, ConfigError)}:
             return unusable(wrong)
-        if len(self.reach.up) >= self.reach.quorum:
+        if self.reach.states.count("up") >= self.reach.quorum:
             return None
         return NoQuorum(
             "a majority of the nodes", waited, causes, self.reach.quorum, "reach", away=now - self.reach.dark
@@ -516,9 +511,8 @@ class Crew:
             raise wrong
         # Other threads ask while nodes come and go. So the state is read last, and judged by itself.
         status = self.status(now)
-        states = [it.state for it in status]
-        usable = states.count("up") >= self.reach.quorum
-        return status if late or (usable and "connecting" not in states) else None
+        usable = majorities(status)[0].spare >= 0 and all(it.state != "connecting" for it in status)
+        return status if late or usable else None
 
     def met(self, waited: float, within: float, now: float) -> bool:
         """Decide for a caller that waits until it is known which servers these nodes are.
@@ -573,7 +567,8 @@ class Crew:
 
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """Take in what a node has sent."""
-        lane, before = self.lanes[node], self.lanes[node].line
+        lane = self.lanes[node]
+        before, refusal = lane.line, lane.refusal
         try:
             lane.received(data, now)
         except Exception as error:
@@ -585,6 +580,10 @@ class Crew:
                 self._introduced(lane, now)
             else:
                 self._stands(lane, now)
+        elif lane.bad is None and lane.refusal is not refusal:
+            self._stands(lane, now)
+        if lane.wake < self._pulse:
+            self._pulse = lane.wake
         if lane.bad is not None:
             self.lost(node, now, lane.bad)
 
@@ -662,6 +661,9 @@ class Crew:
             self._dials.append(lane.node)
         elif lane.bad is None and lane.line is Line.GUARDED and lane.wake <= now:
             self._open(lane, now)
+        elif lane.bad is None and lane.line is Line.UP and lane.wake <= now:
+            self._try(lane, lane.probe, None, now)
+            self._expect(now)
         if lane.bad is not None:
             self.lost(lane.node, now, lane.bad)
 
@@ -669,7 +671,7 @@ class Crew:
         """Return when to look after a lane next."""
         due = self._try(lane, lane.due, inf)
         if lane.bad is None:
-            return due
+            return min(due, lane.wake)
         self.lost(lane.node, now, lane.bad)
         return self.lanes[lane.node].wake
 
@@ -837,6 +839,13 @@ class Crew:
         """Take in a node's answer to a command."""
         owner = question.owner
         try:
+            if type(reply) is list and question.data == self._manners.probe:
+                self.lanes[node].judge(reply)
+            elif self.reach.causes[node] is not None and isinstance(owner, Claim):
+                answer = read(reply)
+                if isinstance(answer, Granted) and answer.fresh:
+                    # The node has just accepted a write.
+                    self.lanes[node].refusal = None
             if owner is not None and owner.answered(node, question, reply, now):
                 # Nobody else owns commands.
                 assert isinstance(owner, (Claim, Round))
@@ -1163,11 +1172,11 @@ class Crew:
         told, ours = [(it.address.label, it.ahead) for it in self.lanes if it.ahead is not None], self.record.epoch
         voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
         right = voices[len(voices) // 2] if len(told) > 1 else ours
+        far = self.settings.horizon / 2000
         for label, ahead in told:
-            if abs(off := ahead - right) > self.settings.horizon / 2000:
-                word = "ahead of" if off > 0 else "behind"
+            if abs(ahead - right) > far:
                 danger = "it is not used" if len(self.lanes) > 1 else "after a restart, fences may repeat"
-                warning = f"its clock is {abs(off):.0f} s {word} what others say: {danger}. Set it (NTP)."
+                warning = f"its clock is {_off(ahead - right, len(told) > 1)}: {danger}. Set it (NTP)."
                 self.record.warn(label, warning, now, "clock")
 
     @property
@@ -1206,8 +1215,7 @@ class Crew:
                 self._check_clocks(now)
             if lane in old:
                 continue
-            word = "ahead of" if off > 0 else "behind"
-            cause = ConnectionError(f"not used: its clock is {abs(off):.0f} s {word} what others say. Set it (NTP).")
+            cause = ConnectionError(f"not used: its clock is {_off(off, 2 * len(told) > size)}. Set it (NTP).")
             if lane is new:
                 lane.bad = cause
             else:
@@ -1323,37 +1331,44 @@ class Crew:
         elif standing is Standing.DOWN:
             cause = cause or reach.causes[node]
         else:
-            cause = None
+            cause = lane.refusal if standing is Standing.UP else None
+        state = reach.states[node]
         reach.note(node, standing, now, cause, lane.wake, now - lane.uptime)
+        if reach.states[node] != state:
+            self.changes += 1
+            self._note_state(lane, reach.states[node], now)
         if standing is before:
             return
-        self.changes += 1
-        if standing is not Standing.CONNECTING and standing is not self._told[node]:
-            self._told[node] = standing
-            self._note_standing(lane, standing, now)
         if standing is Standing.UP:
             self._roll.up(node, now if self.live or self.rounds else now + self.settings.node_timeout)
             if self._briefs:
                 self._refuse_briefs(now)
         self._tell_of(node, standing, before, now, standing is Standing.UP and self._forgetful(lane))
 
-    def _note_standing(self, lane: Lane[Command], standing: Standing, now: float) -> None:
-        """Tell observers and the log how a node stands, which is new to them."""
+    def _note_state(self, lane: Lane[Command], state: str, now: float) -> None:
+        """Tell observers and the log of a node's state, if it is new to them."""
+        # While a node is down, the reason may change at each attempt to connect.
+        news = "down" if state == "unfit" else state
+        if news in ("connecting", self._told[lane.node]):
+            return
+        self._told[lane.node] = news
         at = self.record.at(now)
         label = lane.address.label
-        fell, self._fell[lane.node] = self._fell[lane.node], now if standing is Standing.DOWN else inf
+        fell = self._fell[lane.node]
+        self._fell[lane.node] = inf if news in ("up", "guarded") else min(fell, now)
         down = max(0.0, now - fell)
-        if standing is Standing.UP:
+        if news == "up":
             self._census.soon(now)
             self.record.note(events.NodeUp(at=at, node=label, down=down))
             if self._lasting:
                 self._examine_soon(now)
-        elif standing is Standing.GUARDED:
+        elif news == "guarded":
             guarded = events.NodeGuarded(at=at, node=label, left=lane.wake - now, down=down)
             self.record.note(guarded.replace(cause=told) if (told := _guarded(lane)) else guarded)
         else:
             cause = self.reach.causes[lane.node] or ConnectionError("no connection")
-            self.record.note(events.NodeDown(at=at, node=label, cause=cause))
+            kind = events.NodeRefuses if news == "refusing" else events.NodeDown
+            self.record.note(kind(at=at, node=label, cause=cause))
 
     def _forgetful(self, lane: Lane[Command]) -> bool:
         """Return whether a node that is up again may lack leases that are still held.
@@ -1392,11 +1407,18 @@ def _lane_settings(settings: Settings, inbox: bytes, version: str) -> LaneSettin
         timeout=settings.node_timeout,
         # A clock may be wrong by a quarter of the horizon more or less than it seems.
         prompt=max(settings.node_timeout, settings.horizon / 2000),
-        reigns=b"{%b}:reign:" % settings.prefix.encode(),
+        prefix=settings.prefix,
         keep=settings.max_ttl,
         scripts=[it.source for it in scripts.BASIC],
         jitter=int(inbox[:4], 16) / 0xFFFF,
     )
+
+
+def _off(seconds: float, known: bool) -> str:
+    """Return by how much a clock is off. `known`: most nodes have told theirs."""
+    word = "ahead of" if seconds > 0 else "behind"
+    others = "what most nodes say" if known else "this machine's, and no other node tells which of them is wrong"
+    return f"{abs(seconds):.0f} s {word} {others}"
 
 
 def _guarded(lane: Lane[Command]) -> str:

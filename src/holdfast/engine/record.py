@@ -193,7 +193,7 @@ class Record:
             if want.doubted:
                 return
             want.doubted = True
-        self.happened(events.Doubt, want, now, remaining=want.until - now)
+        self.happened(events.Doubt, want, now, remaining=want.until - now, why=want.why)
 
     def news(self, claim: Claim, now: float) -> None:
         """Record the state of a claim, which may have changed, and with it its acquisition's."""
@@ -212,7 +212,7 @@ class Record:
             if want.stays and want.reason == "closed":
                 self._left(want, now)
             else:
-                self.happened(events.Lost, want, now, reason=want.reason, held=now - want.since)
+                self.happened(events.Lost, want, now, reason=want.reason, held=now - want.since, why=want.why)
         elif state is State.HELD and want.since == now:
             self._contended += want.contended
             self._waited += now - want.began

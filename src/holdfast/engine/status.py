@@ -1,10 +1,13 @@
-"""What a client says of the state of a node.
+"""What a client says of the state of a node, and of a majority of nodes.
 
 Knows the words. Must not know lanes, claims, or how any of it is found out.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..core import quorum
 from .roll import Straggler
 
 # What `NodeStatus.guarantee` says of a node.
@@ -18,7 +21,8 @@ class NodeStatus(NamedTuple):
 
     Attributes:
         node: Its address, without a password.
-        state: "up", "guarded", "down" or "connecting".
+        state: "up"; "refusing" (it answers and refuses writes); "guarded"; "down"; "unfit" (down,
+            and time alone does not mend it); or "connecting".
         cause: Why it is of no use, if it is not.
         version: Of its server, such as "valkey 9.1.2"; empty until it has told.
         run_id: Of its server; empty until it has told.
@@ -65,3 +69,36 @@ class NodeStatus(NamedTuple):
     owing: int = 0
     warnings: tuple[str, ...] = ()
     guarantee: str = SAFE
+
+
+class Majority(NamedTuple):
+    """How many nodes of a shard can be used.
+
+    Attributes:
+        spare: How many more may fail. Below 0 no lock can be acquired.
+        up: How many can be used.
+        needed: How many are needed.
+        shard: The name of the shard.
+        why: What is wrong, without addresses. Empty if a majority can be used.
+    """
+
+    spare: int
+    up: int
+    needed: int
+    shard: str
+    why: str
+
+
+def majorities(nodes: Iterable[NodeStatus]) -> list[Majority]:
+    """Return how many nodes can be used of each shard, in order. All that judge nodes ask this."""
+    shards: dict[str, Counter[str]] = {}
+    for it in nodes:
+        shards.setdefault(it.shard, Counter())[it.state] += 1
+    found = []
+    for shard, states in shards.items():
+        size, up = states.total(), states.pop("up", 0)
+        needed = quorum.majority(size)
+        others = ", ".join(f"{count} {state}" for state, count in states.items())
+        why = f"{up} of {size} nodes are up, and {needed} are needed ({others})" if up < needed else ""
+        found.append(Majority(up - needed, up, needed, shard, why))
+    return found

@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
 from .. import Holdfast as ThreadHoldfast
-from .. import NodeStatus
 from ..aio import Holdfast
 from ..base.decorating import unlocked
 from ..checks import Seconds, seconds
+from ..engine.status import majorities
 from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
 from .web import Answering, Problem
 
@@ -149,7 +149,7 @@ def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Second
             nodes = ()
         if deep:
             # A node whose connection broke while it was asked is down by now.
-            usable = usable and all(_majority(nodes, shard) for shard in {it.shard for it in nodes})
+            usable = usable and not any(it.why for it in majorities(nodes))
         said = {"status": "pass" if usable else "fail", "nodes": [it.state for it in nodes]}
         headers = (("content-type", "application/health+json"),)
         await answer(send, Problem(200 if usable else 503, headers, json.dumps(said).encode()))
@@ -182,12 +182,6 @@ def _endpoints(app: Any, start: str = "") -> Iterator[tuple[str, Any]]:
         yield f"the route {path}", getattr(it, "endpoint", None)
         # A newer FastAPI keeps routers as they are included.
         yield from _endpoints(getattr(it, "original_router", it), path)
-
-
-def _majority(nodes: Sequence[NodeStatus], shard: str) -> bool:
-    """Are most nodes of a shard up?"""
-    states = [it.state for it in nodes if it.shard == shard]
-    return 2 * states.count("up") > len(states)
 
 
 async def _opened(client: Holdfast | ThreadHoldfast, stack: AsyncExitStack, ready: Seconds | None) -> None:

@@ -7,11 +7,11 @@ them: an exporter says how a metric with its labels is changed, and the rest hap
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import events
+from ..engine.status import majorities
 from ..version import VERSION
 from . import table
 from .following import follow
@@ -26,7 +26,7 @@ __all__ = ["Change", "Tally"]
 # What an exporter gives for a metric with its labels: a call that adds, sets or observes.
 Change = Callable[[float], object]
 
-SAMPLED_EVERY = 5.0
+SAMPLED_EVERY = 1.0
 
 
 class Tally(ABC):
@@ -45,6 +45,7 @@ class Tally(ABC):
             raise ValueError(f"most={most}: at least one value of the label must be allowed")
         self._names = None if names is None else Limited(names, most)
         self._changes: dict[tuple[str, ...], Change] = {}
+        self._waiting = 0
         self._readers: dict[type[events.Event], Callable[[Any], None]] = {
             events.Attempt: self._attempt,
             events.Acquired: self._acquired,
@@ -78,7 +79,7 @@ class Tally(ABC):
             read(event)
 
     def follow(self, client: Any) -> None:
-        """Read every five seconds what no event tells: the nodes, and the longest wait.
+        """Read every second what no event tells: the nodes, and the longest wait.
 
         It ends with the client. For a client of `holdfast.aio`, call it where the event loop runs,
         for example at the start of your application.
@@ -98,22 +99,19 @@ class Tally(ABC):
             nodes: What `nodes()` returned.
             stats: What `stats()` returned.
         """
-        size: Counter[str] = Counter()
-        up: Counter[str] = Counter()
-        for node in nodes:
-            size[node.shard] += 1
-            # A client connects when it is first used. Before that, nothing is known.
-            if node.state == "connecting":
-                continue
-            up[node.shard] += node.state == "up"
+        known = list(nodes)
+        # A client connects when it is first used. Before that, nothing is known.
+        met = [it for it in known if it.state != "connecting"]
+        for node in met:
             self._put(table.NODE_UP, node.state == "up", (node.node, node.shard))
             self._put(table.NODE_GUARD, node.guard_left or 0.0, (node.node,))
             if node.rtt is not None:
                 self._put(table.NODE_RTT, node.rtt, (node.node,))
             if node.ahead is not None:
                 self._put(table.NODE_CLOCK, node.ahead, (node.node,))
-        for shard, usable in up.items():
-            self._put(table.QUORUM_SPARE, usable - (size[shard] // 2 + 1), (shard,))
+        for it in majorities(known):
+            if it.shard in {node.shard for node in met}:
+                self._put(table.QUORUM_SPARE, it.spare, (it.shard,))
         self._put(table.LONGEST_WAIT, stats.longest_wait)
 
     def _put(self, metric: Metric, value: float, labels: tuple[str, ...] = ()) -> None:
@@ -131,17 +129,25 @@ class Tally(ABC):
         return (event.kind, *more, self._names(event.name))
 
     def _attempt(self, event: events.Attempt) -> None:
-        self._put(table.WAITING, 1, self._labels(event))
+        self._waits(1, event)
+
+    def _waits(self, change: int, event: events.LockEvent) -> None:
+        """Count a request that begins to wait, or waits no longer."""
+        self._put(table.WAITING, change, self._labels(event))
+        self._waiting += change
+        if self._waiting <= 0:
+            # What was sampled last may be old.
+            self._put(table.LONGEST_WAIT, 0)
 
     def _acquired(self, event: events.Acquired) -> None:
         plain = self._labels(event)
-        self._put(table.WAITING, -1, plain)
+        self._waits(-1, event)
         self._put(table.HELD, 1, plain)
         self._put(table.ACQUIRE, 1, self._labels(event, "held"))
         self._put(table.WAIT, event.waited, self._labels(event, "yes" if event.contended else "no"))
 
     def _refused(self, event: events.Refused) -> None:
-        self._put(table.WAITING, -1, self._labels(event))
+        self._waits(-1, event)
         self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
 
     def _ended(self, event: events.Released | events.Left | events.Lost) -> None:

@@ -319,14 +319,6 @@ def rw_force_release(key: bytes, horizon: int, only: bytes) -> bytes:
     return evaluated(RW_FORCE_RELEASE, rw_keys_of(key), only, b"%d" % horizon)
 
 
-def probe(prefix: str) -> bytes:
-    """Return the bytes that try to write, for a millisecond, a key that nobody uses.
-
-    A full or broken node refuses them.
-    """
-    return pack(b"SET", b"{%bholdfast}:ready" % prefix.encode(), b"1", b"NX", b"PX", b"1")
-
-
 def names(prefix: str, pattern: str, cursor: bytes, step: bytes = STEP) -> bytes:
     """Return the bytes of one step of a search for held locks with this prefix.
 

@@ -35,6 +35,7 @@ __all__ = [
     "ONCE",
     "PEEK",
     "PERMITS",
+    "PROBE",
     "PUT",
     "RATES",
     "RECALL",
@@ -119,6 +120,8 @@ VOID = _script("void", 2, "fence", "K", "lasts")
 ARRIVE = _script("arrive", 4, "count", "generation", "keep", "over", "birth", "known", "token", "ttl", "ids")
 RECALL = _script("recall", 0, "keys")
 MEND = _script("mend", 1, "until", "first", "second", "value")
+# Loaded and called in the greeting of each connection.
+PROBE = _script("probe", 1, "more")
 
 RW_REQUEST = _script(
     "rw_request", 6, "token", "K", "ttl", "mode", "P", parts=("rw_request", "rw_common", "rw_request_else")

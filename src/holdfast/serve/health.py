@@ -8,7 +8,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from ..core import quorum
+from ..engine.status import majorities
 from . import models
 from .asking import Client, Host
 from .gateway import Gateway
@@ -44,9 +44,7 @@ def _unready(gateway: Gateway) -> str:
         return "its address is not announced to the other gateways yet"
     if gateway.busy:
         return f"the event loop is {gateway.lag.late:.2f} s late"
-    nodes = gateway.locks.nodes()
-    up, needed = sum(it.state == "up" for it in nodes), quorum.majority(len(nodes))
-    return "" if up >= needed else f"{up} of {len(nodes)} nodes are up, and {needed} are needed"
+    return next((it.why for it in majorities(gateway.locks.nodes()) if it.why), "")
 
 
 @routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

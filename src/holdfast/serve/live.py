@@ -17,8 +17,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
-from ..core import quorum
-from ..engine.status import NodeStatus
+from ..engine.status import NodeStatus, majorities
 from ..recipes.inspection import LockStatus
 from . import looking, streams
 from .asking import Client, Host
@@ -67,12 +66,7 @@ def hello_of(gateway: Gateway) -> dict[str, Any]:
 
 def nodes_of(found: tuple[NodeStatus, ...]) -> dict[str, Any]:
     """Return what viewers see of the nodes. Of several shards, the numbers are of the worst."""
-    shards: dict[str, list[bool]] = {}
-    for it in found:
-        shards.setdefault(it.shard, []).append(it.state == "up")
-    spare, up, needed = min(
-        (sum(ups) - quorum.majority(len(ups)), sum(ups), quorum.majority(len(ups))) for ups in shards.values()
-    )
+    spare, up, needed, *_ = min(majorities(found))
     nodes = [
         {**looking.node(it).model_dump(), "ahead_us": None if it.ahead is None else round(it.ahead * 1e6)}
         for it in found

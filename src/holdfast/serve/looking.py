@@ -13,8 +13,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
 
-from ..core import quorum
-from ..engine.status import NodeStatus
+from ..engine.status import NodeStatus, majorities
 from ..errors import message_of
 from ..recipes import inspection, survey
 from . import models
@@ -38,10 +37,11 @@ async def nodes(gateway: Host, client: Client) -> models.AllNodes:
     """Show how the nodes are."""
     gateway.demand(client, "look", "*")
     found = gateway.locks.nodes()
+    _, up, needed, *_ = min(majorities(found))
     return models.AllNodes(
         gateway=gateway.name,
-        majority=quorum.majority(len(found)),
-        up=sum(it.state == "up" for it in found),
+        majority=needed,
+        up=up,
         nodes=[node(it) for it in found],
     )
 

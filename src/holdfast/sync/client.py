@@ -6,6 +6,7 @@ Knows the threads driver. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar, Unpack
 
@@ -17,6 +18,7 @@ from ..base.plans import Plan
 from ..base.terms import LockTerms
 from ..checks import Seconds, flag, seconds
 from ..engine.record import Stats, total
+from ..errors import ConfigError, NoQuorum
 from ..version import VERSION
 from .decorating import Filled, Limited, Locked, Skipping
 from .lease import Lease
@@ -153,8 +155,22 @@ class Holdfast(_Client):
                 driver.steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
+            driver.ready(max(0.0, deadline - clock()))
+            self._look(self._shards.probe(at))
+            # The nodes may stand differently by that.
             nodes = driver.ready(max(0.0, deadline - clock()))
             found += self._look(self._shards.checked(at, nodes))
+        return tuple(found)
+
+    def _seen(self, wait: float = 0.0) -> tuple[NodeStatus, ...]:
+        """Ask every node once, as `ready` does. A majority that is missing is no error."""
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            # Whatever is wrong, the states say so.
+            with suppress(NoQuorum, ConfigError):
+                driver.ready(wait)
+            self._look(self._shards.probe(at))
+            found += self._look(self._shards.checked(at, driver.status()))
         return tuple(found)
 
     def close(self, leave: bool = False) -> None:

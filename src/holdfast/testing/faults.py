@@ -124,6 +124,10 @@ BROKEN: dict[str, Callable[[Node, Random], object]] = {
 }
 
 
+# What a node says that refuses for a while.
+REFUSALS = tuple(b"%b it does so for a while." % it for it in (b"BUSY", b"OOM", b"MISCONF", b"NOREPLICAS"))
+
+
 class Faults:
     """All faults of one shard.
 
@@ -296,10 +300,8 @@ class Faults:
             node.tell(pack(b"SCRIPT", b"FLUSH"))
         else:
             self.world.note(node, "refuses scripts")
-            server.refuse[b"EVALSHA"] = dice.choice(
-                (b"BUSY Redis is busy running a script.", b"OOM command not allowed.")
-            )
-            self.world.after(dice.uniform(0.01, 0.5), server.refuse.clear)
+            server.refuse[dice.choice((b"EVALSHA", b"SET"))] = dice.choice(REFUSALS)
+            self.world.after(dice.choice((dice.uniform(0.01, 0.5), dice.uniform(0.5, 5.0))), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
         if dice := self.chance.strikes("frozen nodes"):

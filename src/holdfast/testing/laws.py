@@ -20,6 +20,7 @@ from ..core.claim import Claim, State
 from ..core.command import READER, WRITER
 from ..core.goal import Goal
 from ..core.ticket import kind_of
+from ..errors import ConfigError, NoQuorum
 from ..recipes.readwrite import rw_keys_of
 from ..scripts import LOADED, RELEASE, RW_RELEASE
 from ..wire.lane import Line
@@ -44,6 +45,8 @@ LAWS = {
     "no expiry": "P-M1: every key on every node has an expiry, at every moment",
     "recovery": "P-L2: when faults have ended, on a majority at least, every waiter is served within a bound",
     "core": "R-L3: whatever a minority does, a newcomer gets a free lock in two round trips and a node_timeout",
+    "known": "whenever an acquire raises NoQuorum, its client knows within 1 s that it has no majority",
+    "well": "when a majority of the nodes has been well for long, no client says that it has none",
     "left over": "when no caller wants anything, clients have nothing left, and owe no node an answer or a command",
     "left for ever": "P-M1: in the end, no node has a key",
 }
@@ -54,6 +57,8 @@ CALM = {
     "polling": "a waiter sends few requests: as time passes, at most one to each node in every third of a ttl",
     "lost": "no lease is lost",
 }
+# Seconds within which a client has to know that it has no majority.
+KNOWN = 1.0
 # Seconds by which a timer may be late.
 TICK = 0.001
 # Seconds for which ended claims are watched.
@@ -128,6 +133,10 @@ class Laws(Witness):
         self.given_back: set[tuple[Node, bytes]] = set()
         # How many were sent, by token.
         self.requests: dict[bytes, int] = {}
+        # When each client last knew that it has no majority.
+        self.dark: dict[Driver, float] = {}
+        # Acquires that told it so: since when it may have known, and until when it has to.
+        self.unknown: dict[Claim, tuple[Driver, float, float]] = {}
         # Since when nobody has the name, and somebody waits.
         self.idle: dict[bytes, float] = {}
         for node in nodes:
@@ -159,6 +168,8 @@ class Laws(Witness):
 
         The rest counts no node that has not got its token.
         """
+        if driver.crew.reach.states.count("up") < driver.crew.reach.quorum:
+            self.dark[driver] = self.world.now
         ended = []
         for claim, (whose, _) in self.open.items():
             if whose is not driver:
@@ -217,8 +228,17 @@ class Laws(Witness):
                         "and its holder does not know"
                     )
 
+    def _is_known(self) -> None:
+        """Check that a client for which too few nodes were usable says so of its nodes, too."""
+        for claim, (driver, since, latest) in list(self.unknown.items()):
+            if driver.dead or driver.stopped or self.dark.get(driver, -inf) >= since:
+                del self.unknown[claim]
+            elif self.world.now > latest:
+                raise Violation(f"known: {_of(claim)}: {claim.refusal}, and its client says {driver.crew.reach.states}")
+
     def look(self) -> None:
         """See whether everything is as it must be."""
+        self._is_known()
         dead = []
         for claim, (driver, _) in self.open.items():
             if driver.dead:
@@ -424,6 +444,12 @@ class Laws(Witness):
         if driver.gone:
             self.named.pop(driver, None)
         self.held.pop(claim, None)
+        if isinstance(error := claim.refusal, NoQuorum) and not driver.gone:
+            # What is about one name says nothing of a node, and who gave up early may not know.
+            known = sum(not isinstance(it, TimeoutError | ConfigError) for it in error.causes.values())
+            if len(driver.nodes) - known < error.needed:
+                self.looked["known"] += 1
+                self.unknown[claim] = driver, began, self.world.now + KNOWN
         self.tokens.add(claim.token)
         if not driver.dead:
             self.ended.append((self.world.now, claim, claim.state))

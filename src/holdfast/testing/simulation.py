@@ -473,6 +473,7 @@ class _Client:
     def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
         self.clock = Clock(world, 0.0)
         self._client = client
+        self.crew = client.crew
         self.nodes = nodes
         self.laws = laws
         self.process: Process[Any] | None = None

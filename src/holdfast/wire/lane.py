@@ -16,6 +16,8 @@ from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, readable
+from ..scripts import PROBE
+from . import rights
 from .address import Address
 from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
 
@@ -32,12 +34,12 @@ SOON = 0.1
 SHORT = 1.0
 # Answers that take as many seconds or more do not count for the mean round trip.
 PROMPT = 1.0
+# A node that refused something is probed after half as many seconds to as many, and again.
+PROBED = 1.0
 # The mean round trip is that of about this many answers.
 AVERAGED = 32
 # Seconds from one of those answers to the next, at least.
 SPACED = 0.01
-# Refusals that time will mend.
-PASSING = ("LOADING", "BUSY", "MASTERDOWN", "TRYAGAIN", "CLUSTERDOWN", "ERR max number of clients")
 # Hiredis's, for bytes that no server sends or no object can hold.
 UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 # Optional: connection names for operators, and tracking, which wakes a waiter when a foreign client
@@ -175,9 +177,10 @@ class LaneSettings:
     `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
     changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
     that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
-    told, or it is asked again; `scripts`: the sources that each connection loads, to
-    which the crew adds what its client uses later; `jitter`: 0 to 1, this client's own; `reigns`:
-    how the keys begin under which nodes keep notes of promotions.
+    told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
+    connection loads, to which the crew adds what its client uses later; `jitter`: 0 to 1, this
+    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `probe`:
+    the bytes of a probe.
     """
 
     __slots__ = (
@@ -188,6 +191,8 @@ class LaneSettings:
         "keep",
         "name",
         "patience",
+        "prefix",
+        "probe",
         "prompt",
         "reigns",
         "scripts",
@@ -209,7 +214,7 @@ class LaneSettings:
         keep: float = 60.0,
         scripts: Sequence[bytes] = (),
         jitter: float = 0.5,
-        reigns: bytes = b"{}:reign:",
+        prefix: str = "",
     ) -> None:
         self.inbox = inbox
         self.name = name
@@ -222,7 +227,9 @@ class LaneSettings:
         self.jitter = jitter
         self.timeout = timeout
         self.prompt = prompt
-        self.reigns = reigns
+        self.prefix = prefix
+        self.reigns = b"{%b}:reign:" % prefix.encode()
+        self.probe = rights.question(prefix)
 
 
 class Lane(Generic[Q]):
@@ -237,12 +244,15 @@ class Lane(Generic[Q]):
         "_noted",
         "_opened",
         "_pardoned",
+        "_probed",
+        "_probes",
         "_product",
         "_reader",
         "_reign",
         "_subscribed",
         "_timed",
         "_timed_again",
+        "_user",
         "address",
         "ahead",
         "answered",
@@ -260,6 +270,7 @@ class Lane(Generic[Q]):
         "node",
         "out",
         "promoted",
+        "refusal",
         "replaced",
         "rtt",
         "run_id",
@@ -334,6 +345,12 @@ class Lane(Generic[Q]):
         self._reign = ""
         # What the server calls itself in its answer to HELLO.
         self._product = ""
+        # Its user, what the greeting's probe has told, and when the next one may leave.
+        self._user = ""
+        self._probed: object = None
+        self._probes = -inf
+        # What the node refuses writes with now, until it accepts one.
+        self.refusal: Refusal | None = None
         # What the node's note says of this reign.
         self._noted: object = None
         self._opened = inf
@@ -361,6 +378,8 @@ class Lane(Generic[Q]):
         self.facts = {}
         self._product = ""
         self._noted = None
+        self.refusal = None
+        self._user = address.user or "default"
         self.line = GREETING
         self.wake = now + manners.timeout
         hello = [b"HELLO", b"3"]
@@ -377,6 +396,8 @@ class Lane(Generic[Q]):
         self.out.append(pack(b"SUBSCRIBE", manners.inbox))
         for section in (b"server", b"replication", b"memory"):
             self._greet(now, "INFO", b"INFO", section)
+        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", PROBE.source)
+        self.probe(now)
         self._greet(now, "TIME", b"TIME")
 
     def say(self, question: Q) -> None:
@@ -457,6 +478,7 @@ class Lane(Generic[Q]):
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
                         self.bad = _ends(reply, self.address.moves, now - self._opened >= DOUBTED)
+                        self._note_refusal(reply, now)
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:
@@ -490,7 +512,7 @@ class Lane(Generic[Q]):
         # loaded at leisure. That measures the round trip a second time before a claim is refused
         # for it, and asks nothing for which the connection would be closed at once.
         self.line, self.wake = (
-            (UP, inf)
+            (UP, self._probe_due)
             if not self.fails and self.trip <= self.manners.patience
             else (LOADING, now + self.manners.timeout)
         )
@@ -592,6 +614,35 @@ class Lane(Generic[Q]):
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
         return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
 
+    def probe(self, now: float) -> None:
+        """Ask whether the node lets this client do all that it needs."""
+        self._probes = now + PROBED * (0.5 + self.manners.jitter / 2)
+        if self.line is UP:
+            self.wake = inf
+        self.ledger.append(Greeting("PROBE", now, self.manners.probe))
+        self.out.append(self.manners.probe)
+        self.listener.spoke = True
+
+    def judge(self, reply: object) -> None:
+        """Take in the answer to a probe."""
+        wrong = rights.judged(reply, self._user, self.manners.prefix)
+        if isinstance(wrong, ConfigError):
+            self.bad = wrong
+        else:
+            self.refusal = wrong
+        if self.line is UP:
+            self.wake = self._probe_due
+
+    @property
+    def _probe_due(self) -> float:
+        """When a node that refuses writes is to be probed again."""
+        return inf if self.refusal is None else self._probes
+
+    def _note_refusal(self, refusal: Refusal, now: float) -> None:
+        """A question was refused: a probe tells whether others would be, and for how long."""
+        self.refusal = rights.passing(str(refusal)) or self.refusal
+        self.wake = min(self.wake, max(now, self._probes))
+
     def measure(self, now: float) -> None:
         """Ask for the round trip once more, unless an answer that tells it is under way."""
         if self.line is UP and not self.ledger:
@@ -633,8 +684,15 @@ class Lane(Generic[Q]):
         """The answer to a greeting of ours."""
         if word in OPTIONAL or word in UNREAD:
             return
-        if type(reply) is Refusal and not (word in ASIDE and not str(reply).startswith(PASSING)):
-            self.bad = _refused(word, readable(str(reply)))
+        if word == "PROBE":
+            if self.line is GREETING:
+                # What the server is comes first.
+                self._probed = reply
+            else:
+                self.judge(reply)
+            return
+        if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
+            self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
         elif word == "HELLO" and isinstance(reply, dict):
             product = reply.get(b"server", b"")
             self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
@@ -655,7 +713,7 @@ class Lane(Generic[Q]):
             self._opened = min(self._opened, now)
             if self.line is LOADING:
                 self.line = UP
-                self.wake = inf
+                self.wake = self._probe_due
                 self._excused = now
                 self._repeat(now)
 
@@ -692,6 +750,8 @@ class Lane(Generic[Q]):
         A few kinds of servers have to be asked more.
         """
         self.bad = self._unfit()
+        if self.bad is None:
+            self.judge(self._probed)
         if self.bad is not None:
             return
         facts = self.facts
@@ -936,14 +996,17 @@ def _foreign(data: bytes | bytearray | memoryview, error: Exception) -> Exceptio
     return ConnectionError(f"it does not speak the servers' protocol: {error}")
 
 
-def _refused(word: str, told: str) -> Exception:
+def _refused(word: str, told: str, user: str, prefix: str) -> Exception:
     """Return the error for a greeting that a node has refused."""
-    if told.startswith(PASSING):
+    if rights.passing(told) is not None:
         return ConnectionError(told)
     # A server that does not know HELLO repeats all of it, the password too.
     if word == "HELLO":
         told = told.partition(", with args")[0]
     advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
+    if told.startswith("NOPERM") and word != "HELLO":
+        commands = ("SUBSCRIBE", "INFO") if word == "INFO" else (word,)
+        return rights.granted(f"{advice}: {told}", dict.fromkeys(commands, told), user, prefix)
     return ConfigError(f"{advice}: {told}")
 
 

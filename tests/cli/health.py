@@ -1,0 +1,293 @@
+"""What each tool says of each fault of a node: harms real servers, asks every tool, and makes the rows of docs/health.md.
+
+    PYTHONPATH=tests .venv/bin/python -m cli.health    writes the table
+
+A client, a gateway and the log are there before the fault. The command's verbs come afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+from cli.kit import Command
+from nemesis.servers import EVERY_SECOND, FORGETFUL, Server, compiled_shim
+from prometheus_client import CollectorRegistry
+from serve.serving import gateway_app
+
+from holdfast import Holdfast, NoQuorum, embedded
+from holdfast.aio import Holdfast as Tasks
+from holdfast.errors import ConfigError
+from holdfast.metrics import Metrics
+
+PAGE = Path(__file__).parents[2] / "docs/health.md"
+BEGIN, END = "<!-- each fault: tests/cli/health.py -->", "<!-- end -->"
+SIZE = 3
+ONE, MOST = "one node", "two of three"
+FORBIDS = "--rename-command PEXPIRE gone"
+KILL_LISTENERS = ("CLIENT", "KILL", "TYPE", "pubsub")  # which clients of holdfast are
+
+
+async def _told(server: Server, *commands: Sequence[object]) -> None:
+    # On one connection: a password is wanted of later ones.
+    answers = await server.asks(commands)
+    assert not [it for it in answers if isinstance(it, Exception)], answers
+
+
+def _config(*words: object) -> Callable[[Server], Awaitable[None]]:
+    return lambda server: _told(server, ("CONFIG", "SET", *words))
+
+
+async def _full_disk(server: Server) -> None:
+    server.fill_disk(0)
+    while "MISCONF" not in str(await server.ask("SET", "more", "than fits", "PX", 1)):
+        await asyncio.sleep(0.05)
+
+
+async def _password(server: Server) -> None:
+    await _told(server, ("CONFIG", "SET", "requirepass", "secret"), KILL_LISTENERS)
+
+
+async def _right(server: Server) -> None:
+    await _told(server, ("ACL", "SETUSER", "default", "-set"))
+
+
+async def _replica(server: Server) -> None:
+    await _told(server, ("REPLICAOF", "127.0.0.1", 1), KILL_LISTENERS)
+
+
+async def _read_only(server: Server) -> None:
+    await _told(server, ("REPLICAOF", "127.0.0.1", 1))
+
+
+async def _forbids(server: Server) -> None:
+    server.kill()
+    (server.folder / "more").write_text(FORBIDS)
+    await server.start()
+
+
+async def _restarts(server: Server) -> None:
+    server.kill()
+    await server.start()
+
+
+async def _freezes(server: Server) -> None:
+    server.freeze()
+
+
+async def _dies(server: Server) -> None:
+    server.kill()
+
+
+async def _steps(server: Server) -> None:
+    server.step(60.0)
+
+
+# By what an operator calls it: how it is done to a server that runs.
+FAULTS: dict[str, Callable[[Server], Awaitable[None]]] = {
+    "memory is full": _config("maxmemory", "100kb"),
+    "disk is full": _full_disk,
+    "too few replicas": _config("min-replicas-to-write", 1),
+    "became read-only": _read_only,
+    "is a replica": _replica,
+    "wants a password": _password,
+    "user lacks a right": _right,
+    "lacks a command": _forbids,
+    "restarted empty": _restarts,
+    "frozen": _freezes,
+    "killed": _dies,
+    "clock is wrong": _steps,
+}
+
+
+class Seen(NamedTuple):
+    """What the tools said. `state`: of the nodes that were harmed; `code`: the exit status of each verb."""
+
+    state: str
+    majority: bool
+    acquire: str
+    log: str
+    spare: int
+    refused: int
+    ready: int
+    nodes: int
+    top: int
+    doctor: int
+    run: int
+
+    def row(self, fault: str, where: str) -> str:
+        """Return the row of the table."""
+        alert = "HoldfastNoQuorum, HoldfastAcquireFails" if self.spare < 0 else "HoldfastNoSpareNode"
+        codes = (self.nodes, self.top, self.doctor, self.run)
+        cells = (fault, where, f"`{self.state}`", self.acquire, self.log, alert, self.ready, *codes)
+        return f"| {' | '.join(map(str, cells))} |"
+
+    def contradictions(self) -> list[str]:
+        """Return in what the tools contradict each other."""
+        said = {
+            "nodes()": self.majority,
+            "acquire": self.acquire == "granted",
+            "metrics": self.spare >= 0,
+            "metrics of callers": self.refused == 0,
+            "/readyz": self.ready == 200,
+            "holdfast nodes": self.nodes == 0,
+            "holdfast top": self.top == 0,
+            "holdfast doctor": self.doctor != 69,
+            "holdfast run": self.run == 0,
+        }
+        return [] if len(set(said.values())) == 1 else [it for it, well in said.items() if well]
+
+
+class _Lines(logging.Handler):
+    """Keeps what is logged of nodes."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+def wrapper(folder: Path) -> Path:
+    """Return a server that may be told more on its command line each time that it starts."""
+    program = folder / "server"
+    program.write_text(f'#!/bin/sh\nexec {embedded.find_server()} "$@" $(cat "$(dirname "$SKEW_FILE")/more" 2>/dev/null)\n')
+    program.chmod(0o755)
+    return program
+
+
+async def started(folder: Path, disk: str) -> list[Server]:
+    """Return servers of a folder."""
+    shim = compiled_shim(folder)
+    assert shim is not None, "cc is not installed"
+    program = str(wrapper(folder))
+    servers = [Server(node, folder, disk, None, shim, program) for node in range(SIZE)]
+    await asyncio.gather(*[it.start() for it in servers])
+    return servers
+
+
+async def acquired(locks: Holdfast, name: str) -> str:
+    """Try it, and say how it ended."""
+
+    def take() -> str:
+        try:
+            locks.lock(name, wait=0).acquire().release()
+        except NoQuorum:
+            return "`NoQuorum`"
+        except ConfigError:
+            return "`ConfigError`"
+        return "granted"
+
+    return await asyncio.to_thread(take)
+
+
+async def look(faults: Sequence[str], folder: Path) -> Seen:
+    """Harm as many servers as there are faults, and ask every tool."""
+    servers = await started(folder, EVERY_SECOND if "disk is full" in faults else FORGETFUL)
+    urls, fresh = [it.url for it in servers], [it.run_id for it in servers]
+    log, registry = _Lines(), CollectorRegistry()
+    logging.getLogger("holdfast.node").addHandler(log)
+    metrics = Metrics(registry=registry)
+    locks = Holdfast(*urls, fresh=fresh, observer=metrics)
+    command = Command(folder, {"HOLDFAST_NODES": " ".join(urls), "HOLDFAST_FRESH": " ".join(fresh)})
+    try:
+        async with Tasks(*urls, fresh=fresh) as tasks:
+            transport = httpx.ASGITransport(gateway_app(tasks))
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as http:
+                assert await acquired(locks, "before") == "granted"
+                assert (await lease(http, "before")) == 201
+                log.lines.clear()
+                for fault, server in zip(faults, servers, strict=False):
+                    await FAULTS[fault](server)
+                outcome, before = "", 0.0
+                for turn in range(3):
+                    # What is frozen is known after `node_timeout`.
+                    before = failed(registry)
+                    outcome = await acquired(locks, f"during {turn}")
+                    await lease(http, f"during {turn}")
+                    await asyncio.sleep(0.6)
+                ready = (await http.get("/readyz")).status_code
+        nodes = locks.nodes()
+        metrics.sample(nodes, locks.stats())
+        codes = await asyncio.gather(
+            *[
+                asyncio.to_thread(command.run, *words, timeout=60)
+                for words in (("nodes",), ("top",), ("doctor", "--json"), ("run", "-w", "2", "it", "--", "true"))
+            ]
+        )
+        harmed = list(dict.fromkeys(it.state for it in nodes[: len(faults)]))
+        said = [it.split(" ", 1)[1] for it in log.lines if it.split(" ", 1)[0] in {node.node for node in nodes[: len(faults)]}]
+        words = next((it for it in ("refuses writes", "is down", "is left alone") if any(it in line for line in said)), "nothing")
+        spare = registry.get_sample_value("holdfast_quorum_spare", {"shard": ""})
+        assert spare is not None
+        return Seen(
+            state=", ".join(harmed),
+            majority=sum(it.state == "up" for it in nodes) > SIZE // 2,
+            acquire=outcome,
+            log=words,
+            spare=int(spare),
+            refused=int(failed(registry) - before),
+            ready=ready,
+            nodes=codes[0].returncode,
+            top=codes[1].returncode,
+            doctor=codes[2].returncode,
+            run=codes[3].returncode,
+        )
+    finally:
+        logging.getLogger("holdfast.node").removeHandler(log)
+        await asyncio.to_thread(locks.close)
+        for server in servers:
+            server.kill()
+
+
+def failed(registry: CollectorRegistry) -> float:
+    """Return how many requests of callers ended in NoQuorum."""
+    return registry.get_sample_value("holdfast_acquire_total", {"kind": "exclusive", "outcome": "no_quorum"}) or 0.0
+
+
+async def lease(http: httpx.AsyncClient, name: str) -> int:
+    """Ask the gateway for a lease."""
+    answer = await http.put(f"/v1/leases/{secrets.token_hex(16)}", json={"names": [name], "wait_ms": 0})
+    return answer.status_code
+
+
+def shown(page: str) -> list[str]:
+    """Return the rows that the page has."""
+    return [it for it in page.partition(BEGIN)[2].partition(END)[0].splitlines() if it.startswith("| ")][2:]
+
+
+async def table(faults: Collection[str] = FAULTS) -> list[str]:
+    """Return all rows."""
+    rows = []
+    for fault in faults:
+        for where, count in ((ONE, 1), (MOST, 2)):
+            with tempfile.TemporaryDirectory() as folder:
+                seen = await look([fault] * count, Path(folder))
+            rows.append(seen.row(fault, where))
+            print(rows[-1], seen.contradictions(), json.dumps(seen._asdict()), flush=True)
+    return rows
+
+
+def main() -> None:
+    """Write the table."""
+    rows = asyncio.run(table(sys.argv[1:] or FAULTS))
+    if not sys.argv[1:]:
+        page = PAGE.read_text()
+        before, _, rest = page.partition(BEGIN)
+        head = "\n".join(page.partition(BEGIN)[2].strip().splitlines()[:2])
+        PAGE.write_text(f"{before}{BEGIN}\n\n{head}\n" + "\n".join(rows) + f"\n\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    os.environ.pop("HOLDFAST_NODES", None)
+    main()
