@@ -44,7 +44,7 @@ class Stage:
     Args:
         name: What to call it.
         command: A line of bash.
-        minutes: After these it is ended, and has failed. A machine of half the usual speed must not come near.
+        minutes: After these it is ended, and has failed. They end what hangs, and a busy machine must not come near.
         cores: How many it keeps busy; less than one for a stage that mostly waits.
         bar: The most seconds of a core that it may take, or None for any number.
     """
@@ -151,27 +151,27 @@ def places() -> dict[str, str]:
 # What every push runs: of each area the part that finds faults of its own kind. The night has the rest. The first ones
 # that fit begin first, so that long ones that wait come first, and those that compute fill the gaps.
 PUSH = [
-    Stage("tests", "./task test --all", 15, cores=1.4, bar=640),
-    Stage("serve", "./task serve", 15, cores=0.6, bar=320),
-    Stage("live", "./task live tests/live", 15, cores=0.6, bar=230),
-    Stage("cli", "./task cli", 15, cores=0.6, bar=160),
-    Stage("guests", "./task guests --quick", 15, cores=1.4, bar=270),
-    Stage("page", "./task page", 10, bar=80),
-    Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 10, cores=0.6, bar=40),
-    Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 10, cores=0.6, bar=40),
-    Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 10, cores=0.6, bar=25),
-    Stage("metrics", "./task metrics", 10, cores=0.6, bar=40),
-    Stage("compat", "./task compat", 10, cores=0.6, bar=50),
-    Stage("clients", "./task clients", 10, cores=0.6, bar=50),
-    Stage("foreign", "./task foreign --quick", 10, cores=0.6, bar=50),
-    Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 10, cores=0.6, bar=40),
-    Stage("stories", f"./task stories {SHORT_STORIES}", 15, bar=480),
-    Stage("coverage", "./task coverage", 10, cores=2, bar=140),
-    Stage("sim", "./task sim --swarm --seeds 0..100", 8, cores=2, bar=40),
-    Stage("mutants", "./task mutants --count 10", 10, cores=2, bar=60),
-    Stage("extras", "./task extras && ./task pyright", 10, bar=90),
-    Stage("release-check", "./task release-check --quick", 10, bar=40),
-    Stage("site", "./task site", 10, bar=30),
+    Stage("tests", "./task test --all", 30, cores=1.4, bar=640),
+    Stage("serve", "./task serve", 20, cores=0.6, bar=320),
+    Stage("live", "./task live tests/live", 20, cores=0.6, bar=230),
+    Stage("cli", "./task cli", 20, cores=0.6, bar=160),
+    Stage("guests", "./task guests --quick", 20, cores=1.4, bar=270),
+    Stage("page", "./task page", 20, bar=80),
+    Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 20, cores=0.6, bar=40),
+    Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task live {ON_OTHERS}", 20, cores=0.6, bar=40),
+    Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 20, cores=0.6, bar=25),
+    Stage("metrics", "./task metrics", 20, cores=0.6, bar=40),
+    Stage("compat", "./task compat", 20, cores=0.6, bar=50),
+    Stage("clients", "./task clients", 20, cores=0.6, bar=50),
+    Stage("foreign", "./task foreign --quick", 20, cores=0.6, bar=50),
+    Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 20, cores=0.6, bar=40),
+    Stage("stories", f"./task stories {SHORT_STORIES}", 30, bar=480),
+    Stage("coverage", "./task coverage", 20, cores=2, bar=140),
+    Stage("sim", "./task sim --swarm --seeds 0..100", 20, cores=2, bar=40),
+    Stage("mutants", "./task mutants --count 10", 20, cores=2, bar=60),
+    Stage("extras", "./task extras && ./task pyright", 20, bar=90),
+    Stage("release-check", "./task release-check --quick", 20, bar=40),
+    Stage("site", "./task site", 20, bar=30),
 ]
 # Everything, whole. `$SEED` is the day's, or HOLDFAST_SEED.
 NIGHT = [

@@ -573,7 +573,7 @@ def test_b15_b58_nodes_that_cannot_be_are_refused_and_their_passwords_not_shown(
         nodes: list[Any] = [it.text for it in others]
         nodes.insert(at, wrong)
         for kind in KINDS.values():
-            complaint(lambda: kind(*shaped(shape, nodes)), "address|socket|host|database|option|ssl_")  # noqa: B023 (called within this turn of the loop)
+            complaint(lambda: kind(*shaped(shape, nodes)), "address|socket|host|port|database|option|ssl_")  # noqa: B023 (called within this turn of the loop)
             count[0] += 1
 
     refused()
