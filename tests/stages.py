@@ -4,9 +4,9 @@ A stage is a line of shell with a limit in minutes, a bar in seconds of a core, 
 busy. Stages run beside each other while their cores fit into the machine's. What a stage prints is shown when it has
 ended. At the end comes a table of all stages.
 
-A push ends at the first failure: stages that run are waited for, and no other one begins. The night goes on. A push
-also fails if a stage takes more seconds of a core than its bar. Those depend on the machine only a little, whereas the
-seconds on the clock depend on whatever else it does.
+A push ends at the first failure: stages that run are waited for, and no other one begins. The night goes on. The table
+names a stage that takes more seconds of a core than its bar, and a push fails at twice as many. Seconds of a core
+depend on the machine, but less than those on the clock, which also depend on whatever else it does.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py test
 # Stories of simulated worlds, of the model, and of what nothing else tests.
 SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis tests/testing tests/test_dates.py"
 SHORT_STORIES += " tests/live/test_examples.py"
+# A machine may be so much slower than the one on which the bars were measured.
+SLOW = 2.0
 ENDED = (124, 137)  # what `timeout` exits with when it has ended or killed a command
 
 
@@ -67,7 +69,8 @@ class Outcome:
 
     def __str__(self) -> str:
         bar = "" if self.stage.bar is None else f"{self.stage.bar:.0f}"
-        return f"{self.stage.name:16} {self.seconds:6.0f} {self.core:6.0f} {bar:>6}  {self.wrong or 'passed'}"
+        above = " (above its bar)" if self.stage.bar is not None and self.core > self.stage.bar else ""
+        return f"{self.stage.name:16} {self.seconds:6.0f} {self.core:6.0f} {bar:>6}  {self.wrong or 'passed'}{above}"
 
 
 HEAD = f"{'stage':16} {'clock':>6} {'core':>6} {'bar':>6}  result (seconds on the clock, of a core, and of a core at most)"
@@ -130,8 +133,8 @@ class _Running:
             return f"did not end within {stage.minutes:g} minutes"
         if status:
             return f"failed with {status}"
-        if stage.bar is not None and core > stage.bar:
-            return f"took {core:.0f} s of a core; its bar is {stage.bar:.0f}"
+        if stage.bar is not None and core > SLOW * stage.bar:
+            return f"took {core:.0f} s of a core, more than {SLOW:g} times its bar"
         return ""
 
 
