@@ -153,8 +153,8 @@ def causes(path: str, source: str) -> Found:
 
 @cache
 def messages(path: str, source: str) -> Found:
-    """The messages of all error classes but ConfigError, wherever they are raised or returned."""
-    names = set(errors.__all__) - {"ConfigError"}
+    """The messages of all error classes but ConfigError and BadName, wherever they are raised or returned."""
+    names = set(errors.__all__) - {"ConfigError", "BadName"}
     found = {}
     tree = ast.parse(source)
     for function in functions(tree):
