@@ -49,8 +49,7 @@ def test_schemathesis_finds_nothing(url: str) -> None:
 TAKES = """
 import sys
 from generated.client import Client
-from generated.api.default import acquire_v1_leases_lease_id_put as acquire
-from generated.api.default import release_v1_leases_lease_id_delete as release
+from generated.api.default import acquire, release
 from generated.models import Acquire, Held, Released
 
 client = Client(base_url=sys.argv[1])

@@ -139,7 +139,7 @@ def test_insecure_is_said_at_each_start(holdfast: Command) -> None:
 
 
 def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) -> None:
-    (tmp_path / "fastapi.py").write_text("raise ImportError('not here', name='fastapi')\n")
+    (tmp_path / "starlette.py").write_text("raise ImportError('not here', name='starlette')\n")
     path = {"PYTHONPATH": f"{tmp_path}:{holdfast.environment['PYTHONPATH']}"}
     done = holdfast.run("serve", env=path)
     assert (done.returncode, 'pip install "holdfast[serve]"' in done.stderr) == (78, True), done.stderr
@@ -150,7 +150,7 @@ def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) 
 def test_importing_the_library_loads_nothing_of_it() -> None:
     script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
-    assert not loaded & {"fastapi", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
+    assert not loaded & {"starlette", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
 
 
 # What stands for the gateway has Python look at all objects once, and makes many more. It says how often

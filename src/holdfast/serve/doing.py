@@ -12,20 +12,20 @@ import asyncio
 import secrets
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from starlette.requests import Request
 
 from ..aio import Lease
 from ..base.decorating import current
 from . import models
-from .asking import Client, Host
 from .gateway import Gateway
 from .identity import Identity
 from .leases import Hold, Wanted
-from .leasing import lease_of, part_of, said, settled
+from .leasing import lease_of, part_of, settled
 from .looking import check_name
 from .problems import Problem
+from .routing import Answer, Table
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
 
 
 class Gone(Exception):
@@ -57,8 +57,8 @@ class Work(NamedTuple):
 
 
 # This address is asked first: the other one would take it for a key.
-@routes.put("/once/{key:path}/result")
-async def result(gateway: Host, client: Client, key: str, asked: models.Result) -> models.Done:
+@routes.add("PUT", "/v1/once/{key:path}/result")
+async def keep_result(gateway: Gateway, client: Identity, key: str, asked: models.Result) -> models.Done:
     """Keep the result of the work that this client has begun.
 
     The same request again gets the same answer.
@@ -81,11 +81,10 @@ async def result(gateway: Host, client: Client, key: str, asked: models.Result) 
     return models.Done(done=True, value=value)
 
 
-@routes.put(
-    "/once/{key:path}",
-    responses={200: {"model": models.Done}, 201: {"model": models.Held}, 202: {"model": models.Waits}},
-)
-async def begin(gateway: Host, client: Client, request: Request, key: str, asked: models.Begin) -> Response:
+@routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.Held, 202: models.Waits})
+async def begin_once(
+    gateway: Gateway, client: Identity, request: Request, key: str, asked: models.Begin
+) -> Answer:
     """Begin the work, or get its result. After 201, do it, keep the lease, and send the result.
 
     The same request again gets 201, too: 200 always has the result.
@@ -106,7 +105,7 @@ async def begin(gateway: Host, client: Client, request: Request, key: str, asked
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
-        return said(request, models.Done(done=True, value=known.value))
+        return models.Done(done=True, value=known.value)
 
 
 async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) -> Lease:

@@ -16,6 +16,7 @@ from .forwarding import Forwarding
 from .identity import Clients, Identity
 from .lag import Lag
 from .leases import Leases
+from .limits import Limits
 from .metering import Metering
 from .options import Options
 from .peers import ELECTION, Peers
@@ -35,6 +36,7 @@ class Gateway:
         audit: The audit log.
         lag: How late the event loop is.
         leases: The leases of clients.
+        limits: How many requests each client may make.
         streams: How many event streams are open.
         metering: Counts what it does.
         peers: The other gateways. None: this one is alone.
@@ -51,6 +53,7 @@ class Gateway:
         self.audit = Audit(options.audit)
         self.lag = Lag()
         self.leases = Leases(locks, self.name, options)
+        self.limits = Limits(options.max_requests)
         self.streams = 0
         self.metering = Metering(self)
         self.peers: Peers | None = None

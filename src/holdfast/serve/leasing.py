@@ -6,20 +6,16 @@ Knows requests and answers. Must not know how a lease is acquired: `leases` does
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
-from ..fencing.http import FENCING_TOKEN, header_of
 from . import models
-from .asking import Client, Host
 from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import Identity
@@ -27,10 +23,13 @@ from .leases import VERBS, Hold, Wanted, leadership_of
 from .looking import check_name
 from .models import Held, Released, Waits
 from .problems import Elsewhere, Problem, milliseconds
+from .routing import Answer, Table
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
+# What a lease is for its client.
+_EITHER = {200: Held, 202: Waits}
 
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
@@ -38,8 +37,10 @@ LONGEST_LOOK = 1.0
 LONGEST_TRY = 60.0
 
 
-@routes.put("/leases/{lease_id}", responses={200: {"model": Held}, 201: {"model": Held}, 202: {"model": Waits}})
-async def acquire(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Acquire) -> Response:
+@routes.add("PUT", "/v1/leases/{lease_id}", {200: Held, 201: Held, 202: Waits})
+async def acquire(
+    gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Acquire
+) -> Answer:
     """Acquire a lease, or wait on for it. The same request again has the same effect as one."""
     for name in asked.names:
         check_name(name)
@@ -100,7 +101,7 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
     return hold
 
 
-async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, created: bool) -> Response:
+async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, created: bool) -> Answer:
     """Wait until a lease is held or over, and answer what it is then.
 
     Args:
@@ -113,9 +114,12 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, c
     if hold.state == "waiting":
         await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
     hold.refuse_if_over()
-    if hold.state == "held":
-        return said(request, held(hold), 201 if created else 200)
-    return said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold, 201 if created else 200)
+
+
+async def either(gateway: Gateway, hold: Hold, status: int = 200) -> Answer:
+    """Answer with a lease that is held, or waited for."""
+    return (held(hold), status) if hold.state == "held" else (await waits(gateway, hold), 202)
 
 
 async def changed(request: Request, hold: Hold, wait: float) -> None:
@@ -179,64 +183,25 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
     )
 
 
-def said(request: Request, answer: BaseModel, status: int = 200) -> Response:
-    """Answer in JSON, or in lines for a shell if the client prefers text."""
-    headers = {"cache-control": "no-store"}
-    fences = _header_of(tuple(answer.fences.items())) if isinstance(answer, Held) and answer.fences else ""
-    if fences:
-        headers[FENCING_TOKEN] = fences
-    if prefers_text(request):
-        facts = answer.model_dump() | ({"fencing_token": fences} if fences else {})
-        return Response(lines(facts), status, headers, "text/plain; charset=utf-8")
-    return Response(answer.model_dump_json(), status, headers, "application/json")
-
-
-@lru_cache(maxsize=4096)
-def _header_of(fences: tuple[tuple[str, int], ...]) -> str:
-    # A client asks again and again for the same lease, whose fences stay the same.
-    return header_of(dict(fences))
-
-
-def prefers_text(request: Request) -> bool:
-    """Return whether the client has asked for lines of text."""
-    return request.headers.get("accept", "").startswith("text/plain")
-
-
-def lines(facts: dict[str, Any]) -> str:
-    """Write facts as lines of key=value that a shell can `eval`. Lists and tables are left out."""
-    plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict)}
-    return "".join(f"{key}={_shell(value)}\n" for key, value in plain.items() if key.isidentifier())
-
-
-def _shell(value: object) -> str:
-    if value is None:
-        return "''"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return shlex.quote(str(value))
-
-
-@routes.post("/leases/{lease_id}/keepalive", responses={200: {"model": Held}, 202: {"model": Waits}})
-async def keepalive(
-    gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Keepalive
-) -> Response:
+@routes.add("POST", "/v1/leases/{lease_id}/keepalive", _EITHER, urgent=True)
+async def keepalive(gateway: Gateway, client: Identity, lease_id: str, asked: models.Keepalive) -> Answer:
     """Extend a lease. Nobody else does: send this every `keepalive_ms`."""
     hold = lease_of(gateway, client, lease_id)
     await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)
-    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold)
 
 
-@routes.delete("/leases/{lease_id}", responses={200: {"model": Released}})
-async def release(gateway: Host, client: Client, request: Request, lease_id: str, confirm: bool = False) -> Response:
+@routes.add("DELETE", "/v1/leases/{lease_id}", urgent=True)
+async def release(gateway: Gateway, client: Identity, lease_id: str, asked: models.Release) -> Released:
     """Release a lease, or stop waiting for it. The same again gets the same answer for 60 s."""
     hold = lease_of(gateway, client, lease_id)
-    await hold.release(confirm)
-    return said(request, Released(id=hold.id, state="released", confirmed=hold.confirmed))
+    await hold.release(asked.confirm)
+    return Released(id=hold.id, state="released", confirmed=hold.confirmed)
 
 
-@routes.post("/keepalive")
+@routes.add("POST", "/v1/keepalive", urgent=True)
 async def keepalive_of_many(
-    gateway: Host, client: Client, request: Request, asked: models.KeepaliveOfMany
+    gateway: Gateway, client: Identity, request: Request, asked: models.KeepaliveOfMany
 ) -> models.Beats:
     """Extend many leases, in one write to each node."""
     asked_for = list(dict.fromkeys(asked.leases))
@@ -293,8 +258,8 @@ def _beat(lease_id: str, hold: Hold | None, end: BaseException | None) -> models
     return models.Beat(id=lease_id, state="waiting" if hold.state == "waiting" else "held", valid_ms=hold.valid_ms)
 
 
-@routes.get("/leases")
-async def leases(gateway: Host, client: Client) -> models.AllKept:
+@routes.add("GET", "/v1/leases")
+async def list_leases(gateway: Gateway, client: Identity) -> models.AllKept:
     """List this client's leases. With the scope `look:*`, list those of all, without their ids."""
     found = [it for it in gateway.leases if it.client.name == client.name or client.everywhere("look")]
     return models.AllKept(gateway=gateway.name, leases=[_kept(it, client) for it in found])
@@ -313,29 +278,21 @@ def _kept(hold: Hold, client: Identity) -> models.Kept:
     )
 
 
-@routes.get("/leases/{lease_id}", responses={200: {"model": Held}, 202: {"model": Waits}})
-async def show(
-    gateway: Host,
-    client: Client,
-    request: Request,
-    lease_id: str,
-    wait_ms: Annotated[int, Query(ge=0, le=60_000)] = 0,
-) -> Response:
+@routes.add("GET", "/v1/leases/{lease_id}", _EITHER)
+async def show_lease(
+    gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Show
+) -> Answer:
     """Show a lease without extending it. With `wait_ms`, wait for a change first."""
     hold = lease_of(gateway, client, lease_id)
     hold.refuse_if_over()
-    if wait_ms:
-        await changed(request, hold, wait_ms / 1000)
+    if asked.wait_ms:
+        await changed(request, hold, asked.wait_ms / 1000)
         hold.refuse_if_over()
-    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold)
 
 
-@routes.get(
-    "/leases/{lease_id}/events",
-    response_class=Response,
-    responses={200: {"content": {"text/event-stream": {}}}},
-)
-async def events(gateway: Host, client: Client, request: Request, lease_id: str) -> Response:
+@routes.add("GET", "/v1/leases/{lease_id}/events", {200: "text/event-stream"})
+async def follow_lease(gateway: Gateway, client: Identity, request: Request, lease_id: str) -> Response:
     """Follow a lease. These are hints: only answers to requests say for how long it is valid."""
     return stream(gateway, request, _events(lease_of(gateway, client, lease_id)))
 
@@ -368,10 +325,10 @@ def _state(hold: Hold) -> str:
     return hold.state
 
 
-@routes.post("/leases/{lease_id}/publish", responses={200: {"model": Held}})
-async def publish(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Publish) -> Response:
+@routes.add("POST", "/v1/leases/{lease_id}/publish")
+async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: models.Publish) -> Held:
     """Announce another value of the leader."""
     hold = lease_of(gateway, client, lease_id)
     await leadership_of(hold).publish(asked.value)
     hold.refuse_if_over()
-    return said(request, held(hold))
+    return held(hold)

@@ -6,11 +6,17 @@ refused, because a typing error in `ttl_ms` must not mean the default.
 
 from __future__ import annotations
 
+from datetime import datetime
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from ..errors import message_of
 
 LONGEST_NAME = 512  # bytes
+# Names of one question about several locks: as many rows as a page shows.
+IN_VIEW = 60
 
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
@@ -18,16 +24,66 @@ Fence = Annotated[int, Field(ge=0, lt=2**53)]
 Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
 
 
+def _moment(at: object) -> object:
+    """A time as RFC 3339 has it, in UTC."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(at, datetime) else at
+
+
+def _said(error: object) -> object:
+    return message_of(error) if isinstance(error, Exception) else error
+
+
+def _in(parts: float, least: float = 0) -> BeforeValidator:
+    """Takes seconds, which are floats in the library, as whole parts of a second."""
+    return BeforeValidator(lambda it: int(max(least, it * parts)) if isinstance(it, float) else it)
+
+
+# What the library says as a datetime, as an exception and as a float of seconds.
+Moment = Annotated[str | None, BeforeValidator(_moment)]
+Reason = Annotated[str | None, BeforeValidator(_said)]
+Left = Annotated[Milliseconds | None, _in(1e3)]
+
+
+def _is(name: str, *there: str) -> Any:
+    """A field that has another name in the library."""
+    return Field(validation_alias=AliasChoices(name, *there))
+
+
 class Asked(BaseModel):
-    """The body of a request."""
+    """What a request says."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Said(BaseModel):
-    """The body of an answer."""
+class Parameters(Asked):
+    """The parameters of a request."""
 
-    model_config = ConfigDict(extra="forbid")
+
+class Listing(Parameters):
+    """Which locks are listed."""
+
+    names: Annotated[list[str], Field(json_schema_extra={"maxItems": IN_VIEW})] = []
+    pattern: Annotated[str, Field(min_length=1, max_length=512)] = "*"
+    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    after: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+
+
+class Show(Parameters):
+    """How long to wait for a change of a lease first."""
+
+    wait_ms: Annotated[int, Field(ge=0, le=60_000)] = 0
+
+
+class Release(Parameters):
+    """Whether to wait until the nodes have confirmed the release."""
+
+    confirm: bool = False
+
+
+class Said(BaseModel):
+    """The body of an answer. It is made of its parts, or of what the library says."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class ProblemDocument(BaseModel):
@@ -47,14 +103,14 @@ class Node(Said):
 
     node: str
     state: str
-    cause: str | None
+    cause: Reason
     version: str
     shard: str
-    guard_left_ms: Milliseconds | None
-    since_ms: Milliseconds
-    uptime_ms: Milliseconds | None
-    rtt_us: int | None
-    ahead_ms: int | None
+    guard_left_ms: Left = _is("guard_left_ms", "guard_left")
+    since_ms: Left = _is("since_ms", "since")
+    uptime_ms: Left = _is("uptime_ms", "uptime")
+    rtt_us: Annotated[int | None, _in(1e6)] = _is("rtt_us", "rtt")
+    ahead_ms: Annotated[int | None, _in(1e3, -inf)] = _is("ahead_ms", "ahead")
     owing: int
     warnings: list[str]
 
@@ -79,12 +135,12 @@ class Row(Said):
     holder: str | None
     owner: str | None
     note: str | None
-    left_ms: Milliseconds | None
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     waiting: int
-    waits_since: str | None
+    waits_since: Moment
     nodes: int
-    asked: str | None
+    asked: Moment
 
 
 class AllLocks(Said):
@@ -101,8 +157,8 @@ class Waiting(Said):
 
     token: str
     owner: str | None
-    asked: str | None
-    left_ms: Milliseconds
+    asked: Moment
+    left_ms: Left = _is("left_ms", "left")
     nodes: int
 
 
@@ -110,9 +166,9 @@ class OnNode(Said):
     """One lock as one node has it."""
 
     node: str
-    error: str | None
+    error: Reason
     holder: str | None
-    left_ms: Milliseconds | None
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     waiting: int
 
@@ -125,8 +181,8 @@ class Lock(Said):
     holder: str | None
     owner: str | None
     note: str | None
-    asked: str | None
-    left_ms: Milliseconds | None
+    asked: Moment
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     queue: list[Waiting]
     readers: list[Waiting]
@@ -362,8 +418,3 @@ class Forced(Said):
     name: str
     nodes: int
 
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
-    "5XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
-}

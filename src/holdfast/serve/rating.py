@@ -5,18 +5,18 @@ Knows the client's rates. Must not know leases.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from . import models
-from .asking import Client, Host
+from .gateway import Gateway
+from .identity import Identity
 from .looking import check_name
 from .problems import Problem, milliseconds
+from .routing import Table
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
 
 
-@routes.post("/rates/{name:path}/take")
-async def take(gateway: Host, client: Client, name: str, asked: models.Take) -> models.Taken:
+@routes.add("POST", "/v1/rates/{name:path}/take")
+async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
     """Ask for one call, and count it if it is allowed."""
     name = asked.name or name
     check_name(name)

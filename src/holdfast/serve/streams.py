@@ -10,8 +10,8 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from .gateway import Gateway
 from .problems import Problem
@@ -21,7 +21,7 @@ Event = tuple[str, dict[str, Any]]
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> StreamingResponse:
+def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> Response:
     """Answer with a stream of events, until they end, the client goes, or the gateway drains.
 
     Args:
@@ -35,6 +35,8 @@ def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> 
     """
     if gateway.streams >= gateway.options.max_streams:
         raise Problem("too-many", "As many streams are open as this gateway allows.", after=5.0, what="streams")
+    if request.method == "HEAD":
+        return Response(headers=HEADERS, media_type="text/event-stream")
     return StreamingResponse(_lines(gateway, events), media_type="text/event-stream", headers=HEADERS)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
 from holdfast.serve import app, assets, live
@@ -144,7 +144,7 @@ def _idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lag, "late", 0.0)
 
 
-async def asked(application: FastAPI, path: str, **headers: str) -> httpx.Response:
+async def asked(application: Starlette, path: str, **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost:7420") as client:
         return await client.get(path, headers=headers)
 
