@@ -336,7 +336,11 @@ def _local(parser: Parser) -> None:
 def _serve(parser: Parser) -> None:
     group = parser.add_argument_group("where it listens, and who may come")
     group.add_argument(
-        "--bind", metavar="HOST:PORT", default="127.0.0.1:7420", help="the address (default 127.0.0.1:7420)"
+        "--listen",
+        "--bind",
+        metavar="ADDRESS",
+        default="127.0.0.1:7420",
+        help="HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)",
     )
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
     group.add_argument("--new-token", metavar="NAME", help="print a new token for a client, and exit")
@@ -365,6 +369,9 @@ def _serve(parser: Parser) -> None:
     )
     group.add_argument(
         "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
+    )
+    group.add_argument(
+        "--max-connections", metavar="N", type=int, default=20_000, help="connections in all (default 20000)"
     )
     group.add_argument(
         "--max-lag",

@@ -41,7 +41,7 @@ def serve(options: Namespace) -> int:
         needed = 'pip install "holdfast[serve]"'
         voice.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
         return CONFIG
-    host, port = bound(options.bind)
+    host, port = bound(options.listen)
     if options.advertise is not None and options.client_ca is not None:
         raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
     address = Address(
@@ -97,12 +97,16 @@ def _collect_by_cost() -> None:
 def bound(text: str) -> tuple[str, int]:
     """Return the host and the port of an address such as `127.0.0.1:7420`, `[::1]:7420` or `:7420`.
 
+    Of `unix:/path`, all is the host.
+
     Raises:
         Usage: It is no address.
     """
+    if text.startswith("unix:"):
+        return text, 0
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise Usage(f"--bind is HOST:PORT, such as 127.0.0.1:{PORT}; not {text!r}")
+        raise Usage(f"--listen is HOST:PORT, such as 127.0.0.1:{PORT}, or unix:PATH; not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
 
@@ -121,6 +125,7 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
         "max_requests": options.max_requests,
+        "max_connections": options.max_connections,
         "max_lag": options.max_lag,
     }
 

@@ -19,7 +19,7 @@ from ..errors import HoldfastError
 from .answering import respond
 from .audit import asking
 from .gateway import Gateway
-from .identity import Identity, identify
+from .identity import EVERYBODY, Identity, address_of, identify, note_client
 from .problems import Problem, problem_of
 
 CHANGING = {"POST", "PUT", "DELETE", "PATCH"}
@@ -84,11 +84,6 @@ def _problem(scope: Scope, error: Exception) -> Problem:
             return Problem("fault", "The gateway failed. Its log has the reason; please report it.")
 
 
-def address_of(scope: Scope) -> str:
-    """Return the address that a request comes from."""
-    return str((scope.get("client") or ("",))[0])
-
-
 def check(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
     """Refuse a name that the gateway does not have, and changes by pages from elsewhere.
 
@@ -134,6 +129,9 @@ def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], ur
         gateway.audit.note("unauthenticated")
         sent = "does not know the token that was sent" if b"authorization" in headers else "asks who you are"
         raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
+    # Where everybody is one client, only the id of a lease shows more.
+    if client is not EVERYBODY:
+        note_client(scope, client)
     return client
 
 

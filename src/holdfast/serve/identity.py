@@ -10,15 +10,18 @@ import hashlib
 import hmac
 import ipaddress
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from ..checks import shown
 from ..errors import ConfigError, message_of
 
 VERBS = ("lock", "read", "look", "lead", "rate", "once", "force")
+# Where the state of a request says how it has arrived.
+ARRIVED = "holdfast.arrived"
 # A scope that has no pattern.
 METRICS = "metrics"
 _KEYS = {"sha256", "scopes", "max_leases", "note", "certificate"}
@@ -64,6 +67,25 @@ class Identity:
 
 # Who everybody is where nobody is asked.
 EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))
+
+
+class Arrived(NamedTuple):
+    """How a request has arrived, as the server of a gateway says.
+
+    Attributes:
+        address: The address of its client, or "uid:" and its user.
+        uid: The user, on a Unix socket.
+        known: Notes the client that the connection is from.
+    """
+
+    address: str
+    uid: int | None
+    known: Callable[[str], None]
+
+
+@cache
+def _user(uid: int) -> Identity:
+    return replace(EVERYBODY, name=f"uid:{uid}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +184,32 @@ def identify(
     Returns:
         The client. None if the request does not say who it is from, or nobody knows that client.
     """
+    arrived = arrived_of(scope)
     if clients is None:
-        return EVERYBODY
+        return EVERYBODY if arrived is None or arrived.uid is None else _user(arrived.uid)
     kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return clients.of_token(token.strip())
     return clients.certificates.get(_certificate(scope, headers, trusted))
+
+
+def arrived_of(scope: Mapping[str, Any]) -> Arrived | None:
+    """Return how a request has arrived. None: the server is not the gateway's own."""
+    found: Arrived | None = scope.get("state", {}).get(ARRIVED)
+    return found
+
+
+def address_of(scope: Mapping[str, Any]) -> str:
+    """Return the address that a request comes from."""
+    arrived = arrived_of(scope)
+    return str((scope.get("client") or ("",))[0]) if arrived is None else arrived.address
+
+
+def note_client(scope: Mapping[str, Any], client: Identity) -> None:
+    """Note that a connection is from a client, for which it stays open."""
+    arrived = arrived_of(scope)
+    if arrived is not None:
+        arrived.known(client.name)
 
 
 def _certificate(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], trusted: tuple[str, ...]) -> str:

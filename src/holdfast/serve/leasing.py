@@ -18,7 +18,7 @@ from ..errors import HoldfastError
 from . import models
 from .forwarding import HOP, left
 from .gateway import Gateway
-from .identity import Identity
+from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, Wanted, leadership_of
 from .looking import check_name
 from .models import Held, Released, Waits
@@ -124,6 +124,7 @@ async def either(gateway: Gateway, hold: Hold, status: int = 200) -> Answer:
 
 async def changed(request: Request, hold: Hold, wait: float) -> None:
     """Wait until a lease changes, the client goes, or the time is over."""
+    note_client(request.scope, hold.client)
     with hold.listening():
         change = hold.change()
         gone = asyncio.ensure_future(left(request))
@@ -267,7 +268,8 @@ async def list_leases(gateway: Gateway, client: Identity) -> models.AllKept:
 
 def _kept(hold: Hold, client: Identity) -> models.Kept:
     return models.Kept(
-        id=hold.id if hold.client.name == client.name else None,
+        # Where everybody is one client, an id would be everybody's.
+        id=hold.id if hold.client.name == client.name and client is not EVERYBODY else None,
         client=hold.client.name,
         state="waiting" if hold.state == "waiting" else "held",
         names=list(hold.wanted.names),

@@ -19,6 +19,8 @@ from starlette.types import Receive, Scope, Send
 from ..errors import readable
 from .answering import said
 from .gate import check, client_of
+from .identity import note_client
+from .models import Beats, Held, Waits
 from .problems import Elsewhere, Problem
 
 LARGEST = 65_536  # bytes of a body
@@ -95,9 +97,16 @@ class _Served:
             if entry.asked is not None:
                 given["asked"] = _asked(entry.asked, scope["query_string"], body, _media(headers))
             answer = await entry.endpoint(**{it: given[it] for it in self._names})
+            if _shows_a_lease(answer):
+                note_client(scope, given["client"])
         except Elsewhere as other:
             answer = await gateway.forwarding.forward(request, body, other.gateway)
         await said(request, answer)(scope, receive, send)
+
+
+def _shows_a_lease(answer: Answer) -> bool:
+    body = answer[0] if isinstance(answer, tuple) else answer
+    return isinstance(body, Held | Waits) or (isinstance(body, Beats) and any(it.valid_ms for it in body.leases))
 
 
 def _media(headers: Mapping[bytes, bytes]) -> bytes:

@@ -1,0 +1,189 @@
+"""Strangers and neighbours: what the door of a gateway keeps out, and for whom it keeps room."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import pytest
+import trustme
+from cli.kit import Command
+from serve.serving import address
+
+from holdfast.serve.connections import Connections
+
+PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
+ANY = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
+ID = "a-lease-at-the-door"
+NOBODY = 65534
+
+
+@pytest.fixture
+def url(holdfast: Command) -> Iterator[str]:
+    with holdfast.started(*ANY, **PIPES) as process:
+        yield address(process)
+
+
+def held(client: httpx.Client, name: str, lease: str = ID, **more: Any) -> dict[str, Any]:
+    answer = client.put(f"/v1/leases/{lease}", json={"names": [name], **more})
+    assert answer.status_code in (200, 201), answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_where_everybody_is_one_client_no_list_has_ids(url: str) -> None:
+    with httpx.Client(base_url=url) as client:
+        held(client, "door:listed")
+        assert [it["id"] for it in client.get("/v1/leases").json()["leases"]] == [None]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user as well")
+def test_on_a_unix_socket_users_are_clients(holdfast: Command) -> None:
+    with TemporaryDirectory() as folder:
+        # The folders of pytest are closed to other users.
+        os.chmod(folder, 0o755)
+        place = f"{folder}/gateway.sock"
+
+        def stolen(path: str, *words: str) -> str:
+            """What another user gets."""
+            found = ["curl", "-sS", "--unix-socket", place, f"http://localhost{path}", *words]
+            return subprocess.run(found, user=NOBODY, capture_output=True, text=True, cwd="/", check=True).stdout
+
+        with holdfast.started("serve", "--listen", f"unix:{place}", "--max-lag", "1m", "--drain", "100ms", **PIPES) as process:
+            assert address(process) == f"unix:{place}"
+            with httpx.Client(transport=httpx.HTTPTransport(uds=place), base_url="http://localhost") as client:
+                lease = held(client, "door:user")["id"]
+                (own,) = client.get("/v1/leases").json()["leases"]
+                assert (own["client"], own["id"]) == ("uid:0", lease)
+                assert [it["id"] for it in json.loads(stolen("/v1/leases"))["leases"]] == [None]
+                assert json.loads(stolen(f"/v1/leases/{lease}", "-X", "DELETE"))["type"] == "/problems/unknown-lease"
+                assert client.post(f"/v1/leases/{lease}/keepalive", json={}).status_code == 200
+            process.send_signal(signal.SIGTERM)
+            process.wait(20)
+        assert not Path(place).exists()
+
+
+def test_a_unix_socket_is_taken_over_from_a_gateway_that_died_and_from_no_other(holdfast: Command, tmp_path: Path) -> None:
+    words = ("serve", "--listen", f"unix:{tmp_path}/gateway.sock", "--max-lag", "1m")
+    with holdfast.started(*words, **PIPES) as process:
+        address(process)
+        assert "in use" in holdfast.run(*words).stderr
+        process.kill()
+        process.wait()
+    with holdfast.started(*words, **PIPES) as process:
+        address(process)
+    (tmp_path / "file").write_text("not a socket")
+    assert "no socket" in holdfast.run("serve", "--listen", f"unix:{tmp_path}/file").stderr
+
+
+def opened(url: str) -> socket.socket:
+    host, port = url.rpartition("/")[2].split(":")
+    return socket.create_connection((host, int(port)), 20)
+
+
+BEGUN = b"POST /v1/keepalive HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+
+
+def test_sockets_of_strangers_do_not_shut_the_gateway(holdfast: Command) -> None:
+    with holdfast.started(*ANY, "--max-connections", "60", **PIPES) as process, ExitStack() as stack:
+        url = address(process)
+        with httpx.Client(base_url=url) as steady:
+            held(steady, "door:steady")
+            for at in range(240):
+                stack.enter_context(opened(url)).sendall(BEGUN if at % 2 else b"")
+            # The connection that has a lease is still there; and each new one gets in.
+            begun = time.monotonic()
+            for _ in range(4):
+                assert steady.post(f"/v1/leases/{ID}/keepalive", json={}).status_code == 200
+                assert httpx.post(f"{url}/v1/leases/{ID}/keepalive", json={}).status_code == 200
+            assert time.monotonic() - begun < 3
+
+
+def until_closed(stranger: socket.socket) -> float:
+    """After how many seconds a connection is closed, and what was said before."""
+    began = time.monotonic()
+    stranger.settimeout(30)
+    try:
+        while stranger.recv(4096):
+            pass
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - began
+
+
+def test_a_body_that_does_not_come_ends_the_connection(url: str) -> None:
+    with opened(url) as stranger:
+        stranger.sendall(BEGUN)
+        assert 5 < until_closed(stranger) < 20
+
+
+def test_a_handshake_that_does_not_come_ends_the_connection(holdfast: Command, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ours = authority.issue_cert("localhost")
+    ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"))
+    with holdfast.started(*ANY, *words, **PIPES) as process:
+        url = address(process)
+        with opened(url) as stranger:
+            assert until_closed(stranger) < 20
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+        port = url.rpartition(":")[2]
+        assert httpx.get(f"https://localhost:{port}/healthz", verify=context).status_code == 200
+
+
+@pytest.mark.parametrize("length,status", [(9, b"401"), (70_000, b"413")])
+def test_a_request_is_refused_before_its_body(holdfast: Command, tmp_path: Path, length: int, status: bytes) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
+    words = ("--tokens", str(tokens)) if status == b"401" else ()
+    with holdfast.started(*ANY, *words, **PIPES) as process, opened(address(process)) as stranger:
+        head = f"PUT /v1/leases/{ID} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+        stranger.sendall(head.encode())
+        stranger.settimeout(3)
+        assert stranger.recv(4096).split()[1] == status
+
+
+def test_whose_connection_makes_room() -> None:
+    pairs = [socket.socketpair() for _ in range(9)]
+    ours, theirs = [it[0] for it in pairs], [it[1] for it in pairs]
+    for it in theirs:
+        it.settimeout(0.01)
+
+    def cut(it: int) -> bool:
+        try:
+            return theirs[it].recv(1) == b""
+        except TimeoutError:
+            return False
+
+    # Four in all, and one of each client or stranger that is not the only one.
+    connections = Connections(8)
+    assert all(connections.come(it, "a") for it in ours[:2])
+    connections.known(ours[0], "ann")
+    connections.known(ours[1], "ann")
+    # An address has two strangers at most: the third takes the place of the first.
+    assert all(connections.come(it, "b") for it in ours[2:5])
+    assert [cut(it) for it in range(5)] == [False, False, True, False, False]
+    # One that has ended is not counted any more, and neither is one that has shown who it is.
+    connections.gone(ours[3])
+    connections.known(ours[4], "ben")
+    for at, it in enumerate(ours[5:9]):
+        assert connections.come(it, f"c{at // 2}")
+    full = Connections(1)
+    assert full.come(ours[5], "a")
+    full.known(ours[5], "ann")
+    assert not full.come(ours[6], "a")
+    for it in (*ours, *theirs):
+        it.close()
