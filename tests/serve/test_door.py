@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,6 +23,8 @@ import trustme
 from cli.kit import Command
 from serve.serving import address
 
+from holdfast import ConfigError
+from holdfast.serve import identity
 from holdfast.serve.connections import Connections
 
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -187,3 +191,41 @@ def test_whose_connection_makes_room() -> None:
     assert not full.come(ours[6], "a")
     for it in (*ours, *theirs):
         it.close()
+
+
+def test_a_new_token_is_in_no_file(holdfast: Command, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    importer = '[client.importer]\nsha256 = "old" # of last year\nscopes = [\n  "lock:invoice:*",\n]\n'
+    tokens.write_text(f'# ours\n{importer}[client.other]\ncertificate = "x"\n')
+    tokens.chmod(0o640)
+    before = tomllib.loads(tokens.read_text())["client"]
+    made = [holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens)).stdout.split() for _ in range(2)]
+    assert [len(it) for it in made] == [1, 1]
+    found = tomllib.loads(tokens.read_text())["client"]
+    assert found == {**before, "importer": {**before["importer"], "sha256": hashlib.sha256(made[1][0].encode()).hexdigest()}}
+    assert not [it for (it,) in made if it in tokens.read_text()]
+    assert tokens.read_text().startswith("# ours\n")
+    assert tokens.stat().st_mode & 0o777 == 0o640
+    assert sorted(it.name for it in tmp_path.glob("tokens*")) == ["tokens.toml"]
+    # A new file is for its owner alone, and a new client has usual scopes.
+    holdfast.run("serve", "--new-token", "importer", "--tokens", str(tmp_path / "new.toml"))
+    assert (tmp_path / "new.toml").stat().st_mode & 0o777 == 0o600
+    assert identity.read(str(tmp_path / "new.toml")).tokens.popitem()[1].scopes == ("lock:*", "look:*")
+    # Without a file, it would be lost or end in one that others read.
+    refused = holdfast.run("serve", "--new-token", "importer")
+    assert (refused.returncode, refused.stdout, "--tokens FILE" in refused.stderr) == (64, "", True)
+    tokens.write_text('[client."importer"]\nsha256 = "x"\n')
+    refused = holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens))
+    assert (refused.returncode, "by hand" in refused.stderr) == (78, True), refused.stderr
+    assert tokens.read_text() == '[client."importer"]\nsha256 = "x"\n'
+
+
+@pytest.mark.parametrize("mode", [0o604, 0o602, 0o620])
+def test_a_file_of_tokens_that_others_can_use_is_refused(tmp_path: Path, mode: int) -> None:
+    tokens = tmp_path / "tokens.toml"
+    tokens.touch()
+    tokens.chmod(0o640)
+    identity.read(str(tokens))
+    tokens.chmod(mode)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        identity.read(str(tokens))

@@ -231,6 +231,7 @@ async def test_clients_cannot_announce_gateways(pair: tuple[Serving, Serving]) -
 
 async def test_who_somebody_is_goes_along(nodes: Nodes, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
     tokens.write_text("".join(
         f'[client.{it}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nscopes = ["lock:peers:*"]\n' for it in ("ann", "ben")
     ))

@@ -33,6 +33,7 @@ def digest(token: str) -> str:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(f"""
         [client.importer]
         sha256 = "{digest(TOKENS["importer"])}"
@@ -244,6 +245,7 @@ async def test_tokens_are_read_again_and_wrong_ones_change_nothing(locks: Holdfa
 )
 def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "tokens"
+    path.touch(0o600)
     path.write_text(text)
     with pytest.raises(ConfigError, match=why):
         identity.read(str(path))

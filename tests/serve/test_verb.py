@@ -96,10 +96,8 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
     ours = authority.issue_cert("127.0.0.1", "localhost")
     ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    made = holdfast.run("serve", "--new-token", "importer").stdout
-    token = made.partition("shown once: ")[2].split()[0]
     tokens = tmp_path / "tokens.toml"
-    tokens.write_text(made)
+    token = holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens)).stdout.strip()
     words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
     with holdfast.started("serve", "--bind", "0.0.0.0:0", "--max-lag", "1m", *words, **PIPES) as process:
         port = address(process).rpartition(":")[2]
@@ -123,7 +121,7 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
         (("--bind", "nonsense"), 64, "HOST:PORT"),
         (("--bind", "192.0.2.1:0", "--insecure"), 78, "cannot listen"),
         (("--bind", "127.0.0.1:0", "--tokens", "/nonexistent"), 78, "cannot be read"),
-        (("--new-token", "a b"), 78, "letters"),
+        (("--new-token", "a b", "--tokens", "x"), 78, "letters"),
         (("--workers", "2"), 64, "unrecognized"),
     ],
 )
@@ -144,7 +142,7 @@ def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) 
     done = holdfast.run("serve", env=path)
     assert (done.returncode, 'pip install "holdfast[serve]"' in done.stderr) == (78, True), done.stderr
     # Tokens can be made anywhere.
-    assert holdfast.run("serve", "--new-token", "a", env=path).returncode == 0
+    assert holdfast.run("serve", "--new-token", "a", "--tokens", str(tmp_path / "tokens"), env=path).returncode == 0
 
 
 def test_importing_the_library_loads_nothing_of_it() -> None:

@@ -343,7 +343,7 @@ def _serve(parser: Parser) -> None:
         help="HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)",
     )
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
-    group.add_argument("--new-token", metavar="NAME", help="print a new token for a client, and exit")
+    group.add_argument("--new-token", metavar="NAME", help="print a new token, write its digest to --tokens, and exit")
     group.add_argument("--server-cert", metavar="FILE", help="certificate of the gateway, for TLS")
     group.add_argument("--server-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE", help="clients need a certificate of one of these authorities")
@@ -502,7 +502,7 @@ VERBS: dict[str, Verb] = {
         _serve,
         "examples:\n"
         "  holdfast serve                             for programs on this host, at 127.0.0.1:7420\n"
-        "  holdfast serve --new-token importer >> tokens.toml\n"
+        "  holdfast serve --new-token importer --tokens tokens.toml\n"
         "  holdfast serve --bind :7420 --tokens tokens.toml --server-cert a.pem --server-key a.key\n\n"
         "A lease ends when its client stops to keep it. SIGTERM drains: what is held can still be kept\n"
         "and released, and what is left then runs out by itself.",

@@ -7,11 +7,15 @@ says which one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import hashlib
+import json
 import os
 import secrets
+import tomllib
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 from ..clock import clock
@@ -32,7 +36,7 @@ USUAL, RARE, QUICK = 10, 300, 0.02
 def serve(options: Namespace) -> int:
     """Serve the gateway until SIGTERM."""
     if options.new_token is not None:
-        return _new_token(options.new_token)
+        return _new_token(options.new_token, options.tokens)
     voice = Voice()
     quiet(voice)
     try:
@@ -142,12 +146,62 @@ def _saying(voice: Voice) -> Any:
     return say
 
 
-def _new_token(name: str) -> int:
-    """Print a new token, and what the file of tokens needs for it. Neither is kept anywhere."""
+def _new_token(name: str, path: str | None) -> int:
+    """Make a token, write its digest to the file of tokens, and print it. It is kept nowhere."""
     if not name or not all(it.isalnum() or it in "-_" for it in name):
         raise ConfigError(f"the name of a client has letters, digits, `-` and `_`; not {name!r}")
+    if path is None:
+        raise Usage("--new-token NAME needs --tokens FILE, where the digest of the token is written")
     token = secrets.token_urlsafe(32)
     digest = hashlib.sha256(token.encode()).hexdigest()
-    print(f"# The token of {name}. It is shown once: {token}")
-    print(f'[client.{name}]\nsha256 = "{digest}"\nscopes = {SCOPES}')
+    place = os.path.realpath(path)
+    try:
+        _replace(place, lambda text: _with_client(path, text, name, digest))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file of tokens {path} cannot be written: {error}") from None
+    print(token)
     return DONE
+
+
+def _replace(path: str, change: Callable[[str], str]) -> None:
+    """Change the text of a file, which is another file afterwards, of the same owner."""
+    new = f"{path}.new"
+    # If another process does the same, this fails.
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            text = ""
+            if os.path.exists(path):
+                there = os.stat(path)
+                os.fchown(descriptor, there.st_uid, there.st_gid)
+                os.fchmod(descriptor, there.st_mode & 0o640)
+                with open(path, encoding="utf-8") as old:
+                    text = old.read()
+            file.write(change(text))
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _with_client(path: str, text: str, name: str, digest: str) -> str:
+    """Return the text of a file of tokens with another digest of a client, which may be new."""
+    lines = [*text.splitlines(), ""] if text and not text.endswith("\n") else text.split("\n")
+    head, entry = f"[client.{name}]", f'sha256 = "{digest}"'
+    at = next((number for number, line in enumerate(lines) if line.partition("#")[0].strip() == head), None)
+    if at is None:
+        lines[-1:] = [head, entry, f"scopes = {SCOPES}", ""]
+    else:
+        following = [number for number in range(at + 1, len(lines)) if lines[number].startswith("[")]
+        end = min(following, default=len(lines))
+        rest = [line for line in lines[at + 1 : end] if line.partition("=")[0].strip() != "sha256"]
+        lines[at + 1 : end] = [entry, *rest]
+    made = "\n".join(lines)
+    with contextlib.suppress(tomllib.TOMLDecodeError, KeyError, TypeError):
+        wanted = tomllib.loads(text)
+        wanted.setdefault("client", {}).setdefault(name, {"scopes": json.loads(SCOPES)})["sha256"] = digest
+        if tomllib.loads(made) == wanted:
+            return made
+    raise ConfigError(f"{path} is no plain file of tokens: set {entry} in {head} by hand, with a token of your own")

@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
+import stat
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -123,6 +125,9 @@ def read(path: str) -> Clients:
     """
     try:
         with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & (stat.S_IRWXO | stat.S_IWGRP):
+                raise ConfigError(f"the file of tokens {path} can be used by others: chmod 600 {path}")
             found = tomllib.load(file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"the file of tokens {path} cannot be read: {error}") from None
@@ -152,7 +157,7 @@ def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
         if text and (len(text) != 64 or set(text.lower()) - set("0123456789abcdef")):
             raise ConfigError(f"a SHA-256 digest has 64 digits from 0 to f, unlike {shown(text)}")
     if not digest and not certificate:
-        raise ConfigError("it needs `sha256`, the digest of its token: `holdfast serve --new-token NAME` makes one")
+        raise ConfigError("it needs `sha256`, the digest of its token: `holdfast serve --new-token NAME --tokens FILE` makes one")
     scopes, most, note = table.get("scopes", []), table.get("max_leases"), table.get("note", "")
     if not isinstance(scopes, list) or not all(isinstance(it, str) for it in scopes):
         raise ConfigError(f'scopes is a list of texts such as ["lock:invoice:*"], not {shown(scopes)}')

@@ -167,7 +167,7 @@ class Door(H11Protocol):
 
 
 class _Server(uvicorn.Server):
-    """A server that accepts connections as `Connections` allows, and whose signals are handled here."""
+    """A server that accepts what `Connections` allows, and leaves signals alone."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
         super().__init__(config)
@@ -269,8 +269,8 @@ def listen(address: Address) -> socket.socket:
         else:
             family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
             listening = socket.create_server((address.host, address.port), family=family, backlog=2048)
-            # Connections inherit it. An event loop sets it only where the socket names its protocol, which this one does
-            # not, and then the body of each answer waits 40 ms until its headers are acknowledged.
+            # Connections inherit it. An event loop sets it only where the socket names its protocol, which this
+            # one does not, and then the body of each answer waits 40 ms until its headers are acknowledged.
             listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
         raise ConfigError(f"cannot listen at {address.url(address.port)}: {error}") from None
