@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,7 +24,8 @@ import trustme
 from cli.kit import Command
 from serve.serving import address
 
-from holdfast import ConfigError
+from holdfast import ConfigError, Misuse
+from holdfast.aio import Holdfast
 from holdfast.serve import identity
 from holdfast.serve.connections import Connections
 
@@ -210,7 +212,7 @@ def test_a_new_token_is_in_no_file(holdfast: Command, tmp_path: Path) -> None:
     # A new file is for its owner alone, and a new client has usual scopes.
     holdfast.run("serve", "--new-token", "importer", "--tokens", str(tmp_path / "new.toml"))
     assert (tmp_path / "new.toml").stat().st_mode & 0o777 == 0o600
-    assert identity.read(str(tmp_path / "new.toml")).tokens.popitem()[1].scopes == ("lock:*", "look:*")
+    assert next(iter(identity.read(str(tmp_path / "new.toml")).tokens.values())).scopes == ("lock:*", "look:*")
     # Without a file, it would be lost or end in one that others read.
     refused = holdfast.run("serve", "--new-token", "importer")
     assert (refused.returncode, refused.stdout, "--tokens FILE" in refused.stderr) == (64, "", True)
@@ -229,3 +231,50 @@ def test_a_file_of_tokens_that_others_can_use_is_refused(tmp_path: Path, mode: i
     tokens.chmod(mode)
     with pytest.raises(ConfigError, match="chmod 600"):
         identity.read(str(tokens))
+
+
+# Results of work that JSON cannot say, or that nobody could read.
+UNFIT = {
+    "no number": b"NaN",
+    "infinite": b"-Infinity",
+    "too large a number": b"1e400",
+    "deep": b"[" * 800 + b"]" * 800,
+    "a lone surrogate": b'"\\ud800"',
+    "a lone surrogate in a key": b'{"\\ud800": [1]}',
+}
+
+
+@pytest.mark.parametrize("value", UNFIT)
+async def test_a_result_that_nobody_could_read_is_refused_before_it_is_kept(client: httpx.AsyncClient, value: str) -> None:
+    key = f"door:unfit {value}"
+    lease = (await client.put(f"/v1/once/{key}", json={"keep_ms": 60_000})).json()["id"]
+
+    async def kept(said: bytes) -> httpx.Response:
+        body = b'{"lease": "%s", "value": %s}' % (lease.encode(), said)
+        return await client.put(f"/v1/once/{key}/result", content=body, headers={"content-type": "application/json"})
+
+    assert (await kept(b'[%s, "\\ud83d\\ude00", 1.5]' % UNFIT[value])).status_code in (400, 422)
+    # Its lease goes on, and so does the key.
+    assert (await kept(b'["\\ud83d\\ude00", 1.5, 1.0]')).json()["value"] == ["\N{GRINNING FACE}", 1.5, 1.0]
+    assert (await client.put(f"/v1/once/{key}", json={"keep_ms": 60_000})).json()["done"]
+    # It can be forgotten, and is done again then.
+    assert (await client.delete(f"/v1/once/{key}")).json() == {"key": key, "forgotten": True}
+    again = await client.put(f"/v1/once/{key}", json={"keep_ms": 60_000})
+    assert again.status_code == 201
+    busy = await client.delete(f"/v1/once/{key}")
+    assert (busy.status_code, busy.json()["type"]) == (409, "/problems/busy")
+    await client.delete(f"/v1/leases/{again.json()['id']}")
+    assert (await client.delete(f"/v1/once/{key}")).json()["forgotten"] is False
+
+
+@pytest.mark.parametrize("result", [float("nan"), json.loads("[" * 500 + "]" * 500)], ids=["that cannot be kept", "that is too deep"])
+async def test_a_result_of_another_program_is_no_fault_of_the_gateway(client: httpx.AsyncClient, locks: Holdfast, result: object) -> None:
+    async def work() -> object:
+        return result
+
+    with contextlib.suppress(Misuse):
+        await locks.once("door:other", keep=60).run(work)
+    answer = await client.put("/v1/once/door:other", json={"keep_ms": 60_000})
+    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/no-result")
+    assert "DELETE /v1/once/" in answer.json()["detail"]
+    assert (await client.delete("/v1/once/door:other")).json()["forgotten"]

@@ -12,10 +12,12 @@ import asyncio
 import secrets
 from typing import Any, NamedTuple
 
+from pydantic import ValidationError
 from starlette.requests import Request
 
 from ..aio import Lease
 from ..base.decorating import current
+from ..errors import Misuse, message_of
 from . import models
 from .gateway import Gateway
 from .identity import Identity
@@ -105,7 +107,22 @@ async def begin_once(
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
-        return models.Done(done=True, value=known.value)
+        try:
+            return models.Done(done=True, value=known.value)
+        except ValidationError as error:
+            # Another program has kept it.
+            raise _without_result(f"{key!r}: {error.errors()[0]['msg']}") from None
+
+
+@routes.add("DELETE", "/v1/once/{key:path}")
+async def forget_once(gateway: Gateway, client: Identity, key: str, asked: models.Forget) -> models.Forgotten:
+    """Forget the result of work, so that the next client does it again."""
+    key = asked.key or key
+    check_name(key)
+    gateway.demand(client, "once", key)
+    # For how long a result is kept does not matter for that.
+    once = gateway.locks.once(key, keep=1, wait=asked.wait_ms / 1000, note=client.name)
+    return models.Forgotten(key=key, forgotten=await once.forget())
 
 
 async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) -> Lease:
@@ -146,9 +163,16 @@ async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) ->
         running.cancel()
         raise
     if not leased.done():
-        raise Known(running.result())
+        try:
+            raise Known(running.result())
+        except Misuse as error:
+            raise _without_result(message_of(error)) from None
     hold.work = Work(outcome, running)
     return leased.result()
+
+
+def _without_result(why: str) -> Problem:
+    return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, so that the next client does the work again.")
 
 
 def _heard(running: asyncio.Task[Any]) -> None:

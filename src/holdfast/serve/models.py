@@ -6,15 +6,18 @@ refused, because a typing error in `ttl_ms` must not mean the default.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from math import inf
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from ..base.values import JSON, Unfit, packed
 from ..errors import message_of
 
 LONGEST_NAME = 512  # bytes
+DEEPEST = 100  # lists and objects in one another
 # Names of one question about several locks: as many rows as a page shows.
 IN_VIEW = 60
 
@@ -382,11 +385,32 @@ class Begin(Asked):
     key: Name | None = None
 
 
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _strict(value: Any) -> Any:
+    """Refuse what JSON cannot say, and what is nested too deeply for some readers."""
+    try:
+        packed(value, JSON)
+    except Unfit as why:
+        raise ValueError(str(why)) from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [it for one in level for it in _parts(one)]
+    if level:
+        raise ValueError(f"it is nested more than {DEEPEST} times")
+    return value
+
+
+Json = Annotated[Any, AfterValidator(_strict)]
+
+
 class Result(Asked):
     """What came of the work."""
 
     lease: LeaseId
-    value: Any
+    value: Json
     key: Name | None = None
 
 
@@ -394,7 +418,21 @@ class Done(Said):
     """Work that is done, and its result."""
 
     done: Literal[True]
-    value: Any
+    value: Json
+
+
+class Forget(Parameters):
+    """How long to wait for the end of work that is under way."""
+
+    wait_ms: Wait = 0
+    key: Name | None = None
+
+
+class Forgotten(Said):
+    """Whether there was a result."""
+
+    key: str
+    forgotten: bool
 
 
 class Health(Said):

@@ -37,6 +37,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "not-allowed": (405, "This address does not take this method."),
     "busy": (409, "Another client holds the lock."),
     "lease-mismatch": (409, "This id belongs to another request."),
+    "no-result": (409, "The work is done, and its result cannot be said."),
     "kind-mismatch": (409, "This lease is of another kind."),
     "lost": (410, "The lease is lost: stop what it protected."),
     "released": (410, "The lease was released."),
