@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -22,7 +23,7 @@ import httpx
 import pytest
 import trustme
 from cli.kit import Command
-from serve.serving import address
+from serve.serving import address, gateway_app, serving
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
@@ -278,3 +279,59 @@ async def test_a_result_of_another_program_is_no_fault_of_the_gateway(client: ht
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/no-result")
     assert "DELETE /v1/once/" in answer.json()["detail"]
     assert (await client.delete("/v1/once/door:other")).json()["forgotten"]
+
+
+def write_tokens(path: Path, **scopes: str) -> None:
+    """A file of clients whose tokens are their names."""
+    path.touch(0o600)
+    path.write_text("".join(
+        f'[client.{it}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nscopes = [{scope}]\n' for it, scope in scopes.items()
+    ))
+
+
+ALL = '"lock:*", "look:*", "lead:*", "once:*"'
+
+
+async def test_a_token_that_was_revoked_ends_waits_and_streams(locks: Holdfast, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    write_tokens(tokens, ann=ALL, ben=ALL, eve=ALL)
+    async with serving(gateway_app(locks, tokens=str(tokens))) as live, httpx.AsyncClient(base_url=live.url, timeout=30) as client:
+
+        async def asked(who: str, method: str, path: str, body: Any = None) -> tuple[int, str]:
+            answer = await client.request(method, path, json=body, headers={"authorization": f"Bearer {who}"})
+            return answer.status_code, answer.json().get("type", answer.json().get("state", "")).removeprefix("/problems/")
+
+        async def followed(who: str, seen: list[str]) -> None:
+            headers = {"authorization": f"Bearer {who}"}
+            async with client.stream("GET", "/v1/elections/door:revoked/events", headers=headers) as stream:
+                async for line in stream.aiter_lines():
+                    seen += [line] if line.startswith("data: ") else []
+
+        held = await locks.lock("door:revoked").acquire()
+        await asked("eve", "PUT", f"/v1/leases/{ID}-own", {"names": ["door:own"]})
+        wanted = {"names": ["door:revoked"], "wait_ms": 20_000}
+        waits = [asyncio.create_task(asked(it, "PUT", f"/v1/leases/{ID}-{it}", wanted)) for it in ("ann", "ben", "eve")]
+        watch = asyncio.create_task(asked("eve", "GET", f"/v1/leases/{ID}-own?wait_ms=20000"))
+        seen: dict[str, list[str]] = {"ann": [], "eve": []}
+        streams = {it: asyncio.create_task(followed(it, lines)) for it, lines in seen.items()}
+        async with asyncio.timeout(20):
+            while live.gateway.leases.waiting < 3 or not all(seen.values()):
+                await asyncio.sleep(0.01)
+            # ben may not lock any more, and eve is gone.
+            write_tokens(tokens, ann=ALL, ben='"look:*"')
+            live.gateway.reload()
+            assert await waits[1] == (403, "forbidden")
+            assert await waits[2] == (401, "unauthenticated")
+            leading = await locks.election("door:revoked", "another").campaign()
+            while len(seen["ann"]) < 2:
+                await asyncio.sleep(0.01)
+            await streams["eve"]
+            assert len(seen["eve"]) == 1
+            await held.release()
+            assert await waits[0] == (201, "held")
+            # The nodes still have eve's lease. It is not shown to its token.
+            hold = next(it for it in live.gateway.leases if it.client.name == "eve")
+            hold.changed()
+            assert await watch == (401, "unauthenticated")
+        streams["ann"].cancel()
+        await leading.release()

@@ -25,7 +25,7 @@ async def follow_election(gateway: Gateway, client: Identity, request: Request, 
     """Follow who leads, as the nodes report it: first who leads now, then each change."""
     check_name(name)
     gateway.demand(client, "look", name)
-    return stream(gateway, request, _events(gateway, name))
+    return stream(gateway, client, request, _events(gateway, name))
 
 
 async def _events(gateway: Gateway, name: str) -> AsyncIterator[Event]:

@@ -15,7 +15,7 @@ from .audit import Audit
 from .forwarding import Forwarding
 from .identity import Clients, Identity
 from .lag import Lag
-from .leases import Leases
+from .leases import VERBS, Hold, Leases
 from .limits import Limits
 from .metering import Metering
 from .options import Options
@@ -68,12 +68,38 @@ class Gateway:
     def reload(self) -> None:
         """Read the file of tokens again, and open the audit log again.
 
+        Waits and streams of clients that it does not allow any more end.
+
         Raises:
             ConfigError: The file cannot be read, or is wrong. The clients stay as they were.
         """
         self.audit.reopen()
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
+            self.leases.end_waits(self._why_not)
+
+    def now(self, client: Identity) -> Identity | None:
+        """Return a client as it is now. None: what it has shown is not valid any more."""
+        return client if self.clients is None else self.clients.now(client)
+
+    def refuse_if_revoked(self, client: Identity) -> None:
+        """Refuse a client that has come before.
+
+        Raises:
+            Problem: unauthenticated.
+        """
+        if self.now(client) is None:
+            raise Problem("unauthenticated", f"The token or the certificate of {client.name} is not valid any more.")
+
+    def _why_not(self, hold: Hold) -> Problem | None:
+        """Return why a client may not wait for a lease any more."""
+        client = self.now(hold.client)
+        try:
+            self.refuse_if_revoked(hold.client)
+            self.demand(client or hold.client, VERBS[hold.wanted.kind], *hold.wanted.names)
+        except Problem as problem:
+            return problem
+        return None
 
     @property
     def draining(self) -> bool:

@@ -39,12 +39,14 @@ class Identity:
             may contain `*`, `?` and `[a-z]`.
         max_leases: How many leases it may have. None: as many as the gateway's options say.
         note: What is shown with its name.
+        proofs: The digests of its token and its certificate.
     """
 
     name: str
     scopes: tuple[str, ...]
     max_leases: int | None = None
     note: str = ""
+    proofs: tuple[str, str] = ("", "")
 
     def may(self, verb: str, name: str) -> bool:
         """Return whether it may do this with the thing of this name.
@@ -110,6 +112,11 @@ class Clients:
                 found = client
         return found
 
+    def now(self, client: Identity) -> Identity | None:
+        """Return a client of an earlier file as it is now. None: what it has shown is not valid any more."""
+        known = (*self.tokens.values(), *self.certificates.values())
+        return next((it for it in known if (it.name, it.proofs) == (client.name, client.proofs)), None)
+
 
 def read(path: str) -> Clients:
     """Read a file of tokens.
@@ -172,7 +179,7 @@ def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
         raise ConfigError(f"max_leases is a whole number of at least 1, not {shown(most)}")
     if not isinstance(note, str) or len(note) > 256:
         raise ConfigError("note is a text of at most 256 characters")
-    return Identity(name, tuple(scopes), most, note), bytes.fromhex(digest), certificate
+    return Identity(name, tuple(scopes), most, note, (digest, certificate)), bytes.fromhex(digest), certificate
 
 
 def identify(

@@ -416,9 +416,14 @@ class Leases:
 
     def drain(self) -> None:
         """End all waits. What is held stays held."""
+        ended = Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0)
+        self.end_waits(lambda hold: ended)
+
+    def end_waits(self, why: Callable[[Hold], Problem | None]) -> None:
+        """End the waits that a function gives a reason for."""
         for it in self:
-            if it.state == "waiting":
-                it.fail(Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0))
+            if it.state == "waiting" and (problem := why(it)) is not None:
+                it.fail(problem)
 
 
 def _less(counts: Counter[str], name: str) -> None:

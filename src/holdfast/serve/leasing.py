@@ -296,7 +296,7 @@ async def show_lease(
 @routes.add("GET", "/v1/leases/{lease_id}/events", {200: "text/event-stream"})
 async def follow_lease(gateway: Gateway, client: Identity, request: Request, lease_id: str) -> Response:
     """Follow a lease. These are hints: only answers to requests say for how long it is valid."""
-    return stream(gateway, request, _events(lease_of(gateway, client, lease_id)))
+    return stream(gateway, client, request, _events(lease_of(gateway, client, lease_id)))
 
 
 async def _events(hold: Hold) -> AsyncIterator[Event]:

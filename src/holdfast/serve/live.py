@@ -123,7 +123,7 @@ def _questions(watcher: Watcher) -> Table:
         gateway.demand(client, "look", "*")
         if gateway.streams >= gateway.options.max_streams:
             raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
-        told = _told(watcher, gateway, request)
+        told = _told(watcher, gateway, client, request)
         return StreamingResponse(told, headers=streams.HEADERS, media_type="text/event-stream")
 
     @routes.add("GET", "/ui/lock", shown=False)
@@ -151,13 +151,13 @@ def _left(found: LockStatus) -> int | None:
     return None if found.ttl_left is None else milliseconds(found.ttl_left)
 
 
-async def _told(watcher: Watcher, gateway: Gateway, request: Request) -> AsyncIterator[str]:
+async def _told(watcher: Watcher, gateway: Gateway, client: Identity, request: Request) -> AsyncIterator[str]:
     """Tell one viewer what changes, until it leaves or the gateway ends."""
     viewer: Viewer = watcher.join()
     gateway.streams += 1
     try:
         # uvicorn says that a client has gone when it ends itself, too.
-        while not gateway.draining and not await request.is_disconnected():
+        while not gateway.draining and gateway.now(client) == client and not await request.is_disconnected():
             if (news := viewer.take(watcher.scene)) is not None:
                 kind, data = news
                 yield f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"

@@ -93,6 +93,7 @@ class _Served:
         if not entry.public:
             given["client"] = client_of(gateway, scope, headers, entry.urgent)
         body = b"" if scope["method"] in ("GET", "HEAD") else await _body(receive, headers)
+        known = gateway.clients
         try:
             if entry.asked is not None:
                 given["asked"] = _asked(entry.asked, scope["query_string"], body, _media(headers))
@@ -101,6 +102,8 @@ class _Served:
                 note_client(scope, given["client"])
         except Elsewhere as other:
             answer = await gateway.forwarding.forward(request, body, other.gateway)
+        if not entry.public and gateway.clients is not known:
+            gateway.refuse_if_revoked(given["client"])
         await said(request, answer)(scope, receive, send)
 
 

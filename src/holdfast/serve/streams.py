@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from .gateway import Gateway
+from .identity import Identity
 from .problems import Problem
 
 PING = 10.0  # seconds
@@ -21,11 +22,12 @@ Event = tuple[str, dict[str, Any]]
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> Response:
+def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIterator[Event]) -> Response:
     """Answer with a stream of events, until they end, the client goes, or the gateway drains.
 
     Args:
         gateway: The gateway.
+        client: The client. If its entry in the file of tokens changes, the stream ends.
         request: The request.
         events: Pairs of a name and what is known. The next one is asked for when the last one was
             sent, so a slow client misses some and fills no memory.
@@ -37,10 +39,10 @@ def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> 
         raise Problem("too-many", "As many streams are open as this gateway allows.", after=5.0, what="streams")
     if request.method == "HEAD":
         return Response(headers=HEADERS, media_type="text/event-stream")
-    return StreamingResponse(_lines(gateway, events), media_type="text/event-stream", headers=HEADERS)
+    return StreamingResponse(_lines(gateway, client, events), media_type="text/event-stream", headers=HEADERS)
 
 
-async def _lines(gateway: Gateway, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
+async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     gateway.streams += 1
     ending = asyncio.ensure_future(gateway.ending.wait())
     coming: asyncio.Task[Event] | None = None
@@ -50,6 +52,8 @@ async def _lines(gateway: Gateway, events: AsyncIterator[Event]) -> AsyncIterato
             await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
             if ending.done():
                 yield b"event: draining\ndata: {}\n\n"
+                return
+            if gateway.now(client) != client:
                 return
             if not coming.done():
                 yield b": ping\n\n"
