@@ -153,7 +153,7 @@ def waiting(url: str, seen: Drained) -> None:
 def drained(folder: Path, nodes: Nodes, source: Path = SOURCE) -> Drained:
     """Drain a gateway whose clients hold and acquire."""
     seen = Drained()
-    words = ("serve", *ANY, "--drain", f"{DRAIN:g}s", "--max-requests", "1000000")
+    words = ("serve", *ANY, "--drain", f"{DRAIN:g}s", "--max-requests", "1000000", "--max-keepalives", "1000000")
     with Command(folder, nodes.environment, source).started(*words, **PIPES) as process:
         url = address(process)
         with believers(folder, url) as files:

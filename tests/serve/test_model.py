@@ -348,8 +348,8 @@ GUESSES = f"""\
 EARLY = f"""\
     early = held(hold)
 {EXTENDS.replace("await either(gateway, hold)", 'early if hold.state == "held" else await either(gateway, hold)')}"""
-WAITING = "        self.end_waits("
-ENDS = '        for it in self:\n            if it.state == "held":\n                asyncio.ensure_future(it.release(False))\n'
+WAITING = "    self.end_waits(lambda hold: ended)\n"
+ENDS = '    for it in self:\n        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a gateway releases what a broken connection waits for": lambda monkeypatch: patches.function(

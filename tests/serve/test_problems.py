@@ -31,7 +31,7 @@ PLAIN: list[tuple[str, str, str, dict[str, Any]]] = [
     ("too-large", "PUT", ID, {"content": b" " * 70_000}),
     ("name-too-long", "GET", f"/v1/locks/{'x' * 600}", {}),
     ("not-json", "PUT", ID, {"content": b"{}", "headers": {"content-type": "text/plain"}}),
-    ("misdirected", "GET", "/healthz", {"headers": {"host": "evil.example"}}),
+    ("misdirected", "GET", "/v1/nodes", {"headers": {"host": "evil.example"}}),
     ("invalid", "PUT", ID, {"json": {"names": []}}),
     ("forbidden", "PUT", ID, {"json": {"names": ["x"]}, "headers": {"origin": "http://evil.example"}}),
 ]

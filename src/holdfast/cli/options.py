@@ -367,12 +367,14 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
     )
-    group.add_argument(
-        "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
-    )
-    group.add_argument(
-        "--max-connections", metavar="N", type=int, default=20_000, help="connections in all (default 20000)"
-    )
+    for name, most, what in (
+        ("requests", 200, "requests a second of a client"),
+        ("keepalives", 1_000, "leases that a client may keep or release in a second"),
+        ("leases", 1_000, "leases of a client"),
+        ("streams", 200, "event streams of a client"),
+        ("connections", 20_000, "connections of all clients"),
+    ):
+        group.add_argument(f"--max-{name}", metavar="N", type=int, default=most, help=f"{what} (default {most})")
     group.add_argument(
         "--max-lag",
         metavar="DUR",

@@ -27,6 +27,8 @@ from .running import quiet
 from .voice import Voice
 
 PORT = 7420
+# Options that bound a gateway.
+CAPS = ("max_requests", "max_keepalives", "max_leases", "max_streams", "max_connections")
 SCOPES = '["lock:*", "look:*"]'
 # How many collections of younger objects come before one of all objects: usually, as Python has it,
 # and after one that took longer than `QUICK` seconds.
@@ -128,8 +130,7 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "peer_ca": options.peer_ca,
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
-        "max_requests": options.max_requests,
-        "max_connections": options.max_connections,
+        **{it: getattr(options, it) for it in CAPS},
         "max_lag": options.max_lag,
     }
 

@@ -5,6 +5,7 @@ Knows the types. Must not know the gateway, which knows its metrics.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Protocol
 
 from .lag import Lag
@@ -16,10 +17,10 @@ class Counted(Protocol):
 
     Attributes:
         leases: Its leases.
-        streams: How many event streams are open.
+        streams: How many event streams of each client are open.
         lag: How late its event loop is.
     """
 
     leases: Leases
-    streams: int
+    streams: Counter[str]
     lag: Lag

@@ -7,7 +7,6 @@ response breaks streams and hides that a client has gone.
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
@@ -92,13 +91,15 @@ def check(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes]) -> Non
     """
     host = headers.get(b"host", b"").decode("latin-1")
     if _name_of(host) not in gateway.options.names:
+        gateway.audit.note("misdirected", host=host)
         raise Problem(
             "misdirected",
             f"This gateway is not called {_name_of(host)!r}. Use one of its names "
             f"({', '.join(gateway.options.names)}), or start it with --host-name.",
         )
-    origin = headers.get(b"origin")
-    if origin is not None and scope["method"] in CHANGING and urlsplit(origin.decode("latin-1")).netloc != host:
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin and scope["method"] in CHANGING and urlsplit(origin).netloc != host:
+        gateway.audit.note("forbidden", scope="origin", origin=origin)
         raise Problem("forbidden", "Requests of pages from elsewhere may change nothing here.", scope="origin")
 
 
@@ -115,16 +116,10 @@ def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], ur
         Problem: unauthenticated; overloaded; or too-many.
     """
     client = identify(scope, headers, gateway.clients, gateway.options.trusted_proxies)
-    if not urgent:
-        if gateway.busy:
-            detail = f"The gateway is {gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
-            raise Problem("overloaded", detail, after=1.0)
-        who = client.name if client else address_of(scope)
-        wait = gateway.limits.take(who, time.monotonic())
-        if wait:
-            most = gateway.options.max_requests
-            detail = f"{who} may make {most} requests a second. `POST /v1/keepalive` keeps many leases in one."
-            raise Problem("too-many", detail, after=wait, what="requests")
+    if gateway.busy and not urgent:
+        detail = f"The gateway is {gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
+        raise Problem("overloaded", detail, after=1.0)
+    gateway.refuse_too_many(client.name if client else address_of(scope), 1 if urgent and client else 0)
     if client is None:
         gateway.audit.note("unauthenticated")
         sent = "does not know the token that was sent" if b"authorization" in headers else "asks who you are"

@@ -8,6 +8,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ..aio import Holdfast
 from . import identity
@@ -37,7 +40,8 @@ class Gateway:
         lag: How late the event loop is.
         leases: The leases of clients.
         limits: How many requests each client may make.
-        streams: How many event streams are open.
+        beats: How many leases each client may keep or release.
+        streams: How many event streams of each client are open.
         metering: Counts what it does.
         peers: The other gateways. None: this one is alone.
         forwarding: Lets them answer. None: this one is alone.
@@ -54,7 +58,8 @@ class Gateway:
         self.lag = Lag()
         self.leases = Leases(locks, self.name, options)
         self.limits = Limits(options.max_requests)
-        self.streams = 0
+        self.beats = Limits(options.max_keepalives)
+        self.streams = Counter[str]()
         self.metering = Metering(self)
         self.peers: Peers | None = None
         self.forwarding: Forwarding | None = None
@@ -100,6 +105,39 @@ class Gateway:
         except Problem as problem:
             return problem
         return None
+
+    def refuse_too_many(self, who: str, beats: int = 0) -> None:
+        """Count a request of a client, or leases that it keeps or releases.
+
+        Raises:
+            Problem: too-many.
+        """
+        limits, most, what = self.limits, self.options.max_requests, "requests"
+        if beats:
+            limits, most, what = self.beats, self.options.max_keepalives, "keepalives"
+        wait = limits.take(who, time.monotonic(), beats or 1)
+        if wait:
+            hint = "Keep less often, or longer." if beats else "`POST /v1/keepalive` keeps many leases in one."
+            raise Problem("too-many", f"{who} may make {most} {what} a second. {hint}", after=wait, what=what)
+
+    def refuse_another_stream(self, client: Identity) -> None:
+        """Refuse another event stream of a client.
+
+        Raises:
+            Problem: too-many.
+        """
+        options = self.options
+        if self.streams[client.name] >= options.max_streams or self.streams.total() >= options.max_streams_in_all:
+            raise Problem("too-many", f"{client.name} has as many streams as it may have.", after=5.0, what="streams")
+
+    @contextmanager
+    def streaming(self, client: Identity) -> Iterator[None]:
+        """Count an event stream."""
+        self.streams[client.name] += 1
+        try:
+            yield
+        finally:
+            self.streams[client.name] -= 1
 
     @property
     def draining(self) -> bool:

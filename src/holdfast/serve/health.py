@@ -48,7 +48,7 @@ def _unready(gateway: Gateway) -> str:
     return "" if up >= needed else f"{up} of {len(nodes)} nodes are up, and {needed} are needed"
 
 
-@routes.add("GET", "/metrics", {200: "text/plain"})
+@routes.add("GET", "/metrics", {200: "text/plain"}, anywhere=True)
 async def metrics(gateway: Gateway, client: Identity) -> Response:
     """Show the metrics of the gateway, for Prometheus."""
     if not client.counts:

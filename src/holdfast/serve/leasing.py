@@ -206,6 +206,9 @@ async def keepalive_of_many(
 ) -> models.Beats:
     """Extend many leases, in one write to each node."""
     asked_for = list(dict.fromkeys(asked.leases))
+    # The request itself has counted for one.
+    if len(asked_for) > 1:
+        gateway.refuse_too_many(client.name, len(asked_for) - 1)
     others = _of_others(gateway, request, asked_for)
     elsewhere = {it for leases in others.values() for it in leases}
     own, *rest = await asyncio.gather(

@@ -25,7 +25,7 @@ from . import looking, models, streams
 from .assets import Asset, assets
 from .gateway import Gateway
 from .identity import Identity
-from .problems import Problem, milliseconds
+from .problems import milliseconds
 from .routing import Table
 from .scene import Viewer
 from .watching import Watcher
@@ -121,8 +121,7 @@ def _questions(watcher: Watcher) -> Table:
     @routes.add("GET", "/ui/stream", shown=False)
     async def stream(request: Request, gateway: Gateway, client: Identity) -> Response:
         gateway.demand(client, "look", "*")
-        if gateway.streams >= gateway.options.max_streams:
-            raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
+        gateway.refuse_another_stream(client)
         told = _told(watcher, gateway, client, request)
         return StreamingResponse(told, headers=streams.HEADERS, media_type="text/event-stream")
 
@@ -154,7 +153,7 @@ def _left(found: LockStatus) -> int | None:
 async def _told(watcher: Watcher, gateway: Gateway, client: Identity, request: Request) -> AsyncIterator[str]:
     """Tell one viewer what changes, until it leaves or the gateway ends."""
     viewer: Viewer = watcher.join()
-    gateway.streams += 1
+    gateway.streams[client.name] += 1
     try:
         # uvicorn says that a client has gone when it ends itself, too.
         while not gateway.draining and gateway.now(client) == client and not await request.is_disconnected():
@@ -164,5 +163,5 @@ async def _told(watcher: Watcher, gateway: Gateway, client: Identity, request: R
             # What it has never seen comes as fast as it can take it.
             await asyncio.sleep(0 if viewer.starting else PACE)
     finally:
-        gateway.streams -= 1
+        gateway.streams[client.name] -= 1
         watcher.leave(viewer)

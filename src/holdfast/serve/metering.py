@@ -50,7 +50,7 @@ class Metering(Collector):
         leases.add_metric(["waiting"], waiting)
         yield leases
         streams = GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.")
-        streams.add_metric([], gateway.streams)
+        streams.add_metric([], gateway.streams.total())
         yield streams
         lag = GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.")
         lag.add_metric([], gateway.lag.late)

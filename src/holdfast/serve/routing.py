@@ -41,7 +41,8 @@ class Entry(NamedTuple):
         asked: What the request has to say, in its body or its parameters. None: nothing.
         answers: The models, or the media types, of its answers by their statuses.
         urgent: Whether it is served however busy the gateway is: it keeps or releases a lease.
-        public: Whether anybody may ask, as often as they like.
+        public: Whether anybody may ask, by any name, as often as they like.
+        anywhere: Whether a client may ask by any name, such as the address of a pod.
         headers: Headers that it needs, and what they say.
         shown: Whether the OpenAPI document has it.
     """
@@ -53,6 +54,7 @@ class Entry(NamedTuple):
     answers: Mapping[int, Any]
     urgent: bool = False
     public: bool = False
+    anywhere: bool = False
     headers: Mapping[str, str] = {}
     shown: bool = True
 
@@ -89,8 +91,9 @@ class _Served:
         entry, gateway, headers = self._entry, scope["app"].state.gateway, dict(scope["headers"])
         request, given = Request(scope, receive, send), scope["path_params"]
         given["gateway"], given["request"] = gateway, request
-        check(gateway, scope, headers)
         if not entry.public:
+            if not entry.anywhere:
+                check(gateway, scope, headers)
             given["client"] = client_of(gateway, scope, headers, entry.urgent)
         body = b"" if scope["method"] in ("GET", "HEAD") else await _body(receive, headers)
         known = gateway.clients

@@ -15,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 
 from .gateway import Gateway
 from .identity import Identity
-from .problems import Problem
 
 PING = 10.0  # seconds
 Event = tuple[str, dict[str, Any]]
@@ -35,37 +34,35 @@ def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIt
     Raises:
         Problem: too-many.
     """
-    if gateway.streams >= gateway.options.max_streams:
-        raise Problem("too-many", "As many streams are open as this gateway allows.", after=5.0, what="streams")
+    gateway.refuse_another_stream(client)
     if request.method == "HEAD":
         return Response(headers=HEADERS, media_type="text/event-stream")
     return StreamingResponse(_lines(gateway, client, events), media_type="text/event-stream", headers=HEADERS)
 
 
 async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    gateway.streams += 1
     ending = asyncio.ensure_future(gateway.ending.wait())
     coming: asyncio.Task[Event] | None = None
     try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(events))
-            await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                yield b"event: draining\ndata: {}\n\n"
-                return
-            if gateway.now(client) != client:
-                return
-            if not coming.done():
-                yield b": ping\n\n"
-                continue
-            try:
-                name, facts = coming.result()
-            except StopAsyncIteration:
-                return
-            coming = None
-            yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
+        with gateway.streaming(client):
+            while True:
+                coming = coming or asyncio.ensure_future(anext(events))
+                await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():
+                    yield b"event: draining\ndata: {}\n\n"
+                    return
+                if gateway.now(client) != client:
+                    return
+                if not coming.done():
+                    yield b": ping\n\n"
+                    continue
+                try:
+                    name, facts = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = None
+                yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
     finally:
-        gateway.streams -= 1
         ending.cancel()
         if coming is not None:
             coming.cancel()

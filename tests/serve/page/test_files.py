@@ -193,7 +193,7 @@ async def test_what_is_asked_about_locks(locks: Holdfast) -> None:
 
 async def test_more_streams_than_allowed_are_refused(locks: Holdfast) -> None:
     application = app(locks, max_streams=1)
-    application.state.gateway.streams = 1
+    application.state.gateway.streams["local"] = 1
     refused = await asked(application, "/ui/stream")
     assert refused.status_code == 429
     assert refused.json()["type"] == "/problems/too-many"
