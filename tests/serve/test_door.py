@@ -21,12 +21,14 @@ from typing import Any
 
 import httpx
 import pytest
+import redis
 import trustme
 from cli.kit import Command
 from serve.serving import address, gateway_app, serving
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
+from holdfast.embedded import Nodes
 from holdfast.serve import identity
 from holdfast.serve.connections import Connections
 
@@ -335,3 +337,44 @@ async def test_a_token_that_was_revoked_ends_waits_and_streams(locks: Holdfast, 
             assert await watch == (401, "unauthenticated")
         streams["ann"].cancel()
         await leading.release()
+
+
+async def test_no_answer_has_a_token_of_a_holder(client: httpx.AsyncClient, locks: Holdfast, nodes: Nodes, caplog: Any) -> None:
+    reader = await locks.rwlock("door:read").read().acquire()
+    lease = await locks.lock("door:token").acquire()
+    waiter = asyncio.create_task(locks.lock("door:token", wait=30).acquire())
+    for url in nodes.urls:
+        with redis.Redis.from_url(url) as node:
+            node.set("door:foreign", "a-secret-of-a-program", px=60_000)
+    said, secrets = "", [lease.token, reader.token, "a-secret-of-a-program"]
+
+    async def asked(method: str, path: str, body: Any = None, **headers: str) -> dict[str, Any]:
+        nonlocal said
+        answer = await client.request(method, path, json=body, headers=headers)
+        said += answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async with asyncio.timeout(20):
+        while len((found := await locks.inspect("door:token")).queue) < 1:
+            await asyncio.sleep(0.05)
+    secrets.append(found.queue[0].token)
+    own = await asked("PUT", f"/v1/leases/{ID}", {"names": ["door:own"]})
+    secrets.append((await locks.inspect("door:own")).holder or "")
+    for name in ("door:token", "door:foreign", "door:read"):
+        await asked("GET", f"/v1/locks/{name}")
+        await asked("PUT", f"/v1/leases/{ID}-{len(said)}", {"names": [name]})
+        waits = await asked("PUT", f"/v1/leases/{ID}-{len(said)}", {"names": [name], "wait_ms": 10})
+        await asked("DELETE", f"/v1/leases/{waits['id']}")
+        await asked("GET", f"/ui/lock?name={name}")
+    await asked("GET", "/v1/locks?pattern=door:*")
+    await asked("DELETE", "/v1/locks/door:token", {"reason": "a test"}, **{"if-match": '"first-comes-nobody"'})
+    # What an inspection shows says whose lock it is, and so does the token, for those who have it.
+    shown = (await asked("GET", "/v1/locks/door:foreign"))["holder"]
+    assert (await asked("DELETE", "/v1/locks/door:foreign", {"reason": "a test"}, **{"if-match": f'"{shown}"'}))["nodes"] >= 3
+    assert (await asked("DELETE", "/v1/locks/door:token", {"reason": "a test"}, **{"if-match": f'"{lease.token}"'}))["nodes"] >= 3
+    audit = "".join(it.getMessage() for it in caplog.records if it.name == "holdfast.audit")
+    assert [it for it in secrets if it in said + audit] == []
+    assert own["fence"] > 0
+    await (await waiter).release()
+    await reader.release()

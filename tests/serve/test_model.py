@@ -248,7 +248,8 @@ class Table:
         await self._application(scope, receive, send)
         answer = io.BytesIO(b"".join(it.get("body", b"") for it in sent))
         answer.headers = Message()  # type: ignore[attr-defined]  # as http.client has it
-        for name, value in sent[0]["headers"]:
+        # A client that has gone gets no answer.
+        for name, value in sent[0]["headers"] if sent else ():
             answer.headers[name.decode()] = value.decode()  # type: ignore[attr-defined]  # as above
         return answer
 

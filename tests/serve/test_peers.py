@@ -263,9 +263,9 @@ async def test_the_same_request_through_any_gateway_is_the_same_lease(pair: tupl
             said = (await chance.choice([first, second]).put(f"/v1/leases/{ID}-{at}", json=asked)).json()
             assert said["state"] == "held", said
             lease = said["id"]
-            tokens = {(await twice("PUT", f"/v1/leases/{lease}", asked)).json()["token"] for _ in range(3)}
-            tokens.add((await twice("POST", f"/v1/leases/{lease}/keepalive", {})).json()["token"])
-            assert tokens == {said["token"]}
+            fences = {(await twice("PUT", f"/v1/leases/{lease}", asked)).json()["fence"] for _ in range(3)}
+            fences.add((await twice("POST", f"/v1/leases/{lease}/keepalive", {})).json()["fence"])
+            assert fences == {said["fence"]}
             holding = [it for live in pair for it in live.gateway.leases]
             assert [it.id for it in holding] == [lease]
             if chance.random() < 0.7:

@@ -89,7 +89,7 @@ class Audit:
 
     def _summarise(self, event: str, who: str, facts: dict[str, Any]) -> None:
         count = self._left_out.pop((event, who))
-        whose = {it: facts[it] for it in ("address", "client") if it in facts}
+        whose: dict[str, Any] = {it: facts[it] for it in ("address", "client") if it in facts}
         self._write("left-out", {"of": event, **whose, "count": count})
 
     def _write(self, event: str, facts: Mapping[str, Any]) -> None:

@@ -94,6 +94,7 @@ class Hold:
         self._task: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Future[None]] = set()
         self._listeners = 0
+        self._heard = False
         self._linger: asyncio.TimerHandle | None = None
         # Called when it is not waited for any more.
         self._settled: Callable[[Hold], None] = _unheard
@@ -137,8 +138,8 @@ class Hold:
     def granted(self) -> None:
         """Note that the lease is held."""
         if self.state == "waiting":
+            # If nobody listens, it lingers on, until its client asks for it or it is given back.
             self.state = "held"
-            self._stop_lingering()
             self._settled(self)
             self.changed()
 
@@ -174,13 +175,29 @@ class Hold:
             yield
         finally:
             self._listeners -= 1
-            if self.state == "waiting" and not self._listeners:
+            if self.state != "over" and not self._heard and not self._listeners:
                 self._linger = self._loop.call_later(self.wanted.linger, self._left_alone)
 
     def _left_alone(self) -> None:
         self._linger = None
         if self.state == "waiting" and not self._listeners:
             self.give_up(False)
+        elif self.state == "held" and not self._heard:
+            self._task = self._loop.create_task(self._give_back())
+
+    async def _give_back(self) -> None:
+        """Release a lease that its client has never heard of."""
+        try:
+            await self.release(False)
+        except Problem:
+            # It was lost.
+            return
+
+    def heard(self) -> None:
+        """Note that its client knows of it, or asks for it. If it is held, it stays held."""
+        if self.state == "held":
+            self._heard = True
+            self._stop_lingering()
 
     def _stop_lingering(self) -> None:
         if self._linger is not None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from ..base.lease import LeaseState
@@ -98,6 +98,7 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
     hold = gateway.leases.found(client, part_of(gateway, lease_id))
     if hold is None:
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id} of {client.name}.")
+    hold.heard()
     return hold
 
 
@@ -113,6 +114,7 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, c
     """
     if hold.state == "waiting":
         await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
+    hold.heard()
     hold.refuse_if_over()
     return await either(gateway, hold, 201 if created else 200)
 
@@ -123,13 +125,20 @@ async def either(gateway: Gateway, hold: Hold, status: int = 200) -> Answer:
 
 
 async def changed(request: Request, hold: Hold, wait: float) -> None:
-    """Wait until a lease changes, the client goes, or the time is over."""
+    """Wait until a lease changes, the client goes, or the time is over.
+
+    Raises:
+        ClientDisconnect: The client has gone, so that nobody gets an answer.
+    """
     note_client(request.scope, hold.client)
     with hold.listening():
         change = hold.change()
         gone = asyncio.ensure_future(left(request))
         try:
             await asyncio.wait((change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientDisconnect
+            hold.heard()
         finally:
             change.cancel()
             gone.cancel()
@@ -139,7 +148,7 @@ def held(hold: Hold) -> Held:
     """Return what is said of a lease that is held. `valid_ms` is as of now."""
     lease = hold.lease
     assert lease is not None
-    fences, tokens = lease.fences, lease.tokens
+    fences = lease.fences
     # Several names have several fences, and no client should take one of them for that of all.
     alone = len(fences) == 1
     return Held(
@@ -150,7 +159,6 @@ def held(hold: Hold) -> Held:
         fence=next(iter(fences.values())) if alone else None,
         fences=fences,
         slots=list(lease.slots),
-        token=next(iter(tokens.values())) if alone else None,
         valid_ms=hold.valid_ms,
         ttl_ms=milliseconds(hold.wanted.ttl),
         keepalive_ms=keepalive_ms(milliseconds(hold.wanted.ttl)),
@@ -171,7 +179,7 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
             async with asyncio.timeout(LONGEST_LOOK):
                 found = await gateway.locks.inspect(name)
             left = None if found.ttl_left is None else milliseconds(found.ttl_left)
-            holder = models.Holder(token=found.holder, owner=found.owner, note=found.note, left_ms=left)
+            holder = models.Holder(owner=found.owner, note=found.note, left_ms=left)
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
         id=hold.id,

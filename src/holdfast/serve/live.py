@@ -92,7 +92,7 @@ def _audited(watcher: Watcher, event: str, facts: dict[str, Any]) -> None:
     """Tell viewers of a lock that was taken away. Refusals are for the audit log alone."""
     if event == "force" and facts["nodes"]:
         at = round(datetime.now(UTC).timestamp() * 1000)
-        watcher.scene.audited({"at": at, **{it: facts[it] for it in ("client", "name", "reason", "token")}})
+        watcher.scene.audited({"at": at, **{it: facts[it] for it in ("client", "name", "reason")}})
 
 
 def routes(watcher: Watcher) -> Table:

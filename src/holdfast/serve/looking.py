@@ -16,7 +16,7 @@ from ..recipes import inspection, survey
 from . import models
 from .gateway import Gateway
 from .identity import Identity
-from .problems import Problem, milliseconds
+from .problems import Problem, mark, milliseconds
 from .routing import Table
 
 routes = Table()
@@ -111,7 +111,7 @@ async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.Loc
     return models.Lock.model_validate(await gateway.locks.inspect(name))
 
 
-@routes.add("DELETE", "/v1/locks/{name:path}", headers={"If-Match": "The token of the holder in quotes, or *"})
+@routes.add("DELETE", "/v1/locks/{name:path}", headers={"If-Match": "The holder in quotes, as an inspection shows it, or *"})
 async def force_release(
     gateway: Gateway, client: Identity, request: Request, name: str, asked: models.Force
 ) -> models.Forced:
@@ -121,16 +121,25 @@ async def force_release(
     gateway.demand(client, "force", name)
     if_match = request.headers.get("if-match")
     if if_match is None:
-        detail = 'Say whose lock it is: `If-Match: "<token>"`, as an inspection shows it, or `If-Match: *`.'
+        detail = 'Say whose lock it is: `If-Match: "<holder>"`, as an inspection shows it, or `If-Match: *`.'
         raise Problem("needs-if-match", detail)
-    only = None if if_match.strip() == "*" else if_match.strip().removeprefix('"').removesuffix('"')
-    taken = await gateway.locks.force_release(name, asked.reason, only=only)
-    gateway.audit.note(
-        "force", client=client.name, name=name, token=only or "*", reason=asked.reason, nodes=taken
-    )
+    shown = if_match.strip().removeprefix('"').removesuffix('"')
+    only = None if shown == "*" else await _token(gateway, name, shown)
+    taken = 0
+    if shown == "*" or only is not None:
+        taken = await gateway.locks.force_release(name, asked.reason, only=only)
+    whose = "*" if shown == "*" else mark(only)
+    gateway.audit.note("force", client=client.name, name=name, holder=whose, reason=asked.reason, nodes=taken)
     if not taken:
         await _explain(gateway, name)
     return models.Forced(name=name, nodes=taken)
+
+
+async def _token(gateway: Gateway, name: str, shown: str) -> str | None:
+    """Return the token of the holder that is shown like this. None: there is none now."""
+    found = await gateway.locks.inspect(name)
+    there = [found.holder, *[it.holder for it in found.nodes], *[it.token for it in found.readers]]
+    return next((it for it in there if it is not None and shown in (it, mark(it))), None)
 
 
 async def _explain(gateway: Gateway, name: str) -> None:
@@ -139,7 +148,7 @@ async def _explain(gateway: Gateway, name: str) -> None:
     if found.state == "free":
         raise Problem("free", f"Nobody holds {name!r}.", name=name)
     left = None if found.ttl_left is None else milliseconds(found.ttl_left)
-    holder = {"token": found.holder, "owner": found.owner, "note": found.note, "left_ms": left}
+    holder = {"owner": found.owner, "note": found.note, "left_ms": left}
     raise Problem("not-the-holder", f"Another client holds {name!r} by now. Inspect it again.", holder=holder)
 
 

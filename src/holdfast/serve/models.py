@@ -15,6 +15,7 @@ from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, C
 
 from ..base.values import JSON, Unfit, packed
 from ..errors import message_of
+from .problems import mark
 
 LONGEST_NAME = 512  # bytes
 DEEPEST = 100  # lists and objects in one another
@@ -41,6 +42,8 @@ def _in(parts: float, least: float = 0) -> BeforeValidator:
     return BeforeValidator(lambda it: int(max(least, it * parts)) if isinstance(it, float) else it)
 
 
+# A holder, as answers show it: its token is for itself.
+Holding = Annotated[str | None, BeforeValidator(mark)]
 # What the library says as a datetime, as an exception and as a float of seconds.
 Moment = Annotated[str | None, BeforeValidator(_moment)]
 Reason = Annotated[str | None, BeforeValidator(_said)]
@@ -135,7 +138,7 @@ class Row(Said):
     group: str | None
     slot: int | None
     state: str
-    holder: str | None
+    holder: Holding
     owner: str | None
     note: str | None
     left_ms: Left = _is("left_ms", "left", "ttl_left")
@@ -158,7 +161,7 @@ class AllLocks(Said):
 class Waiting(Said):
     """One that waits for a lock, or reads."""
 
-    token: str
+    id: Annotated[str, BeforeValidator(mark)] = _is("id", "token")
     owner: str | None
     asked: Moment
     left_ms: Left = _is("left_ms", "left")
@@ -170,7 +173,7 @@ class OnNode(Said):
 
     node: str
     error: Reason
-    holder: str | None
+    holder: Holding
     left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     waiting: int
@@ -181,7 +184,7 @@ class Lock(Said):
 
     name: str
     state: str
-    holder: str | None
+    holder: Holding
     owner: str | None
     note: str | None
     asked: Moment
@@ -241,7 +244,6 @@ class Acquire(Asked):
 class Holder(Said):
     """The client that holds a lock."""
 
-    token: str | None
     owner: str | None
     note: str | None
     left_ms: Milliseconds | None
@@ -257,7 +259,6 @@ class Held(Said):
     fence: Fence | None
     fences: dict[str, Fence]
     slots: list[int]
-    token: str | None
     valid_ms: Milliseconds
     ttl_ms: Milliseconds
     keepalive_ms: Milliseconds

@@ -6,6 +6,7 @@ requests.
 
 from __future__ import annotations
 
+import hashlib
 from math import ceil
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ from ..errors import (
 MEDIA = "application/problem+json"
 # Seconds that a client is asked to stay away for, at most.
 LONGEST_WAIT = 60.0
+# What holds a lock while readers do.
+SHARED = "shared"
 
 # Every kind of problem: its status, and its title.
 KINDS: dict[str, tuple[int, str]] = {
@@ -119,7 +122,7 @@ def problem_of(error: HoldfastError) -> Problem:
     match error:
         case LockBusy():
             left = None if error.ttl_left is None else milliseconds(error.ttl_left)
-            holder = {"token": error.holder, "owner": error.owner, "note": error.note, "left_ms": left}
+            holder = {"owner": error.owner, "note": error.note, "left_ms": left}
             told = _told_busy(error)
             return Problem("busy", told, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
         case RateLimited():
@@ -147,9 +150,14 @@ def _told_busy(error: LockBusy) -> str:
     caller holds the lock itself.
     """
     named = error.note or error.owner
-    who = "" if named is None else f"another client ({readable(named, 128)})"
+    who = "another client" if named is None else f"another client ({readable(named, 128)})"
     advice = "Send `wait_ms` to wait for it, or come back later."
     return message_of(LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice))
+
+
+def mark(token: str | None) -> str | None:
+    """Return what stands for the token of a holder in answers and logs, where nobody may read it."""
+    return token if token in (None, SHARED) else hashlib.sha256(str(token).encode()).hexdigest()[:16]
 
 
 def milliseconds(seconds: float) -> int:
