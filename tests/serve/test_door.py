@@ -23,14 +23,16 @@ import httpx
 import pytest
 import redis
 import trustme
-from cli.kit import Command
+from cli.kit import Command, until
 from serve.serving import address, gateway_app, serving
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
 from holdfast.serve import identity
+from holdfast.serve.answering import respond
 from holdfast.serve.connections import Connections
+from holdfast.serve.problems import KINDS, Problem
 
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 ANY = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
@@ -378,3 +380,132 @@ async def test_no_answer_has_a_token_of_a_holder(client: httpx.AsyncClient, lock
     assert own["fence"] > 0
     await (await waiter).release()
     await reader.release()
+
+
+async def test_a_prefix_is_watched(locks: Holdfast, tmp_path: Path) -> None:
+    tokens = tmp_path / "tokens.toml"
+    write_tokens(tokens, ann='"look:door:watched:*"')
+    seen: list[tuple[str, str, int]] = []
+    waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    ann = {"authorization": "Bearer ann"}
+    application = gateway_app(locks, tokens=str(tokens))
+    async with serving(application) as live, httpx.AsyncClient(base_url=live.url, timeout=30, headers=ann) as client:
+        first = await locks.lock("door:watched:a").acquire()
+        other = await locks.lock("door:hidden").acquire()
+        async with asyncio.timeout(30), client.stream("GET", "/v1/locks", params={"prefix": "door:"}) as stream:
+            kind = ""
+            async for line in stream.aiter_lines():
+                if line.startswith("event: "):
+                    kind = line.removeprefix("event: ")
+                elif line.startswith("data: {"):
+                    said = json.loads(line.removeprefix("data: "))
+                    seen.append((kind, said["name"], said.get("waiting", 0)))
+                    if len(seen) == 1:
+                        waiter = asyncio.create_task(locks.lock("door:watched:a", wait=20).acquire())
+                    elif len(seen) == 2:
+                        await first.release()
+                    elif len(seen) == 3:
+                        await (await waiter).release()
+                    else:
+                        break
+        assert seen == [(it, "door:watched:a", many) for it, many in (("held", 0), ("held", 1), ("held", 0), ("free", 0))]
+        # Of names that it may not see, it is told nothing; and the two ways to ask exclude each other.
+        assert (await client.get("/v1/locks", params={"prefix": "a", "pattern": "b"})).status_code == 400
+        await other.release()
+
+
+def raw(url: str, request: str) -> tuple[int, dict[str, Any]]:
+    """The status and the body of the answer to a request that no client would send like this."""
+    with opened(url) as connection:
+        connection.sendall(request.encode())
+        connection.settimeout(20)
+        answer = b""
+        while chunk := connection.recv(65_536):
+            answer += chunk
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body) if body else {}
+
+
+def test_targets_in_absolute_form(url: str) -> None:
+    end = "host: evil.example\r\nconnection: close\r\n\r\n"
+    status, said = raw(url, f"GET http://localhost:7420/v1/locks/a%2Fb?x HTTP/1.1\r\n{end}")
+    assert (status, said["errors"][0]["pointer"]) == (422, "/x")
+    assert raw(url, f"GET http://localhost/v1/locks/a%2Fb HTTP/1.1\r\n{end}")[1]["name"] == "a/b"
+    # It is the address that counts, and not the header.
+    assert raw(url, f"GET http://evil.example/v1/nodes HTTP/1.1\r\n{end.replace('evil.example', 'localhost')}")[0] == 421
+    assert raw(url, f"GET http://10.0.0.1 HTTP/1.1\r\n{end}")[0] == 404
+    assert raw(url, f"HEAD /readyz HTTP/1.1\r\n{end}")[1] == {}
+
+
+def test_what_the_server_says_of_bad_requests_does_not_reach_stderr(holdfast: Command) -> None:
+    with holdfast.started(*ANY, **PIPES) as process:
+        url = address(process)
+        with opened(url) as stranger:
+            stranger.sendall(b"nonsense\r\n\r\n")
+            assert b"400" in stranger.recv(4096)
+        upgrade = "GET /v1/nodes HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade, close\r\nupgrade: websocket\r\n\r\n"
+        assert raw(url, upgrade)[0] == 200
+        process.send_signal(signal.SIGTERM)
+        assert "draining" in process.communicate(timeout=20)[1].splitlines()[0]
+
+
+async def test_a_whole_number_may_have_a_point(client: httpx.AsyncClient) -> None:
+    body = b'{"names": ["door:whole"], "ttl_ms": 5000.0}'
+    headers = {"content-type": "application/json"}
+    assert (await client.put(f"/v1/leases/{ID}", content=body, headers=headers)).json()["ttl_ms"] == 5000
+    for wrong in (b"5000.5", b"1e400", b"true"):
+        answer = await client.put(f"/v1/leases/{ID}", content=body.replace(b"5000.0", wrong), headers=headers)
+        assert answer.status_code == 422, wrong
+
+
+def test_it_brings_its_own_nodes(tmp_path: Path) -> None:
+    holdfast = Command(tmp_path, {})
+    with holdfast.started(*ANY, "--local", "--max-ttl", "1s", **PIPES) as process:
+        assert process.stderr is not None
+        assert "one machine" in process.stderr.readline()
+        url = address(process)
+        # An earlier one may have granted a lease, so it waits for as long as that could last.
+        assert httpx.get(f"{url}/readyz").status_code == 503
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+        with httpx.Client(base_url=url) as client:
+            assert held(client, "door:local")["votes"] >= 3
+    assert "own nodes" in holdfast.run("serve", "--local", "--nodes", "redis://a").stderr
+
+
+# An answer's lines, and those of every kind of problem, in each shell that people use.
+@pytest.mark.parametrize("shell", ["sh", "bash", "zsh"])
+def test_lines_can_be_read_by_every_shell(shell: str) -> None:
+    for problem in [Problem(it, "it's \"$HOME\" `a`\n!b \\", name="x; y", left_ms=3) for it in KINDS]:
+        scope: dict[str, Any] = {"type": "http", "headers": [(b"accept", b"text/plain")], "holdfast.instance": "an id"}
+        lines = bytes(respond(scope, problem).body).decode()
+        script = 'set -eu; eval "$1"; printf "%s|%s|%s|%s" "$state" "$detail" "$code" "$left_ms"'
+        done = subprocess.run([shell, "-c", script, shell, lines], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"{problem.kind}|{problem.detail}|{problem.status}|3"
+
+
+@pytest.mark.parametrize(
+    "kind,options,more",
+    [
+        ("not-json", {}, {"headers": {"content-type": "text/xml"}}),
+        ("too-large", {}, {"content": b"x" * 70_000}),
+        ("misdirected", {}, {"headers": {"host": "evil.example"}}),
+        ("too-many", {"max_requests": 1}, {}),
+        ("overloaded", {"max_lag": -1.0}, {}),
+        ("unauthenticated", {"tokens": ""}, {}),
+        ("invalid", {}, {}),
+    ],
+)
+async def test_every_problem_is_in_the_form_that_the_client_reads(
+    locks: Holdfast, tmp_path: Path, kind: str, options: dict[str, Any], more: dict[str, Any]
+) -> None:
+    if "tokens" in options:
+        write_tokens(tmp_path / "tokens")
+        options = {"tokens": str(tmp_path / "tokens")}
+    application = gateway_app(locks, **options)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as client:
+        headers = {"accept": "text/plain", "content-type": "application/json", **more.get("headers", {})}
+        await client.get("/v1/leases")
+        answer = await client.put(f"/v1/leases/{ID}", content=more.get("content", b"{}"), headers=headers)
+        assert answer.headers["content-type"] == "text/plain; charset=utf-8"
+        assert f"state={kind}\n" in answer.text

@@ -188,8 +188,11 @@ class Table:
     def __init__(self) -> None:
         self.world: World | None = None
         self._runner = asyncio.Runner()
-        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway"), lock=self._lock)
+        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway"), lock=self._lock, ready=self._ready)
         self._application: Starlette = gateway_app(self._locks, page=False, max_lag=1e9, max_requests=10**9)
+
+    async def _ready(self) -> None:
+        """Say that all nodes are there."""
 
     def _lock(self, *names: str, renew: bool, max_hold: float | None, **options: Any) -> Any:
         assert not renew, "only the client renews its lease"

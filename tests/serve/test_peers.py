@@ -10,6 +10,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -306,3 +307,12 @@ def test_its_own_address_is_a_name_of_a_gateway() -> None:
 async def test_authorities_that_cannot_be_read(locks: Holdfast) -> None:
     with pytest.raises(ConfigError, match="authorities of other gateways"):
         gateway_app(locks, advertise="https://10.0.0.7", peer_ca="/nonexistent")
+
+
+@pytest.mark.parametrize("key", ["100%25", "a/b c", "%2F"])
+async def test_a_name_in_a_path_is_decoded_once(pair: tuple[Serving, Serving], key: str) -> None:
+    path = f"/v1/once/{quote('peers:' + key, '')}"
+    async with client_of(pair[0]) as first, client_of(pair[1]) as second:
+        lease = (await first.put(path, json={"keep_ms": 60_000})).json()["id"]
+        kept = await second.put(f"{path}/result", json={"lease": lease, "value": 1})
+        assert (kept.status_code, kept.json()) == (200, {"done": True, "value": 1})

@@ -51,11 +51,14 @@ TAKES = """
 import sys
 from generated.client import Client
 from generated.api.default import acquire, release
-from generated.models import Acquire, Held, Released
+from generated.models import Acquire, Held, ProblemDocument, Released
 
 client = Client(base_url=sys.argv[1])
 held = acquire.sync("a-lease-of-a-generated-client", client=client, body=Acquire(names=["schema:python"], wait_ms=5000))
 assert isinstance(held, Held), held
+busy = acquire.sync_detailed("another-lease-of-a-generated-client", client=client, body=Acquire(names=["schema:python"]))
+assert isinstance(busy.parsed, ProblemDocument), busy
+assert (busy.status_code, busy.parsed.type_, busy.parsed["holder"]["owner"] is None) == (409, "/problems/busy", False), busy
 print(held.state, held.fences["schema:python"] == held.fence)
 released = release.sync(held.id, client=client)
 assert isinstance(released, Released), released

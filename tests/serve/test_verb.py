@@ -145,6 +145,12 @@ def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) 
     assert holdfast.run("serve", "--new-token", "a", "--tokens", str(tmp_path / "tokens"), env=path).returncode == 0
 
 
+def test_it_is_ready_before_anybody_has_asked_for_a_lease(holdfast: Command) -> None:
+    with holdfast.started("serve", *ANY, **PIPES) as process:
+        url = address(process)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+
+
 def test_importing_the_library_loads_nothing_of_it() -> None:
     script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())

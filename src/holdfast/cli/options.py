@@ -342,6 +342,7 @@ def _serve(parser: Parser) -> None:
         default="127.0.0.1:7420",
         help="HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)",
     )
+    group.add_argument("--local", action="store_true", help="bring nodes of its own, for one machine")
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
     group.add_argument("--new-token", metavar="NAME", help="print a new token, write its digest to --tokens, and exit")
     group.add_argument("--server-cert", metavar="FILE", help="certificate of the gateway, for TLS")
@@ -504,6 +505,7 @@ VERBS: dict[str, Verb] = {
         _serve,
         "examples:\n"
         "  holdfast serve                             for programs on this host, at 127.0.0.1:7420\n"
+        "  holdfast serve --local                     the same, with nodes of its own\n"
         "  holdfast serve --new-token importer --tokens tokens.toml\n"
         "  holdfast serve --bind :7420 --tokens tokens.toml --server-cert a.pem --server-key a.key\n\n"
         "A lease ends when its client stops to keep it. SIGTERM drains: what is held can still be kept\n"

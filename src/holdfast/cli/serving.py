@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import clock
+from ..embedded import Nodes
 from ..errors import ConfigError
 from .codes import CONFIG, DONE
 from .configuration import configuration
@@ -59,6 +60,8 @@ def serve(options: Namespace) -> int:
         insecure=options.insecure,
     )
     config = configuration(vars(options), os.environ)
+    if options.local and options.nodes:
+        raise Usage("--local brings its own nodes: leave out --nodes")
     settings = _settings(options, host)
 
     async def run() -> None:
@@ -68,12 +71,18 @@ def serve(options: Namespace) -> int:
 
         registry = CollectorRegistry()
         metrics = Metrics(registry=registry)
-        locks = config.async_client(observer=metrics)
+        more = {"fresh": ()} if options.local else {}
+        locks = config.async_client(observer=metrics, **more)
         metrics.follow(locks)
         await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
 
     _collect_by_cost()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with contextlib.ExitStack() as stack:
+        if options.local:
+            voice.say("it has its own nodes, which end with it: for the programs of one machine")
+            # Clients may still believe in leases of an earlier run, so these nodes are guarded at first.
+            config.values["nodes"] = stack.enter_context(Nodes()).urls
+        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         runner.run(run())
     return DONE
 

@@ -42,7 +42,10 @@ def respond(scope: Scope, problem: Problem) -> Response:
     """Return the response for a problem."""
     found, headers = problem.document(scope["holdfast.instance"]), problem.headers()
     if prefers_text(Headers(scope=scope)):
-        return Response(lines({**found, "state": problem.kind}), problem.status, {**headers, "content-type": TEXT})
+        # In zsh, nobody may set `status`.
+        facts = {**found, "code": found["status"], "state": problem.kind}
+        del facts["status"]
+        return Response(lines(facts), problem.status, {**headers, "content-type": TEXT})
     return Response(json.dumps(found), problem.status, headers)
 
 

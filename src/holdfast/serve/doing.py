@@ -117,7 +117,6 @@ async def begin_once(
 @routes.add("DELETE", "/v1/once/{key:path}")
 async def forget_once(gateway: Gateway, client: Identity, key: str, asked: models.Forget) -> models.Forgotten:
     """Forget the result of work, so that the next client does it again."""
-    key = asked.key or key
     check_name(key)
     gateway.demand(client, "once", key)
     # For how long a result is kept does not matter for that.

@@ -76,7 +76,8 @@ class Forwarding:
             # The other gateway has found this address for it. So that one has ended, and this one has
             # taken its place.
             raise gone(name)
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        # As it came: what is decoded and encoded again may be another name.
+        path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
         headers = {it: request.headers[it] for it in ASKED if it in request.headers}
         sending = asyncio.ensure_future(self._send(name, request.method, path, headers, body))
         leaving = asyncio.ensure_future(left(request))

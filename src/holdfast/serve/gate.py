@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -41,6 +41,8 @@ class Gate:
             return
         # An application that is mounted elsewhere may hear nothing of the start of the server.
         self._gateway.start()
+        if not scope["path"].startswith("/"):
+            _take_apart(scope)
         instance = secrets.token_hex(8)
         scope["holdfast.instance"] = instance
         asking.set({"address": address_of(scope), "request": instance})
@@ -67,6 +69,14 @@ class Gate:
             if problem.kind == "fault":
                 # The server logs the error itself.
                 raise
+
+
+def _take_apart(scope: Scope) -> None:
+    """Take the host from a target in absolute form. As RFC 9112 has it, the header does not count then."""
+    target = urlsplit(scope["raw_path"])
+    scope["raw_path"] = target.path or b"/"
+    scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
+    scope["headers"] = [*[it for it in scope["headers"] if it[0] != b"host"], (b"host", target.netloc)]
 
 
 def _problem(scope: Scope, error: Exception) -> Problem:

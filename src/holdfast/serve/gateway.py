@@ -10,9 +10,10 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from ..aio import Holdfast
+from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
 from .forwarding import Forwarding
@@ -67,6 +68,7 @@ class Gateway:
             self.peers = Peers(locks, self.name, options.advertise)
             self.forwarding = Forwarding(self.peers, options.peer_ca)
         self.ending = asyncio.Event()
+        self._connecting: asyncio.Future[None] | None = None
         self.began = time.monotonic()
         self.reload()
 
@@ -162,12 +164,22 @@ class Gateway:
     def start(self) -> None:
         """Begin what goes on between requests, in the running loop. Has no effect later."""
         self.lag.start()
+        if self._connecting is None:
+            # A balancer sends nothing before the nodes are connected, and without a lease nobody would connect.
+            self._connecting = asyncio.ensure_future(self._connect())
         if self.peers is not None:
             self.peers.start()
+
+    async def _connect(self) -> None:
+        # How the nodes are is what `/readyz` says.
+        with suppress(HoldfastError):
+            await self.locks.ready()
 
     async def stop(self) -> None:
         """End what goes on between requests."""
         self.lag.stop()
+        if self._connecting is not None:
+            self._connecting.cancel()
         self.audit.close()
         if self.peers is not None and self.forwarding is not None:
             await self.peers.close()

@@ -8,16 +8,19 @@ from __future__ import annotations
 import asyncio
 import heapq
 import time
+from collections.abc import AsyncIterator
 
 from starlette.requests import Request
 
 from ..core import quorum
+from ..errors import HoldfastError, message_of
 from ..recipes import inspection, survey
 from . import models
 from .gateway import Gateway
 from .identity import Identity
 from .problems import Problem, mark, milliseconds
-from .routing import Table
+from .routing import Answer, Table
+from .streams import Event, stream
 
 routes = Table()
 
@@ -25,6 +28,8 @@ routes = Table()
 LONGEST_SURVEY = 5.0
 # The share of a node's time that a survey takes.
 SHARE = 0.2
+# The share that all streams of locks take, and the seconds between two surveys of one.
+WATCHED, EVERY = 0.02, 1.0
 
 
 @routes.add("GET", "/v1/nodes")
@@ -41,20 +46,42 @@ async def list_nodes(gateway: Gateway, client: Identity) -> models.AllNodes:
 
 
 @routes.add("GET", "/v1/locks", {200: models.AllLocks | models.TheseLocks})
-async def list_locks(
-    gateway: Gateway, client: Identity, asked: models.Listing
-) -> models.AllLocks | models.TheseLocks:
+async def list_locks(gateway: Gateway, client: Identity, request: Request, asked: models.Listing) -> Answer:
     """List the locks that are held and that this client may see, sorted by name.
 
-    With `names`, show these locks instead, each as `GET /v1/locks/{name}` does.
+    With `names`, show these locks instead, each as `GET /v1/locks/{name}` does. With `prefix`,
+    follow the locks whose names begin with it, by events: `held` when one is held, or has another
+    holder or another queue, and `free`.
     """
-    if asked.names:
-        if others := asked.model_fields_set - {"names"}:
-            detail = f"`names` asks for these locks and no others, so leave out {', '.join(sorted(others))}."
+    for alone in {"names", "prefix"} & asked.model_fields_set:
+        if others := asked.model_fields_set - {alone}:
+            detail = f"`{alone}` says which locks are meant, so leave out {', '.join(sorted(others))}."
             raise Problem("malformed", detail)
+    if asked.prefix is not None:
+        return stream(gateway, client, request, _watched(gateway, client, asked.prefix))
+    if asked.names:
         found = await inspected(gateway, client, asked.names)
         return models.TheseLocks(locks=[models.Lock.model_validate(it) for it in found])
     return await _surveyed(gateway, client, asked.pattern, asked.limit, asked.after)
+
+
+async def _watched(gateway: Gateway, client: Identity, prefix: str) -> AsyncIterator[Event]:
+    """Survey the nodes again and again. All that do take a small share of their time together."""
+    before: dict[str, tuple[object, ...]] = {}
+    while True:
+        now: dict[str, tuple[object, ...]] = {}
+        try:
+            async for row in gateway.locks.survey(pause=WATCHED / max(1, gateway.streams.total())):
+                if row.name.startswith(prefix) and _may_see(client, row):
+                    now[row.name] = (row.state, row.holder, row.fence, row.waiting, row.note)
+                    if now[row.name] != before.get(row.name):
+                        yield "held", models.Row.model_validate(row).model_dump()
+            for name in before.keys() - now.keys():
+                yield "free", {"name": name}
+            before = now
+        except HoldfastError as error:
+            yield "unsure", {"detail": message_of(error)}
+        await asyncio.sleep(EVERY)
 
 
 async def inspected(gateway: Gateway, client: Identity, names: list[str]) -> list[inspection.LockStatus]:

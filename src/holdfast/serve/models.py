@@ -12,6 +12,7 @@ from math import inf
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from ..base.values import JSON, Unfit, packed
 from ..errors import message_of
@@ -22,6 +23,10 @@ DEEPEST = 100  # lists and objects in one another
 # Names of one question about several locks: as many rows as a page shows.
 IN_VIEW = 60
 
+# In JSON, 200.0 is a whole number.
+Whole = Annotated[
+    int, BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)
+]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
 Fence = Annotated[int, Field(ge=0, lt=2**53)]
@@ -70,14 +75,16 @@ class Listing(Parameters):
 
     names: Annotated[list[str], Field(json_schema_extra={"maxItems": IN_VIEW})] = []
     pattern: Annotated[str, Field(min_length=1, max_length=512)] = "*"
-    limit: Annotated[int, Field(ge=1, le=1000)] = 100
+    limit: Annotated[Whole, Field(ge=1, le=1000)] = 100
     after: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+    # The answer has no end then, so the document says it in words.
+    prefix: SkipJsonSchema[Annotated[str, Field(max_length=LONGEST_NAME)] | None] = None
 
 
 class Show(Parameters):
     """How long to wait for a change of a lease first."""
 
-    wait_ms: Annotated[int, Field(ge=0, le=60_000)] = 0
+    wait_ms: Annotated[Whole, Field(ge=0, le=60_000)] = 0
 
 
 class Release(Parameters):
@@ -202,10 +209,10 @@ class TheseLocks(Said):
 
 
 Label = Annotated[str, Field(max_length=256)]
-Ttl = Annotated[int, Field(ge=50, le=86_400_000)]
-Wait = Annotated[int, Field(ge=0, le=30_000)]
-Linger = Annotated[int, Field(ge=500, le=10_000)]
-MaxHold = Annotated[int, Field(ge=50, le=10**12)]
+Ttl = Annotated[Whole, Field(ge=50, le=86_400_000)]
+Wait = Annotated[Whole, Field(ge=0, le=30_000)]
+Linger = Annotated[Whole, Field(ge=500, le=10_000)]
+MaxHold = Annotated[Whole, Field(ge=50, le=10**12)]
 Value = Annotated[str, Field(max_length=65_536)]
 LeaseId = Annotated[str, Field(pattern=r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$")]
 
@@ -221,8 +228,8 @@ class Acquire(Asked):
     linger_ms: Linger = 2000
     max_hold_ms: MaxHold | None = None
     # Of a semaphore: how many permits there are, and how many of them are wanted.
-    permits: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    permits: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    count: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     # What a leader says.
     value: Value | None = None
     label: Label = ""
@@ -356,11 +363,11 @@ class LeaderSaid(Said):
 class Take(Asked):
     """One call of a rate."""
 
-    limit: Annotated[int, Field(ge=1, le=10**6)]
-    period_ms: Annotated[int, Field(ge=1, le=10**12)]
+    limit: Annotated[Whole, Field(ge=1, le=10**6)]
+    period_ms: Annotated[Whole, Field(ge=1, le=10**12)]
     # Each key has a limit of its own.
     key: Name | None = None
-    cost: Annotated[int, Field(ge=1, le=10**6)] = 1
+    cost: Annotated[Whole, Field(ge=1, le=10**6)] = 1
     name: Name | None = None
 
 
@@ -376,7 +383,7 @@ class Begin(Asked):
     """Work that is done once."""
 
     # For how long its result is kept.
-    keep_ms: Annotated[int, Field(ge=50, le=10**11)]
+    keep_ms: Annotated[Whole, Field(ge=50, le=10**11)]
     ttl_ms: Ttl | None = None
     wait_ms: Wait = 0
     linger_ms: Linger = 2000
@@ -426,7 +433,6 @@ class Forget(Parameters):
     """How long to wait for the end of work that is under way."""
 
     wait_ms: Wait = 0
-    key: Name | None = None
 
 
 class Forgotten(Said):

@@ -20,7 +20,7 @@ from ..errors import readable
 from .answering import said
 from .gate import check, client_of
 from .identity import note_client
-from .models import Beats, Held, Waits
+from .models import Beats, Held, Parameters, Waits
 from .problems import Elsewhere, Problem
 
 LARGEST = 65_536  # bytes of a body
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
         path: Its path, as Starlette has it.
         endpoint: What answers. It gets what it names: `gateway`, `client`, `request`, `asked` and
             the parts of the path.
-        asked: What the request has to say, in its body or its parameters. None: nothing.
+        asked: What the request has to say, in its body or its parameters. None: whatever it says.
         answers: The models, or the media types, of its answers by their statuses.
         urgent: Whether it is served however busy the gateway is: it keeps or releases a lease.
         public: Whether anybody may ask, by any name, as often as they like.
@@ -69,7 +69,8 @@ class Table(list[Entry]):
 
         def added(endpoint: Endpoint) -> Endpoint:
             hints = get_type_hints(endpoint)
-            self.append(Entry(method, path, endpoint, hints.get("asked"), answers or {200: hints["return"]}, **more))
+            asked = hints.get("asked", None if more.get("public") else Parameters)
+            self.append(Entry(method, path, endpoint, asked, answers or {200: hints["return"]}, **more))
             return endpoint
 
         return added

@@ -53,7 +53,7 @@ def document(routes: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _operation(entry: Entry, path: str, schemas: dict[Any, Any]) -> dict[str, Any]:
-    summary, _, description = (getdoc(entry.endpoint) or "").partition("\n")
+    text = getdoc(entry.endpoint) or ""
     parameters = [
         {"in": "path", "name": it, "required": True, "schema": TypeAdapter(_PARTS[it]).json_schema()}
         for it in re.findall(r"{(\w+)}", path)
@@ -65,8 +65,8 @@ def _operation(entry: Entry, path: str, schemas: dict[Any, Any]) -> dict[str, An
     problem = {"content": {MEDIA: {"schema": schemas[models.ProblemDocument]}}, "description": "What went wrong"}
     found: dict[str, Any] = {
         "operationId": entry.endpoint.__name__,
-        "summary": summary.removesuffix("."),
-        "description": description.strip(),
+        "summary": text.partition("\n")[0].partition(". ")[0].removesuffix("."),
+        "description": text,
         "parameters": parameters,
         "responses": {
             **{str(status): _answer(kind, schemas) for status, kind in entry.answers.items()},

@@ -313,6 +313,8 @@ async def serve(
     Raises:
         ConfigError: An option, an address or a file cannot work.
     """
+    # It says a line of its own for each request that cannot be read. The client is told it, too.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     danger = address.check(options.get("tokens") is not None)
     application = app(locks, **options)
     gateway: Gateway = application.state.gateway
