@@ -368,6 +368,10 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
     )
+    _caps(group)
+
+
+def _caps(group: argparse._ArgumentGroup) -> None:
     for name, most, what in (
         ("requests", 200, "requests a second of a client"),
         ("keepalives", 1_000, "leases that a client may keep or release in a second"),
@@ -376,13 +380,8 @@ def _serve(parser: Parser) -> None:
         ("connections", 20_000, "connections of all clients"),
     ):
         group.add_argument(f"--max-{name}", metavar="N", type=int, default=most, help=f"{what} (default {most})")
-    group.add_argument(
-        "--max-lag",
-        metavar="DUR",
-        type=duration,
-        default=0.25,
-        help="how late it may be before it serves only keepalives and releases (default 250ms)",
-    )
+    why = "how late it may be before it serves only keepalives and releases (default 250ms)"
+    group.add_argument("--max-lag", metavar="DUR", type=duration, default=0.25, help=why)
 
 
 def _nothing(parser: Parser) -> None:

@@ -51,14 +51,8 @@ def serve(options: Namespace) -> int:
     host, port = bound(options.listen)
     if options.advertise is not None and options.client_ca is not None:
         raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
-    address = Address(
-        host=host,
-        port=port,
-        cert=options.server_cert,
-        key=options.server_key,
-        client_ca=options.client_ca,
-        insecure=options.insecure,
-    )
+    files = {"cert": options.server_cert, "key": options.server_key, "client_ca": options.client_ca}
+    address = Address(host=host, port=port, **files, insecure=options.insecure)
     config = configuration(vars(options), os.environ)
     if options.local and options.nodes:
         raise Usage("--local brings its own nodes: leave out --nodes")
@@ -127,7 +121,7 @@ def bound(text: str) -> tuple[str, int]:
 
 def _settings(options: Namespace, host: str) -> dict[str, Any]:
     shown = f"[{host}]" if ":" in host else host
-    names = ("localhost", "127.0.0.1", "[::1]", shown, *options.host_name)
+    names = ("localhost", "127.0.0.1", "[::1]", *[shown] * (not host.startswith("unix:")), *options.host_name)
     return {
         "tokens": options.tokens,
         "allow_force": options.allow_force,

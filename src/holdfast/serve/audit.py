@@ -20,8 +20,8 @@ from ..errors import ConfigError
 from .limits import Limits
 
 LOGGER = "holdfast.audit"
-# Refusals of one kind and one client, or address, that are written in a second. The others are counted, and
-# written as one line after so many seconds.
+# Refusals of one kind and one client, or address, that are written in a second. The others are only counted, and the
+# count is written some seconds later.
 LINES, SUMMARY = 5, 10.0
 # The address and the id of the request that is served now. The gate sets it: each request has a context of its own.
 asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")

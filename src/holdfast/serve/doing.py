@@ -171,7 +171,7 @@ async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) ->
 
 
 def _without_result(why: str) -> Problem:
-    return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, so that the next client does the work again.")
+    return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, and the next client does the work again.")
 
 
 def _heard(running: asyncio.Task[Any]) -> None:

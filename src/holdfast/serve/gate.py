@@ -72,7 +72,7 @@ class Gate:
 
 
 def _take_apart(scope: Scope) -> None:
-    """Take the host from a target in absolute form. As RFC 9112 has it, the header does not count then."""
+    """Take the host from a target in absolute form. The header does not count then (RFC 9112)."""
     target = urlsplit(scope["raw_path"])
     scope["raw_path"] = target.path or b"/"
     scope["path"] = unquote(scope["raw_path"].decode("latin-1"))

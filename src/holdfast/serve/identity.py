@@ -113,7 +113,7 @@ class Clients:
         return found
 
     def now(self, client: Identity) -> Identity | None:
-        """Return a client of an earlier file as it is now. None: what it has shown is not valid any more."""
+        """Return a client of an earlier file as it is now. None: its token is not valid any more."""
         known = (*self.tokens.values(), *self.certificates.values())
         return next((it for it in known if (it.name, it.proofs) == (client.name, client.proofs)), None)
 
@@ -164,7 +164,7 @@ def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
         if text and (len(text) != 64 or set(text.lower()) - set("0123456789abcdef")):
             raise ConfigError(f"a SHA-256 digest has 64 digits from 0 to f, unlike {shown(text)}")
     if not digest and not certificate:
-        raise ConfigError("it needs `sha256`, the digest of its token: `holdfast serve --new-token NAME --tokens FILE` makes one")
+        raise ConfigError("it needs `sha256`: `holdfast serve --new-token NAME --tokens FILE` makes one")
     scopes, most, note = table.get("scopes", []), table.get("max_leases"), table.get("note", "")
     if not isinstance(scopes, list) or not all(isinstance(it, str) for it in scopes):
         raise ConfigError(f'scopes is a list of texts such as ["lock:invoice:*"], not {shown(scopes)}')

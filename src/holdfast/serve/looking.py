@@ -138,7 +138,7 @@ async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.Loc
     return models.Lock.model_validate(await gateway.locks.inspect(name))
 
 
-@routes.add("DELETE", "/v1/locks/{name:path}", headers={"If-Match": "The holder in quotes, as an inspection shows it, or *"})
+@routes.add("DELETE", "/v1/locks/{name:path}", headers={"If-Match": "A holder in quotes, as shown by an inspection, or *"})
 async def force_release(
     gateway: Gateway, client: Identity, request: Request, name: str, asked: models.Force
 ) -> models.Forced:

@@ -156,7 +156,7 @@ def _told_busy(error: LockBusy) -> str:
 
 
 def mark(token: str | None) -> str | None:
-    """Return what stands for the token of a holder in answers and logs, where nobody may read it."""
+    """Return what stands for a holder's token in answers and logs, where nobody may read it."""
     return token if token in (None, SHARED) else hashlib.sha256(str(token).encode()).hexdigest()[:16]
 
 

@@ -212,7 +212,8 @@ class _Server(uvicorn.Server):
             uid = _user_of(it) if it.family == socket.AF_UNIX else None
             address = str(peer[0]) if uid is None else f"uid:{uid}"
             if self._connections.come(it, address):
-                task = loop.create_task(self._serve_one(it, Arrived(address, uid, partial(self._connections.known, it))))
+                arrived = Arrived(address, uid, partial(self._connections.known, it))
+                task = loop.create_task(self._serve_one(it, arrived))
                 self._coming.add(task)
                 task.add_done_callback(self._coming.discard)
             else:
