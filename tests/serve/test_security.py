@@ -323,7 +323,7 @@ async def test_the_lag_of_the_loop_is_seen() -> None:
 
 
 async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEADERS", 0.3)
+    monkeypatch.setattr(server, "REQUEST", 0.3)
     async with serving(gateway_app(locks), http=Door) as live:
         host, port = live.url.removeprefix("http://").split(":")
 

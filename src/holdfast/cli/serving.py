@@ -65,8 +65,8 @@ def serve(options: Namespace) -> int:
 
         registry = CollectorRegistry()
         metrics = Metrics(registry=registry)
-        more = {"fresh": ()} if options.local else {}
-        locks = config.async_client(observer=metrics, **more)
+        # Clients may still believe in leases of an earlier run, so nodes of its own are guarded at first.
+        locks = config.async_client(observer=metrics, **({"fresh": ()} if options.local else {}))
         metrics.follow(locks)
         await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
 
@@ -74,10 +74,8 @@ def serve(options: Namespace) -> int:
     with contextlib.ExitStack() as stack:
         if options.local:
             voice.say("it has its own nodes, which end with it: for the programs of one machine")
-            # Clients may still believe in leases of an earlier run, so these nodes are guarded at first.
             config.values["nodes"] = stack.enter_context(Nodes()).urls
-        runner = stack.enter_context(asyncio.Runner(loop_factory=loop_factory()))
-        runner.run(run())
+        stack.enter_context(asyncio.Runner(loop_factory=loop_factory())).run(run())
     return DONE
 
 

@@ -23,7 +23,6 @@ from .gateway import Gateway
 from .identity import Identity
 from .leases import Hold, Wanted
 from .leasing import lease_of, part_of, settled
-from .looking import check_name
 from .problems import Problem
 from .routing import Answer, Table
 
@@ -84,15 +83,12 @@ async def keep_result(gateway: Gateway, client: Identity, key: str, asked: model
 
 
 @routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.Held, 202: models.Waits})
-async def begin_once(
-    gateway: Gateway, client: Identity, request: Request, key: str, asked: models.Begin
-) -> Answer:
+async def begin_once(gateway: Gateway, client: Identity, request: Request, key: str, asked: models.Begin) -> Answer:
     """Begin the work, or get its result. After 201, do it, keep the lease, and send the result.
 
     The same request again gets 201, too: 200 always has the result.
     """
     key = asked.key or key
-    check_name(key)
     gateway.demand(client, "once", key)
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
@@ -117,7 +113,6 @@ async def begin_once(
 @routes.add("DELETE", "/v1/once/{key:path}")
 async def forget_once(gateway: Gateway, client: Identity, key: str, asked: models.Forget) -> models.Forgotten:
     """Forget the result of work, so that the next client does it again."""
-    check_name(key)
     gateway.demand(client, "once", key)
     # For how long a result is kept does not matter for that.
     once = gateway.locks.once(key, keep=1, wait=asked.wait_ms / 1000, note=client.name)

@@ -22,6 +22,7 @@ from .lag import Lag
 from .leases import VERBS, Hold, Leases
 from .limits import Limits
 from .metering import Metering
+from .models import LONGEST_NAME
 from .options import Options
 from .peers import ELECTION, Peers
 from .problems import Problem
@@ -61,7 +62,7 @@ class Gateway:
         self.limits = Limits(options.max_requests)
         self.beats = Limits(options.max_keepalives)
         self.streams = Counter[str]()
-        self.metering = Metering(self)
+        self.metering = Metering(self.leases, self.streams, self.lag)
         self.peers: Peers | None = None
         self.forwarding: Forwarding | None = None
         if options.advertise is not None:
@@ -206,11 +207,14 @@ class Gateway:
             names: The names that it wants to do it with.
 
         Raises:
-            Problem: forbidden. It names the scope that is missing.
+            Problem: forbidden. It names the scope that is missing. Or name-too-long.
         """
         if verb == "lead" and any(it.startswith(ELECTION) for it in names):
             raise Problem("forbidden", "Gateways find each other by these elections.", scope=f"lead:{names[0]}")
         for name in names:
+            if (size := len(name.encode())) > LONGEST_NAME:
+                detail = f"A name has at most {LONGEST_NAME} bytes, and this one has {size}."
+                raise Problem("name-too-long", detail)
             if not client.may(verb, name):
                 scope = f"{verb}:{name}"
                 self.audit.note("forbidden", client=client.name, name=name, scope=scope)

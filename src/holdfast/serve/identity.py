@@ -55,9 +55,7 @@ class Identity:
             verb: "lock", "read", "look", "lead", "rate", "once" or "force".
             name: The whole name.
         """
-        return any(
-            it.startswith(f"{verb}:") and fnmatchcase(name, it[len(verb) + 1 :]) for it in self.scopes
-        )
+        return any(it.startswith(f"{verb}:") and fnmatchcase(name, it[len(verb) + 1 :]) for it in self.scopes)
 
     def everywhere(self, verb: str) -> bool:
         """Return whether it may do this with every name."""
@@ -113,7 +111,7 @@ class Clients:
         return found
 
     def now(self, client: Identity) -> Identity | None:
-        """Return a client of an earlier file as it is now. None: its token is not valid any more."""
+        """Return a client of an earlier file as it is now. None: its token is not valid now."""
         known = (*self.tokens.values(), *self.certificates.values())
         return next((it for it in known if (it.name, it.proofs) == (client.name, client.proofs)), None)
 

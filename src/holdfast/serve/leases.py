@@ -232,6 +232,7 @@ class Hold:
         """
         if self.state == "over":
             self.refuse_if_over()
+        self.heard()
         # Whether it is lost by now is what the lease itself looks at first.
         if self.lease is None or self.state == "waiting":
             return

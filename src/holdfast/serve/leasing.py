@@ -20,7 +20,6 @@ from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, Wanted, leadership_of
-from .looking import check_name
 from .models import Held, Released, Waits
 from .problems import Elsewhere, Problem, milliseconds
 from .routing import Answer, Table
@@ -38,12 +37,8 @@ LONGEST_TRY = 60.0
 
 
 @routes.add("PUT", "/v1/leases/{lease_id}", {200: Held, 201: Held, 202: Waits})
-async def acquire(
-    gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Acquire
-) -> Answer:
+async def acquire(gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Acquire) -> Answer:
     """Acquire a lease, or wait on for it. The same request again has the same effect as one."""
-    for name in asked.names:
-        check_name(name)
     gateway.demand(client, VERBS[asked.kind], *asked.names)
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
@@ -242,9 +237,7 @@ def _of_others(gateway: Gateway, request: Request, leases: Sequence[str]) -> dic
     return found
 
 
-async def _extended(
-    gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None
-) -> list[models.Beat]:
+async def _extended(gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None) -> list[models.Beat]:
     """Extend leases of this gateway."""
     ttl = None if ttl_ms is None else ttl_ms / 1000
     holds = [(it, _known(gateway, client, it)) for it in leases]
@@ -292,9 +285,7 @@ def _kept(hold: Hold, client: Identity) -> models.Kept:
 
 
 @routes.add("GET", "/v1/leases/{lease_id}", _EITHER)
-async def show_lease(
-    gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Show
-) -> Answer:
+async def show_lease(gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Show) -> Answer:
     """Show a lease without extending it. With `wait_ms`, wait for a change first."""
     hold = lease_of(gateway, client, lease_id)
     hold.refuse_if_over()

@@ -128,7 +128,6 @@ def _questions(watcher: Watcher) -> Table:
     @routes.add("GET", "/ui/lock", shown=False)
     async def lock(gateway: Gateway, client: Identity, asked: Name) -> Response:
         name = asked.name
-        looking.check_name(name)
         gateway.demand(client, "look", name)
         found = models.Lock.model_validate(await gateway.locks.inspect(name))
         tenures = [

@@ -98,8 +98,6 @@ async def inspected(gateway: Gateway, client: Identity, names: list[str]) -> lis
     if len(names) > models.IN_VIEW:
         detail = f"One request asks for at most {models.IN_VIEW} names, and this one for {len(names)}. Send several."
         raise Problem("malformed", detail)
-    for name in names:
-        check_name(name)
     gateway.demand(client, "look", *names)
     return await asyncio.gather(*[gateway.locks.inspect(it) for it in dict.fromkeys(names)])
 
@@ -133,18 +131,18 @@ def _may_see(client: Identity, row: survey.Row) -> bool:
 @routes.add("GET", "/v1/locks/{name:path}")
 async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.Lock:
     """Show one lock, node by node."""
-    check_name(name)
     gateway.demand(client, "look", name)
     return models.Lock.model_validate(await gateway.locks.inspect(name))
 
 
-@routes.add("DELETE", "/v1/locks/{name:path}", headers={"If-Match": "A holder in quotes, as shown by an inspection, or *"})
+@routes.add(
+    "DELETE", "/v1/locks/{name:path}", headers={"If-Match": "A holder in quotes, as shown by an inspection, or *"}
+)
 async def force_release(
     gateway: Gateway, client: Identity, request: Request, name: str, asked: models.Force
 ) -> models.Forced:
     """Take a lock away from its holder. What it protected may still be going on."""
     name = asked.name or name
-    check_name(name)
     gateway.demand(client, "force", name)
     if_match = request.headers.get("if-match")
     if if_match is None:
@@ -177,14 +175,3 @@ async def _explain(gateway: Gateway, name: str) -> None:
     left = None if found.ttl_left is None else milliseconds(found.ttl_left)
     holder = {"owner": found.owner, "note": found.note, "left_ms": left}
     raise Problem("not-the-holder", f"Another client holds {name!r} by now. Inspect it again.", holder=holder)
-
-
-def check_name(name: str) -> None:
-    """Refuse a name that is too long.
-
-    Raises:
-        Problem: name-too-long.
-    """
-    size = len(name.encode())
-    if size > models.LONGEST_NAME:
-        raise Problem("name-too-long", f"A name has at most {models.LONGEST_NAME} bytes, and this one has {size}.")

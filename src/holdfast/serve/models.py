@@ -24,9 +24,7 @@ DEEPEST = 100  # lists and objects in one another
 IN_VIEW = 60
 
 # In JSON, 200.0 is a whole number.
-Whole = Annotated[
-    int, BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)
-]
+Whole = Annotated[int, BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
 Fence = Annotated[int, Field(ge=0, lt=2**53)]
@@ -462,4 +460,3 @@ class Forced(Said):
 
     name: str
     nodes: int
-

@@ -8,7 +8,6 @@ from __future__ import annotations
 from . import models
 from .gateway import Gateway
 from .identity import Identity
-from .looking import check_name
 from .problems import Problem, milliseconds
 from .routing import Table
 
@@ -19,7 +18,6 @@ routes = Table()
 async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
     """Ask for one call, and count it if it is allowed."""
     name = asked.name or name
-    check_name(name)
     gateway.demand(client, "rate", name)
     found = await gateway.locks.rate(name, asked.limit, asked.period_ms / 1000, key=asked.key).take(asked.cost)
     if not found:

@@ -33,8 +33,8 @@ from .connections import Connections
 from .gateway import Gateway
 from .identity import ARRIVED, Arrived
 
-# Seconds in which a TLS handshake, the headers of a request and its body have to arrive.
-HANDSHAKE, HEADERS, BODY = 5.0, 5.0, 10.0
+# Seconds in which a TLS handshake, and a whole request, have to arrive.
+HANDSHAKE, REQUEST = 5.0, 10.0
 # Descriptors that are left for the nodes, other gateways and files.
 SPARE = 200
 # Connections that are accepted before others get their turn.
@@ -104,7 +104,6 @@ class Address:
         except ValueError:
             return self.host == "localhost"
 
-
     @property
     def path(self) -> str | None:
         """The path of the socket. None: it is a port."""
@@ -119,22 +118,21 @@ class Address:
 
 
 class Door(H11Protocol):
-    """A connection that is closed if the headers or the body of a request do not arrive in time."""
+    """A connection that is closed if a request does not arrive in time, with all of its body."""
 
     def __init__(self, *arguments: Any, gone: Callable[[], None] = lambda: None, **more: Any) -> None:
         """Wait for nothing yet. `gone` is called at its end."""
         super().__init__(*arguments, **more)
         self._late: asyncio.TimerHandle | None = None
-        self._waits = 0.0
         self._gone = gone
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._wait(HEADERS)
+        self._wait(True)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived, and wait for the rest of its headers and its body."""
+        """Take what has arrived, and wait for the rest of the request."""
         super().data_received(data)
         self._watch()
 
@@ -144,24 +142,20 @@ class Door(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        if self.conn.their_state is h11.SEND_BODY:
-            self._wait(BODY)
-        elif self.conn.their_state is not h11.IDLE:
-            self._wait(0.0)
-        elif self._late is None and self.conn.trailing_data[0]:
-            self._wait(HEADERS)
+        its = self.conn.their_state
+        self._wait(its is h11.SEND_BODY or (its is h11.IDLE and bool(self.conn.trailing_data[0])))
 
-    def _wait(self, seconds: float) -> None:
-        """Wait for as long for the rest, unless it is waited for already. 0: for nothing."""
-        if seconds != self._waits:
-            if self._late is not None:
-                self._late.cancel()
-            self._late = self.loop.call_later(seconds, self.transport.abort) if seconds else None
-            self._waits = seconds
+    def _wait(self, wanted: bool) -> None:
+        """Wait for the rest of a request, for as long as since its beginning; or for nothing."""
+        if wanted and self._late is None:
+            self._late = self.loop.call_later(REQUEST, self.transport.abort)
+        elif not wanted and self._late is not None:
+            self._late.cancel()
+            self._late = None
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
-        self._wait(0.0)
+        self._wait(False)
         self._gone()
         super().connection_lost(exc)
 
@@ -220,17 +214,15 @@ class _Server(uvicorn.Server):
                 it.close()
 
     async def _serve_one(self, it: socket.socket, arrived: Arrived) -> None:
-        made = partial(
-            Door, self.config, self.server_state, {**self.lifespan.state, ARRIVED: arrived},
-            gone=partial(self._connections.gone, it),
-        )  # fmt: skip
+        gone = partial(self._connections.gone, it)
+        made = partial(Door, self.config, self.server_state, {**self.lifespan.state, ARRIVED: arrived}, gone=gone)
         tls: Any = self.config.ssl
         timeout = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE}
         try:
             await asyncio.get_running_loop().connect_accepted_socket(made, it, ssl=tls, **timeout)
         except OSError:
             # It has gone, or was no TLS, or did not say anything in time.
-            self._connections.gone(it)
+            gone()
             it.close()
 
 
@@ -283,7 +275,6 @@ def _listen_on(path: str) -> socket.socket:
     """Listen on a path. Everybody may connect, because the kernel says who it is."""
     if not sys.platform.startswith("linux"):
         raise ConfigError("a gateway on a Unix socket needs Linux, which says whose process is at its other end")
-    listening = socket.socket(socket.AF_UNIX)
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             raise ConfigError(f"cannot listen at unix:{path}: it is no socket")
@@ -292,6 +283,7 @@ def _listen_on(path: str) -> socket.socket:
                 raise ConfigError(f"cannot listen at unix:{path}: it is in use")
         # A gateway has left it behind.
         os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
     listening.bind(path)
     os.chmod(path, 0o666)
     listening.listen(2048)
