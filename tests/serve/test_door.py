@@ -434,6 +434,9 @@ def test_targets_in_absolute_form(url: str) -> None:
     # It is the address that counts, and not the header.
     assert raw(url, f"GET http://evil.example/v1/nodes HTTP/1.1\r\n{end.replace('evil.example', 'localhost')}")[0] == 421
     assert raw(url, f"GET http://10.0.0.1 HTTP/1.1\r\n{end}")[0] == 404
+    assert raw(url, f"GET http://[evil HTTP/1.1\r\n{end}")[0] == 400
+    assert raw(url, f"PUT /v1/leases/{ID} HTTP/1.1\r\norigin: http://[evil\r\n{end.replace('evil.example', 'localhost')}")[0] == 403
+    assert raw(url, f"OPTIONS * HTTP/1.1\r\n{end}")[0] == 404
     assert raw(url, f"HEAD /readyz HTTP/1.1\r\n{end}")[1] == {}
 
 

@@ -41,8 +41,6 @@ class Gate:
             return
         # An application that is mounted elsewhere may hear nothing of the start of the server.
         self._gateway.start()
-        if not scope["path"].startswith("/"):
-            _take_apart(scope)
         instance = secrets.token_hex(8)
         scope["holdfast.instance"] = instance
         asking.set({"address": address_of(scope), "request": instance})
@@ -57,6 +55,8 @@ class Gate:
             await send(message)
 
         try:
+            if not scope["path"].startswith("/"):
+                _take_apart(scope)
             await self._app(scope, receive, sending)
         except ClientDisconnect:
             return
@@ -73,7 +73,10 @@ class Gate:
 
 def _take_apart(scope: Scope) -> None:
     """Take the host from a target in absolute form. The header does not count then (RFC 9112)."""
-    target = urlsplit(scope["raw_path"])
+    try:
+        target = urlsplit(scope["raw_path"])
+    except ValueError as error:
+        raise Problem("malformed", f"The target of the request is no address: {error}.") from None
     scope["raw_path"] = target.path or b"/"
     scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
     scope["headers"] = [*[it for it in scope["headers"] if it[0] != b"host"], (b"host", target.netloc)]
@@ -108,7 +111,7 @@ def check(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes]) -> Non
             f"({', '.join(gateway.options.names)}), or start it with --host-name.",
         )
     origin = headers.get(b"origin", b"").decode("latin-1")
-    if origin and scope["method"] in CHANGING and urlsplit(origin).netloc != host:
+    if origin and scope["method"] in CHANGING and origin.partition("://")[2] != host:
         gateway.audit.note("forbidden", scope="origin", origin=origin)
         raise Problem("forbidden", "Requests of pages from elsewhere may change nothing here.", scope="origin")
 

@@ -51,17 +51,10 @@ def wanted(gateway: Gateway, asked: models.Acquire) -> Wanted:
     """Return what this request wants to hold."""
     ttl, most = asked.ttl_ms, asked.max_hold_ms
     return Wanted(
-        names=tuple(asked.names),
-        kind=asked.kind,
-        ttl=gateway.locks.settings.ttl if ttl is None else ttl / 1000,
-        max_hold=None if most is None else most / 1000,
-        permits=asked.permits or 1,
-        count=asked.count,
-        value=asked.value,
-        label=asked.label,
-        linger=asked.linger_ms / 1000,
-        attempt=not asked.wait_ms,
-    )
+        tuple(asked.names), asked.kind, gateway.locks.settings.ttl if ttl is None else ttl / 1000,
+        max_hold=None if most is None else most / 1000, permits=asked.permits or 1, count=asked.count,
+        value=asked.value, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms,
+    )  # fmt: skip
 
 
 def part_of(gateway: Gateway, lease_id: str) -> str:
@@ -146,22 +139,13 @@ def held(hold: Hold) -> Held:
     fences = lease.fences
     # Several names have several fences, and no client should take one of them for that of all.
     alone = len(fences) == 1
+    ttl = milliseconds(hold.wanted.ttl)
     return Held(
-        id=hold.id,
-        state="held",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        fence=next(iter(fences.values())) if alone else None,
-        fences=fences,
-        slots=list(lease.slots),
-        valid_ms=hold.valid_ms,
-        ttl_ms=milliseconds(hold.wanted.ttl),
-        keepalive_ms=keepalive_ms(milliseconds(hold.wanted.ttl)),
-        waited_ms=milliseconds(lease.waited),
-        contended=lease.contended,
-        doubt=lease.state is LeaseState.DOUBT,
-        votes=lease.votes,
-    )
+        id=hold.id, state="held", names=list(hold.wanted.names), kind=hold.wanted.kind,
+        fence=next(iter(fences.values())) if alone else None, fences=fences, slots=list(lease.slots),
+        valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=keepalive_ms(ttl), waited_ms=milliseconds(lease.waited),
+        contended=lease.contended, doubt=lease.state is LeaseState.DOUBT, votes=lease.votes,
+    )  # fmt: skip
 
 
 async def waits(gateway: Gateway, hold: Hold) -> Waits:
@@ -177,14 +161,9 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
             holder = models.Holder(owner=found.owner, note=found.note, left_ms=left)
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
-        id=hold.id,
-        state="waiting",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        place=place,
-        linger_ms=milliseconds(hold.wanted.linger),
-        holder=holder,
-    )
+        id=hold.id, state="waiting", names=list(hold.wanted.names), kind=hold.wanted.kind, place=place,
+        linger_ms=milliseconds(hold.wanted.linger), holder=holder,
+    )  # fmt: skip
 
 
 @routes.add("POST", "/v1/leases/{lease_id}/keepalive", _EITHER, urgent=True)
@@ -271,17 +250,13 @@ async def list_leases(gateway: Gateway, client: Identity) -> models.AllKept:
 
 
 def _kept(hold: Hold, client: Identity) -> models.Kept:
+    # Where everybody is one client, an id would be everybody's.
+    own = hold.client.name == client.name and client is not EVERYBODY
     return models.Kept(
-        # Where everybody is one client, an id would be everybody's.
-        id=hold.id if hold.client.name == client.name and client is not EVERYBODY else None,
-        client=hold.client.name,
-        state="waiting" if hold.state == "waiting" else "held",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        label=hold.wanted.label,
-        age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began),
-        valid_ms=hold.valid_ms,
-    )
+        id=hold.id if own else None, client=hold.client.name, state="waiting" if hold.state == "waiting" else "held",
+        names=list(hold.wanted.names), kind=hold.wanted.kind, label=hold.wanted.label,
+        age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began), valid_ms=hold.valid_ms,
+    )  # fmt: skip
 
 
 @routes.add("GET", "/v1/leases/{lease_id}", _EITHER)

@@ -34,7 +34,8 @@ from .gateway import Gateway
 from .identity import ARRIVED, Arrived
 
 # Seconds in which a TLS handshake, and a whole request, have to arrive.
-HANDSHAKE, REQUEST = 5.0, 10.0
+HANDSHAKE = 5.0
+REQUEST = 10.0
 # Descriptors that are left for the nodes, other gateways and files.
 SPARE = 200
 # Connections that are accepted before others get their turn.
