@@ -84,6 +84,7 @@ async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> N
         assert (await client.put(f"{ID}-3", json={**held, "wait_ms": 10})).status_code == 202
         await problem("PUT", f"{ID}-4", {**held, "wait_ms": 10})
         await client.delete(f"{ID}-3")
+
         async def unfit() -> float:
             return math.nan
 
