@@ -167,6 +167,7 @@ def known(many: int) -> Iterator[tuple[Path, list[str]]]:
     tokens = [secrets.token_urlsafe(32) for _ in range(-(-many // EACH))]
     with TemporaryDirectory() as folder:
         file = Path(folder) / "tokens.toml"
+        file.touch(0o600)
         tables = [
             f'[client.crowd-{at}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nmax_leases = {2 * EACH}\n'
             'scopes = ["lock:crowd:*", "metrics"]\n'

@@ -69,7 +69,8 @@ async def release() -> dict[str, bool]:
     return {"ok": True}
 uvicorn.run(app, port=0, log_level="info", access_log=False, http="h11", timeout_keep_alive=600)
 """
-SERVE = ["-m", "holdfast", "serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--max-requests", "1000000", "--no-page"]
+SERVE = ["-m", "holdfast", "serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page"]
+SERVE += ["--max-requests", "1000000", "--max-keepalives", "1000000"]
 MANY = 100
 TTL = 30_000
 # Milliseconds, of a lease whose gateway is killed.

@@ -73,13 +73,15 @@ metrics = Metrics()
 assert b"holdfast_build_info" in generate_latest()
 """,
     "serve": """
-import subprocess, sys
+import subprocess, sys, tempfile
 from pathlib import Path
 from holdfast.serve import app
 from holdfast.serve.server import Door
 command = Path(sys.executable).with_name("holdfast")
-made = subprocess.run([command, "serve", "--new-token", "a"], capture_output=True, text=True, check=True)
-assert "[client.a]" in made.stdout, made
+with tempfile.TemporaryDirectory() as folder:
+    tokens = Path(folder) / "tokens.toml"
+    subprocess.run([command, "serve", "--new-token", "a", "--tokens", tokens], check=True)
+    assert "[client.a]" in tokens.read_text()
 """,
     "otel": """
 from holdfast.otel import OtelMetrics, Tracing

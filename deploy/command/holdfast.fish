@@ -51,7 +51,7 @@ function _shtab_holdfast_using
 end
 
 set -g _shtab_holdfast_commands run hold once elect rate ls inspect top release repair nodes doctor bench check local serve
-set -g _shtab_holdfast_opts_with_value --advertise --and --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --max-hold --max-lag --max-requests --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
+set -g _shtab_holdfast_opts_with_value --advertise --and --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --listen --max-connections --max-hold --max-keepalives --max-lag --max-leases --max-requests --max-streams --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
 
 complete -c holdfast -e
 complete -c holdfast -f
@@ -323,9 +323,10 @@ complete -c holdfast -n '_shtab_holdfast_using local' -s n -l count -x -d 'how m
 complete -c holdfast -n '_shtab_holdfast_using local; and test $_shtab_holdfast_npos -ge 0' -ka "(__fish_complete_command)" -d 'the command (default: your shell)'
 complete -c holdfast -n '_shtab_holdfast_using; and test $_shtab_holdfast_npos -eq 0' -a serve -d 'Serve locks over HTTP, for programs in any language. Needs holdfast[serve].'
 complete -c holdfast -n '_shtab_holdfast_using serve' -s h -l help -d 'show this help message and exit'
-complete -c holdfast -n '_shtab_holdfast_using serve' -l bind -x -d 'the address (default 127.0.0.1:7420)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l listen -l bind -x -d 'HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l local -d 'bring nodes of its own, for one machine'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l tokens -xka "(__fish_complete_path (commandline -ct))" -d 'clients, their tokens and scopes; read again on SIGHUP'
-complete -c holdfast -n '_shtab_holdfast_using serve' -l new-token -x -d 'print a new token for a client, and exit'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l new-token -x -d 'print a new token, write its digest to --tokens, and exit'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l server-cert -xka "(__fish_complete_path (commandline -ct))" -d 'certificate of the gateway, for TLS'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l server-key -xka "(__fish_complete_path (commandline -ct))" -d 'its private key'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l client-ca -xka "(__fish_complete_path (commandline -ct))" -d 'clients need a certificate of one of these authorities'
@@ -341,6 +342,10 @@ complete -c holdfast -n '_shtab_holdfast_using serve' -l grafana-url -x -d 'an a
 complete -c holdfast -n '_shtab_holdfast_using serve' -l audit -xka "(__fish_complete_path (commandline -ct))" -d 'append refusals and forced releases, as lines of JSON'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l drain -x -d 'how long leases may end after SIGTERM (default: --max-ttl)'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l max-requests -x -d 'requests a second of a client (default 200)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l max-keepalives -x -d 'leases that a client may keep or release in a second (default 1000)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l max-leases -x -d 'leases of a client (default 1000)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l max-streams -x -d 'event streams of a client (default 200)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l max-connections -x -d 'connections of all clients (default 20000)'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l max-lag -x -d 'how late it may be before it serves only keepalives and releases (default 250ms)'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l nodes -x -d 'addresses of the nodes, separated by spaces'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l max-ttl -x -d 'the longest lease of all clients (default 30s)'

@@ -26,13 +26,10 @@ defaults
 frontend clients
     bind 127.0.0.1:{port}
     default_backend gateways
-backend gateways
-    balance roundrobin
-    option httpchk
-    http-check send meth GET uri /readyz ver HTTP/1.1 hdr Host localhost
-    default-server inter 200ms fall 1 rise 1
-{servers}
-"""
+{backend}"""
+PAGE = Path(__file__).parents[2] / "docs/gateway.md"
+# As the page has it, but for the addresses.
+BACKEND = "backend gateways\n" + PAGE.read_text().partition("```text\nbackend gateways\n")[2].partition("```")[0]
 
 
 def free() -> int:
@@ -60,8 +57,9 @@ class Balancer:
         self.port = free()
         self.url = f"http://127.0.0.1:{self.port}"
         self._config = folder / "haproxy.cfg"
+        shared = "".join(it for it in BACKEND.splitlines(True) if not it.startswith("    server "))
         servers = "".join(f"    server gateway-{it} 127.0.0.1:{it} check\n" for it in ports)
-        self._config.write_text(CONFIG.format(port=self.port, servers=servers))
+        self._config.write_text(CONFIG.format(port=self.port, backend=shared + servers))
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:

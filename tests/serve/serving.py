@@ -15,7 +15,7 @@ from typing import Any
 
 import uvicorn
 from cli.kit import SOURCE
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
 from holdfast.serve import Gateway, app
@@ -24,7 +24,7 @@ from holdfast.serve import Gateway, app
 PATIENT = 60.0
 
 
-def gateway_app(locks: Holdfast, **options: Any) -> FastAPI:
+def gateway_app(locks: Holdfast, **options: Any) -> Starlette:
     """The application, which serves all requests however busy the machine is."""
     return app(locks, **{"max_lag": PATIENT, **options})
 

@@ -74,7 +74,7 @@ def test_every_request_finds_its_lease(gateways: Gateways) -> None:
     gateways.balancer.restart()
     until(lambda: _answers(gateways.url))
     for _ in range(3):
-        assert httpx.get(f"{gateways.url}/v1/leases/{said['id']}", timeout=20).json()["token"] == said["token"]
+        assert httpx.get(f"{gateways.url}/v1/leases/{said['id']}", timeout=20).json()["fence"] == said["fence"]
     assert httpx.delete(f"{gateways.url}/v1/leases/{said['id']}", timeout=20).json()["state"] == "released"
 
 

@@ -24,7 +24,7 @@ from holdfast import Holdfast
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
 from holdfast.fencing.http import fences_in
-from holdfast.serve.leasing import lines
+from holdfast.serve.answering import lines
 
 HERE = Path(__file__).parents[2] / "examples/http"
 CLIENTS = {

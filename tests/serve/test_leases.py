@@ -79,7 +79,7 @@ async def test_the_same_request_is_the_same_lease(client: httpx.AsyncClient, gat
     lease = new()
     answers = await asyncio.gather(*[put(client, lease, "leases:same") for _ in range(5)])
     assert sorted(it.status_code for it in answers) == [200, 200, 200, 200, 201]
-    assert len({it.json()["token"] for it in answers}) == 1
+    assert len({it.json()["fence"] for it in answers}) == 1
     other = await put(client, lease, "leases:another")
     assert (other.status_code, other.json()["type"]) == (409, "/problems/lease-mismatch")
     assert len(gateway.leases) == 1
@@ -107,7 +107,7 @@ async def test_a_waiter_keeps_its_place_and_gets_a_whole_ttl(client: httpx.Async
         answer = await put(client, lease, "leases:line", wait_ms=200)
         said = answer.json()
         assert (answer.status_code, said["state"], said["place"]) == (202, "waiting", place)
-        assert said["holder"]["token"] == held.token
+        assert said["holder"]["left_ms"] > 0
     # For long enough that most of the ttl since the last heartbeat would be over.
     again = asyncio.create_task(put(client, first, "leases:line", wait_ms=5_000))
     behind = asyncio.create_task(put(client, second, "leases:line", wait_ms=5_000))
@@ -175,6 +175,31 @@ async def test_a_disconnect_is_not_a_release(live: Serving, locks: Holdfast) -> 
     async with httpx.AsyncClient(base_url=live.url) as client:
         assert (await put(client, lease, "leases:disconnect")).status_code == 200
     assert await locks.is_locked("leases:disconnect")
+
+
+@pytest.mark.parametrize("gone", [True, False], ids=["for ever", "for a while"])
+async def test_a_grant_that_nobody_listens_to_lives_for_its_linger(live: Serving, locks: Holdfast, gone: bool) -> None:
+    held = await locks.lock("leases:unheard").acquire()
+    lease, wanted = new(), {"names": ["leases:unheard"], "wait_ms": 30_000, "linger_ms": 1_000}
+    async with httpx.AsyncClient(base_url=live.url) as client:
+        with contextlib.suppress(httpx.ReadTimeout):
+            await client.put(f"/v1/leases/{lease}", json=wanted, timeout=0.3)
+    await asyncio.sleep(0.1)
+    began = time.monotonic()
+    await held.release()
+    if not gone:
+        async with httpx.AsyncClient(base_url=live.url) as client:
+            async with asyncio.timeout(5):
+                while not [it for it in live.gateway.leases if it.state == "held"]:
+                    await asyncio.sleep(0.01)
+            assert (await client.get(f"/v1/leases/{lease}")).json()["state"] == "held"
+            await asyncio.sleep(1.5)
+            assert (await client.put(f"/v1/leases/{lease}", json=wanted)).status_code == 200
+            assert (await client.delete(f"/v1/leases/{lease}")).status_code == 200
+    other = await locks.lock("leases:unheard", wait=20).acquire()
+    # A whole ttl would be 10 seconds.
+    assert time.monotonic() - began < 5
+    await other.release()
 
 
 async def test_a_disconnect_ends_a_wait_after_a_while(live: Serving, locks: Holdfast) -> None:

@@ -32,7 +32,7 @@ from serve.test_clients import CLIENTS
 from holdfast import Holdfast
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
-from holdfast.serve.server import HEADERS, LAST
+from holdfast.serve.server import LAST, REQUEST
 
 QUIET: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
@@ -153,7 +153,7 @@ def waiting(url: str, seen: Drained) -> None:
 def drained(folder: Path, nodes: Nodes, source: Path = SOURCE) -> Drained:
     """Drain a gateway whose clients hold and acquire."""
     seen = Drained()
-    words = ("serve", *ANY, "--drain", f"{DRAIN:g}s", "--max-requests", "1000000")
+    words = ("serve", *ANY, "--drain", f"{DRAIN:g}s", "--max-requests", "1000000", "--max-keepalives", "1000000")
     with Command(folder, nodes.environment, source).started(*words, **PIPES) as process:
         url = address(process)
         with believers(folder, url) as files:
@@ -344,7 +344,7 @@ def waves(pid: int, url: str, many: int) -> list[int]:
     """Two waves of connections that say nothing. Returns the most memory that the gateway had before, and with each."""
     found = [most(pid)]
     for _ in range(2):
-        assert silence(url, many, HEADERS + PATIENCE) == many
+        assert silence(url, many, REQUEST + PATIENCE) == many
         found.append(most(pid))
     return found
 
@@ -368,15 +368,15 @@ def test_connections_that_say_nothing_are_closed_and_cost_nobody_a_lease(holdfas
 
 
 def test_connections_that_stay_open_are_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/server.py", "HEADERS = 5.0\n", "HEADERS = 3600.0\n")
+    source = copied(tmp_path, "holdfast/serve/server.py", "REQUEST = 10.0\n", "REQUEST = 3600.0\n")
     with Command(tmp_path, nodes.environment, source).started("serve", *ANY, **PIPES) as process:
-        assert silence(address(process), 20, HEADERS + 1.0) == 0
+        assert silence(address(process), 20, REQUEST + 1.0) == 0
 
 
 def test_connections_that_are_kept_in_memory_are_found(tmp_path: Path, nodes: Nodes, files: int) -> None:
     source = copied(
-        tmp_path, "holdfast/serve/server.py", "        self._stop()\n        super().connection_lost(exc)\n",
-        "        self._stop()\n        __import__('sys').modules[f'kept-{id(self)}'] = self\n        super().connection_lost(exc)\n",
+        tmp_path, "holdfast/serve/server.py", "        self._gone()\n        super().connection_lost(exc)\n",
+        "        self._gone()\n        __import__('sys').modules[f'kept-{id(self)}'] = self\n        super().connection_lost(exc)\n",
     )  # fmt: skip
     many = min(2_000, files - OTHER)
     with Command(tmp_path, nodes.environment, source).started("serve", *ANY, **PIPES) as process:

@@ -19,11 +19,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fastapi import FastAPI
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from proof import patches
 from serve.serving import gateway_app
+from starlette.applications import Starlette
 
 from holdfast import LockLost, NoQuorum
 from holdfast.base.lease import LeaseState
@@ -188,8 +188,11 @@ class Table:
     def __init__(self) -> None:
         self.world: World | None = None
         self._runner = asyncio.Runner()
-        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway"), lock=self._lock)
-        self._application: FastAPI = gateway_app(self._locks, page=False, max_lag=1e9, max_requests=10**9)
+        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway"), lock=self._lock, ready=self._ready)
+        self._application: Starlette = gateway_app(self._locks, page=False, max_lag=1e9, max_requests=10**9)
+
+    async def _ready(self) -> None:
+        """Say that all nodes are there."""
 
     def _lock(self, *names: str, renew: bool, max_hold: float | None, **options: Any) -> Any:
         assert not renew, "only the client renews its lease"
@@ -248,7 +251,8 @@ class Table:
         await self._application(scope, receive, send)
         answer = io.BytesIO(b"".join(it.get("body", b"") for it in sent))
         answer.headers = Message()  # type: ignore[attr-defined]  # as http.client has it
-        for name, value in sent[0]["headers"]:
+        # A client that has gone gets no answer.
+        for name, value in sent[0]["headers"] if sent else ():
             answer.headers[name.decode()] = value.decode()  # type: ignore[attr-defined]  # as above
         return answer
 
@@ -341,17 +345,15 @@ def route(monkeypatch: pytest.MonkeyPatch, it: Any, text: str, other: str) -> No
     monkeypatch.setattr(it, "__code__", made[it.__name__].__code__)
 
 
-EXTENDS = "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, held(hold)) if"
-GUESSES = (
-    '    guess = held(hold).model_copy(update={"valid_ms": asked.ttl_ms})\n'
-    "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, guess) if"
-)
-EARLY = (
-    "    early = held(hold)\n"
-    "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return said(request, early) if"
-)
-WAITING = '        if it.state == "waiting":\n'
-ENDS = '        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
+EXTENDS = "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return await either(gateway, hold)\n"
+GUESSES = f"""\
+    guess = held(hold).model_copy(update={{"valid_ms": asked.ttl_ms}})
+{EXTENDS.replace("await either(gateway, hold)", 'guess if hold.state == "held" else await either(gateway, hold)')}"""
+EARLY = f"""\
+    early = held(hold)
+{EXTENDS.replace("await either(gateway, hold)", 'early if hold.state == "held" else await either(gateway, hold)')}"""
+WAITING = "    self.end_waits(lambda hold: ended)\n"
+ENDS = '    for it in self:\n        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a gateway releases what a broken connection waits for": lambda monkeypatch: patches.function(

@@ -10,6 +10,7 @@ import shlex
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -231,6 +232,7 @@ async def test_clients_cannot_announce_gateways(pair: tuple[Serving, Serving]) -
 
 async def test_who_somebody_is_goes_along(nodes: Nodes, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
+    tokens.touch(0o600)
     tokens.write_text("".join(
         f'[client.{it}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nscopes = ["lock:peers:*"]\n' for it in ("ann", "ben")
     ))
@@ -262,9 +264,9 @@ async def test_the_same_request_through_any_gateway_is_the_same_lease(pair: tupl
             said = (await chance.choice([first, second]).put(f"/v1/leases/{ID}-{at}", json=asked)).json()
             assert said["state"] == "held", said
             lease = said["id"]
-            tokens = {(await twice("PUT", f"/v1/leases/{lease}", asked)).json()["token"] for _ in range(3)}
-            tokens.add((await twice("POST", f"/v1/leases/{lease}/keepalive", {})).json()["token"])
-            assert tokens == {said["token"]}
+            fences = {(await twice("PUT", f"/v1/leases/{lease}", asked)).json()["fence"] for _ in range(3)}
+            fences.add((await twice("POST", f"/v1/leases/{lease}/keepalive", {})).json()["fence"])
+            assert fences == {said["fence"]}
             holding = [it for live in pair for it in live.gateway.leases]
             assert [it.id for it in holding] == [lease]
             if chance.random() < 0.7:
@@ -305,3 +307,12 @@ def test_its_own_address_is_a_name_of_a_gateway() -> None:
 async def test_authorities_that_cannot_be_read(locks: Holdfast) -> None:
     with pytest.raises(ConfigError, match="authorities of other gateways"):
         gateway_app(locks, advertise="https://10.0.0.7", peer_ca="/nonexistent")
+
+
+@pytest.mark.parametrize("key", ["100%25", "a/b c", "%2F"])
+async def test_a_name_in_a_path_is_decoded_once(pair: tuple[Serving, Serving], key: str) -> None:
+    path = f"/v1/once/{quote('peers:' + key, '')}"
+    async with client_of(pair[0]) as first, client_of(pair[1]) as second:
+        lease = (await first.put(path, json={"keep_ms": 60_000})).json()["id"]
+        kept = await second.put(f"{path}/result", json={"lease": lease, "value": 1})
+        assert (kept.status_code, kept.json()) == (200, {"done": True, "value": 1})

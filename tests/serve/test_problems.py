@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from typing import Any
 
 import httpx
@@ -9,7 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 from serve.serving import gateway_app
 
-from holdfast import NoQuorum
+from holdfast import Misuse, NoQuorum
 from holdfast.aio import Holdfast
 from holdfast.serve import Gateway, Problem, models
 from holdfast.serve.identity import Clients
@@ -29,13 +31,13 @@ PLAIN: list[tuple[str, str, str, dict[str, Any]]] = [
     ("too-large", "PUT", ID, {"content": b" " * 70_000}),
     ("name-too-long", "GET", f"/v1/locks/{'x' * 600}", {}),
     ("not-json", "PUT", ID, {"content": b"{}", "headers": {"content-type": "text/plain"}}),
-    ("misdirected", "GET", "/healthz", {"headers": {"host": "evil.example"}}),
+    ("misdirected", "GET", "/v1/nodes", {"headers": {"host": "evil.example"}}),
     ("invalid", "PUT", ID, {"json": {"names": []}}),
     ("forbidden", "PUT", ID, {"json": {"names": ["x"]}, "headers": {"origin": "http://evil.example"}}),
 ]
 # Problems that need a story, each told by a test of its own.
 STORIES = {"busy", "lease-mismatch", "kind-mismatch", "lost", "released", "not-the-holder", "too-many", "rate-limited"}
-STORIES |= {"unauthenticated", "fault", "no-quorum", "in-doubt", "draining", "overloaded"}
+STORIES |= {"no-result", "unauthenticated", "fault", "no-quorum", "in-doubt", "draining", "overloaded"}
 # Those of several gateways are in test_peers.
 OF_SEVERAL = {"gateway-gone", "gateway-unreachable"}
 
@@ -82,6 +84,13 @@ async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> N
         assert (await client.put(f"{ID}-3", json={**held, "wait_ms": 10})).status_code == 202
         await problem("PUT", f"{ID}-4", {**held, "wait_ms": 10})
         await client.delete(f"{ID}-3")
+
+        async def unfit() -> float:
+            return math.nan
+
+        with contextlib.suppress(Misuse):
+            await locks.once("problems:unfit", keep=60).run(unfit)
+        await problem("PUT", "/v1/once/problems:unfit", {"keep_ms": 60_000})
         asked = {"limit": 1, "period_ms": 60_000}
         await client.post("/v1/rates/problems/take", json=asked)
         await problem("POST", "/v1/rates/problems/take", asked)

@@ -16,7 +16,8 @@ from serve import tools
 from serve.serving import address
 
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
-SERVE = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--max-requests", "100000", "--allow-force", "--no-page")
+QUOTAS = ("--max-requests", "100000", "--max-keepalives", "100000")
+SERVE = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", *QUOTAS, "--allow-force", "--no-page")
 # Of each operation. `./task serve -k schemathesis` with 170 makes 2,000 cases.
 EXAMPLES = os.environ.get("HOLDFAST_SCHEMA_EXAMPLES", "8")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -49,13 +50,15 @@ def test_schemathesis_finds_nothing(url: str) -> None:
 TAKES = """
 import sys
 from generated.client import Client
-from generated.api.default import acquire_v1_leases_lease_id_put as acquire
-from generated.api.default import release_v1_leases_lease_id_delete as release
-from generated.models import Acquire, Held, Released
+from generated.api.default import acquire, release
+from generated.models import Acquire, Held, ProblemDocument, Released
 
 client = Client(base_url=sys.argv[1])
 held = acquire.sync("a-lease-of-a-generated-client", client=client, body=Acquire(names=["schema:python"], wait_ms=5000))
 assert isinstance(held, Held), held
+busy = acquire.sync_detailed("another-lease-of-a-generated-client", client=client, body=Acquire(names=["schema:python"]))
+assert isinstance(busy.parsed, ProblemDocument), busy
+assert (busy.status_code, busy.parsed.type_, busy.parsed["holder"]["owner"] is None) == (409, "/problems/busy", False), busy
 print(held.state, held.fences["schema:python"] == held.fence)
 released = release.sync(held.id, client=client)
 assert isinstance(released, Released), released

@@ -16,7 +16,7 @@ from serve.serving import PATIENT, gateway_app, serving
 
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, identity, server
+from holdfast.serve import Gateway, audit, identity, server
 from holdfast.serve.identity import Identity
 from holdfast.serve.lag import Lag
 from holdfast.serve.limits import Limits
@@ -33,6 +33,7 @@ def digest(token: str) -> str:
 @pytest.fixture
 def tokens(tmp_path: Path) -> Path:
     path = tmp_path / "tokens.toml"
+    path.touch(0o600)
     path.write_text(f"""
         [client.importer]
         sha256 = "{digest(TOKENS["importer"])}"
@@ -52,6 +53,12 @@ def tokens(tmp_path: Path) -> Path:
 
 def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(gateway_app(locks, **options)), base_url="http://localhost:7420")
+
+
+def gateway_of(client: httpx.AsyncClient) -> Gateway:
+    transport: Any = client._transport
+    found: Gateway = transport.app.state.gateway
+    return found
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -244,6 +251,7 @@ async def test_tokens_are_read_again_and_wrong_ones_change_nothing(locks: Holdfa
 )
 def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "tokens"
+    path.touch(0o600)
     path.write_text(text)
     with pytest.raises(ConfigError, match=why):
         identity.read(str(path))
@@ -315,7 +323,7 @@ async def test_the_lag_of_the_loop_is_seen() -> None:
 
 
 async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEADERS", 0.3)
+    monkeypatch.setattr(server, "REQUEST", 0.3)
     async with serving(gateway_app(locks), http=Door) as live:
         host, port = live.url.removeprefix("http://").split(":")
 
@@ -366,3 +374,87 @@ def test_options_that_cannot_work(locks: Holdfast) -> None:
         with pytest.raises(ConfigError):
             gateway_app(locks, **options)
     assert Options().host_names == ("localhost", "127.0.0.1", "[::1]")
+
+
+@pytest.mark.parametrize("path", ["/v1/locks/healthz", "/v1/locks/x%2Freadyz", "/v1/elections/keepalive"])
+async def test_a_name_that_looks_like_a_probe_is_limited_and_shed(locks: Holdfast, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    async with client_of(locks, max_requests=2) as client:
+        answers = [await client.get(path) for _ in range(4)]
+        answers.append(await client.put("/v1/once/w%2Fhealthz", json={"keep_ms": 1000}))
+        assert 429 in {it.status_code for it in answers}
+        monkeypatch.setattr(Lag, "late", property(lambda lag: PATIENT + 1))
+        assert {(await client.get(path)).status_code for _ in range(3)} <= {429, 503}
+        assert (await client.get("/readyz")).status_code == 503
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_probes_answer_under_every_name(locks: Holdfast, path: str) -> None:
+    await locks.ready()
+    async with client_of(locks) as client:
+        for host in ("10.1.2.3:7420", "gateway-7.pods.example", ""):
+            assert (await client.get(path, headers={"host": host})).status_code == 200
+        assert (await client.head(path)).status_code == 200
+
+
+async def test_a_client_has_a_quota_of_keepalives(locks: Holdfast, tokens: Path) -> None:
+    async with client_of(locks, tokens=str(tokens), max_keepalives=1_000, max_requests=50) as client:
+
+        async def kept(who: str, leases: list[str]) -> httpx.Response:
+            return await client.post("/v1/keepalive", json={"leases": leases}, headers=bearer(who))
+
+        began = asyncio.get_running_loop().time()
+        many = [f"some-lease-of-many-{at:04}" for at in range(500)]
+        answers = [it for _ in range(5) for it in await asyncio.gather(*[kept("importer", many) for _ in range(8)])]
+        took = asyncio.get_running_loop().time() - began
+        served = [it for it in answers if it.status_code == 200]
+        assert 2 <= len(served) <= 2 * (1 + took) + 1
+        refused = next(it for it in answers if it.status_code == 429)
+        assert (refused.json()["type"], refused.json()["what"]) == ("/problems/too-many", "keepalives")
+        # Its neighbour has a quota of its own.
+        assert (await kept("operator", many[:1])).status_code == 200
+        # Nobody has one without a token.
+        statuses = [(await client.post(f"{PUT}/keepalive", json={})).status_code for _ in range(120)]
+        assert {401, 429} == set(statuses)
+
+
+async def test_a_client_has_a_quota_of_streams(locks: Holdfast, tokens: Path) -> None:
+    application = gateway_app(locks, tokens=str(tokens), max_streams=2, max_streams_in_all=3)
+    gateway: Gateway = application.state.gateway
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost:7420") as client:
+
+        async def status(who: str) -> int:
+            return (await client.head("/v1/elections/invoice:1/events", headers=bearer(who))).status_code
+
+        assert await status("importer") == 200
+        gateway.streams.update(importer=2)
+        assert (await status("importer"), await status("watcher")) == (429, 200)
+        gateway.streams.update(operator=1)
+        assert await status("watcher") == 429
+
+
+async def test_refusals_do_not_fill_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "SUMMARY", 0.3)
+    log = tmp_path / "audit.jsonl"
+    async with client_of(locks, tokens=str(tokens), audit=str(log)) as client:
+        for _ in range(100):
+            await client.get("/v1/nodes", headers={"authorization": "Bearer nobody"})
+        await client.get("/v1/nodes", headers=bearer("importer"))
+        await asyncio.sleep(0.5)
+        gateway_of(client).audit.close()
+    lines = [json.loads(it) for it in log.read_text().splitlines()]
+    events = [it["event"] for it in lines]
+    assert (len(events) < 60, events.count("forbidden"), events[-1]) == (True, 1, "left-out")
+    # None is forgotten.
+    counted = sum(it["count"] for it in lines if it["event"] == "left-out")
+    assert (counted + events.count("unauthenticated"), lines[-1]["of"], lines[-1]["address"]) == (100, "unauthenticated", "127.0.0.1")
+
+
+async def test_what_is_refused_by_its_name_or_its_page_is_in_the_audit_log(locks: Holdfast, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    async with client_of(locks, audit=str(log)) as client:
+        await client.get("/v1/nodes", headers={"host": "evil.example:80"})
+        await client.put(PUT, json=lease("x"), headers={"origin": "http://evil.example"})
+        gateway_of(client).audit.close()
+    first, second = [json.loads(it) for it in log.read_text().splitlines()]
+    assert (first["event"], first["host"]) == ("misdirected", "evil.example:80")
+    assert (second["event"], second["scope"], second["origin"]) == ("forbidden", "origin", "http://evil.example")

@@ -96,10 +96,8 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
     ours = authority.issue_cert("127.0.0.1", "localhost")
     ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    made = holdfast.run("serve", "--new-token", "importer").stdout
-    token = made.partition("shown once: ")[2].split()[0]
     tokens = tmp_path / "tokens.toml"
-    tokens.write_text(made)
+    token = holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens)).stdout.strip()
     words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
     with holdfast.started("serve", "--bind", "0.0.0.0:0", "--max-lag", "1m", *words, **PIPES) as process:
         port = address(process).rpartition(":")[2]
@@ -123,7 +121,7 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
         (("--bind", "nonsense"), 64, "HOST:PORT"),
         (("--bind", "192.0.2.1:0", "--insecure"), 78, "cannot listen"),
         (("--bind", "127.0.0.1:0", "--tokens", "/nonexistent"), 78, "cannot be read"),
-        (("--new-token", "a b"), 78, "letters"),
+        (("--new-token", "a b", "--tokens", "x"), 78, "letters"),
         (("--workers", "2"), 64, "unrecognized"),
     ],
 )
@@ -139,18 +137,24 @@ def test_insecure_is_said_at_each_start(holdfast: Command) -> None:
 
 
 def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) -> None:
-    (tmp_path / "fastapi.py").write_text("raise ImportError('not here', name='fastapi')\n")
+    (tmp_path / "starlette.py").write_text("raise ImportError('not here', name='starlette')\n")
     path = {"PYTHONPATH": f"{tmp_path}:{holdfast.environment['PYTHONPATH']}"}
     done = holdfast.run("serve", env=path)
     assert (done.returncode, 'pip install "holdfast[serve]"' in done.stderr) == (78, True), done.stderr
     # Tokens can be made anywhere.
-    assert holdfast.run("serve", "--new-token", "a", env=path).returncode == 0
+    assert holdfast.run("serve", "--new-token", "a", "--tokens", str(tmp_path / "tokens"), env=path).returncode == 0
+
+
+def test_it_is_ready_before_anybody_has_asked_for_a_lease(holdfast: Command) -> None:
+    with holdfast.started("serve", *ANY, **PIPES) as process:
+        url = address(process)
+        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
 
 
 def test_importing_the_library_loads_nothing_of_it() -> None:
     script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
-    assert not loaded & {"fastapi", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
+    assert not loaded & {"starlette", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
 
 
 # What stands for the gateway has Python look at all objects once, and makes many more. It says how often

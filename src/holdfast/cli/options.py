@@ -336,10 +336,15 @@ def _local(parser: Parser) -> None:
 def _serve(parser: Parser) -> None:
     group = parser.add_argument_group("where it listens, and who may come")
     group.add_argument(
-        "--bind", metavar="HOST:PORT", default="127.0.0.1:7420", help="the address (default 127.0.0.1:7420)"
+        "--listen",
+        "--bind",
+        metavar="ADDRESS",
+        default="127.0.0.1:7420",
+        help="HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)",
     )
+    group.add_argument("--local", action="store_true", help="bring nodes of its own, for one machine")
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
-    group.add_argument("--new-token", metavar="NAME", help="print a new token for a client, and exit")
+    group.add_argument("--new-token", metavar="NAME", help="print a new token, write its digest to --tokens, and exit")
     group.add_argument("--server-cert", metavar="FILE", help="certificate of the gateway, for TLS")
     group.add_argument("--server-key", metavar="FILE", help="its private key")
     group.add_argument("--client-ca", metavar="FILE", help="clients need a certificate of one of these authorities")
@@ -363,16 +368,20 @@ def _serve(parser: Parser) -> None:
     group.add_argument(
         "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
     )
-    group.add_argument(
-        "--max-requests", metavar="N", type=int, default=200, help="requests a second of a client (default 200)"
-    )
-    group.add_argument(
-        "--max-lag",
-        metavar="DUR",
-        type=duration,
-        default=0.25,
-        help="how late it may be before it serves only keepalives and releases (default 250ms)",
-    )
+    _caps(group)
+
+
+def _caps(group: argparse._ArgumentGroup) -> None:
+    for name, most, what in (
+        ("requests", 200, "requests a second of a client"),
+        ("keepalives", 1_000, "leases that a client may keep or release in a second"),
+        ("leases", 1_000, "leases of a client"),
+        ("streams", 200, "event streams of a client"),
+        ("connections", 20_000, "connections of all clients"),
+    ):
+        group.add_argument(f"--max-{name}", metavar="N", type=int, default=most, help=f"{what} (default {most})")
+    why = "how late it may be before it serves only keepalives and releases (default 250ms)"
+    group.add_argument("--max-lag", metavar="DUR", type=duration, default=0.25, help=why)
 
 
 def _nothing(parser: Parser) -> None:
@@ -495,7 +504,8 @@ VERBS: dict[str, Verb] = {
         _serve,
         "examples:\n"
         "  holdfast serve                             for programs on this host, at 127.0.0.1:7420\n"
-        "  holdfast serve --new-token importer >> tokens.toml\n"
+        "  holdfast serve --local                     the same, with nodes of its own\n"
+        "  holdfast serve --new-token importer --tokens tokens.toml\n"
         "  holdfast serve --bind :7420 --tokens tokens.toml --server-cert a.pem --server-key a.key\n\n"
         "A lease ends when its client stops to keep it. SIGTERM drains: what is held can still be kept\n"
         "and released, and what is left then runs out by itself.",

@@ -7,14 +7,19 @@ says which one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import hashlib
+import json
 import os
 import secrets
+import tomllib
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 from ..clock import clock
+from ..embedded import Nodes
 from ..errors import ConfigError
 from .codes import CONFIG, DONE
 from .configuration import configuration
@@ -23,6 +28,8 @@ from .running import quiet
 from .voice import Voice
 
 PORT = 7420
+# Options that bound a gateway.
+CAPS = ("max_requests", "max_keepalives", "max_leases", "max_streams", "max_connections")
 SCOPES = '["lock:*", "look:*"]'
 # How many collections of younger objects come before one of all objects: usually, as Python has it,
 # and after one that took longer than `QUICK` seconds.
@@ -32,7 +39,7 @@ USUAL, RARE, QUICK = 10, 300, 0.02
 def serve(options: Namespace) -> int:
     """Serve the gateway until SIGTERM."""
     if options.new_token is not None:
-        return _new_token(options.new_token)
+        return _new_token(options.new_token, options.tokens)
     voice = Voice()
     quiet(voice)
     try:
@@ -41,18 +48,14 @@ def serve(options: Namespace) -> int:
         needed = 'pip install "holdfast[serve]"'
         voice.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
         return CONFIG
-    host, port = bound(options.bind)
+    host, port = bound(options.listen)
     if options.advertise is not None and options.client_ca is not None:
         raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
-    address = Address(
-        host=host,
-        port=port,
-        cert=options.server_cert,
-        key=options.server_key,
-        client_ca=options.client_ca,
-        insecure=options.insecure,
-    )
+    files = {"cert": options.server_cert, "key": options.server_key, "client_ca": options.client_ca}
+    address = Address(host=host, port=port, **files, insecure=options.insecure)
     config = configuration(vars(options), os.environ)
+    if options.local and options.nodes:
+        raise Usage("--local brings its own nodes: leave out --nodes")
     settings = _settings(options, host)
 
     async def run() -> None:
@@ -62,13 +65,17 @@ def serve(options: Namespace) -> int:
 
         registry = CollectorRegistry()
         metrics = Metrics(registry=registry)
-        locks = config.async_client(observer=metrics)
+        # Clients may still believe in leases of an earlier run, so nodes of its own are guarded at first.
+        locks = config.async_client(observer=metrics, **({"fresh": ()} if options.local else {}))
         metrics.follow(locks)
         await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
 
     _collect_by_cost()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
-        runner.run(run())
+    with contextlib.ExitStack() as stack:
+        if options.local:
+            voice.say("it has its own nodes, which end with it: for the programs of one machine")
+            config.values["nodes"] = stack.enter_context(Nodes()).urls
+        stack.enter_context(asyncio.Runner(loop_factory=loop_factory())).run(run())
     return DONE
 
 
@@ -97,18 +104,22 @@ def _collect_by_cost() -> None:
 def bound(text: str) -> tuple[str, int]:
     """Return the host and the port of an address such as `127.0.0.1:7420`, `[::1]:7420` or `:7420`.
 
+    Of `unix:/path`, all is the host.
+
     Raises:
         Usage: It is no address.
     """
+    if text.startswith("unix:"):
+        return text, 0
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise Usage(f"--bind is HOST:PORT, such as 127.0.0.1:{PORT}; not {text!r}")
+        raise Usage(f"--listen is HOST:PORT, such as 127.0.0.1:{PORT}, or unix:PATH; not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
 
 def _settings(options: Namespace, host: str) -> dict[str, Any]:
     shown = f"[{host}]" if ":" in host else host
-    names = ("localhost", "127.0.0.1", "[::1]", shown, *options.host_name)
+    names = ("localhost", "127.0.0.1", "[::1]", *[shown] * (not host.startswith("unix:")), *options.host_name)
     return {
         "tokens": options.tokens,
         "allow_force": options.allow_force,
@@ -120,7 +131,7 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
         "peer_ca": options.peer_ca,
         "audit": options.audit,
         "trusted_proxies": tuple(options.trust_proxy),
-        "max_requests": options.max_requests,
+        **{it: getattr(options, it) for it in CAPS},
         "max_lag": options.max_lag,
     }
 
@@ -137,12 +148,62 @@ def _saying(voice: Voice) -> Any:
     return say
 
 
-def _new_token(name: str) -> int:
-    """Print a new token, and what the file of tokens needs for it. Neither is kept anywhere."""
+def _new_token(name: str, path: str | None) -> int:
+    """Make a token, write its digest to the file of tokens, and print it. It is kept nowhere."""
     if not name or not all(it.isalnum() or it in "-_" for it in name):
         raise ConfigError(f"the name of a client has letters, digits, `-` and `_`; not {name!r}")
+    if path is None:
+        raise Usage("--new-token NAME needs --tokens FILE, where the digest of the token is written")
     token = secrets.token_urlsafe(32)
     digest = hashlib.sha256(token.encode()).hexdigest()
-    print(f"# The token of {name}. It is shown once: {token}")
-    print(f'[client.{name}]\nsha256 = "{digest}"\nscopes = {SCOPES}')
+    place = os.path.realpath(path)
+    try:
+        _replace(place, lambda text: _with_client(path, text, name, digest))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the file of tokens {path} cannot be written: {error}") from None
+    print(token)
     return DONE
+
+
+def _replace(path: str, change: Callable[[str], str]) -> None:
+    """Change the text of a file, which is another file afterwards, of the same owner."""
+    new = f"{path}.new"
+    # If another process does the same, this fails.
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            text = ""
+            if os.path.exists(path):
+                there = os.stat(path)
+                os.fchown(descriptor, there.st_uid, there.st_gid)
+                os.fchmod(descriptor, there.st_mode & 0o640)
+                with open(path, encoding="utf-8") as old:
+                    text = old.read()
+            file.write(change(text))
+            file.flush()
+            os.fsync(descriptor)
+        os.rename(new, path)
+    except BaseException:
+        os.unlink(new)
+        raise
+
+
+def _with_client(path: str, text: str, name: str, digest: str) -> str:
+    """Return the text of a file of tokens with another digest of a client, which may be new."""
+    lines = [*text.splitlines(), ""] if text and not text.endswith("\n") else text.split("\n")
+    head, entry = f"[client.{name}]", f'sha256 = "{digest}"'
+    at = next((number for number, line in enumerate(lines) if line.partition("#")[0].strip() == head), None)
+    if at is None:
+        lines[-1:] = [head, entry, f"scopes = {SCOPES}", ""]
+    else:
+        following = [number for number in range(at + 1, len(lines)) if lines[number].startswith("[")]
+        end = min(following, default=len(lines))
+        rest = [line for line in lines[at + 1 : end] if line.partition("=")[0].strip() != "sha256"]
+        lines[at + 1 : end] = [entry, *rest]
+    made = "\n".join(lines)
+    with contextlib.suppress(tomllib.TOMLDecodeError, KeyError, TypeError):
+        wanted = tomllib.loads(text)
+        wanted.setdefault("client", {}).setdefault(name, {"scopes": json.loads(SCOPES)})["sha256"] = digest
+        if tomllib.loads(made) == wanted:
+            return made
+    raise ConfigError(f"{path} is no plain file of tokens: set {entry} in {head} by hand, with a token of your own")

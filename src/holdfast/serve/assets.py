@@ -15,8 +15,6 @@ from typing import NamedTuple
 
 # In the order of their imports: none imports a later one.
 MODULES = ("pure", "stream", "theme", "nodes", "table", "detail", "dialog", "app")
-# The paths of all files.
-PATHS = ("/", "/ui/style.css", "/ui/app.js", "/ui/preact.js", "/ui/uplot.js")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([^"]+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}

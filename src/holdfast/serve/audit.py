@@ -5,17 +5,24 @@ Knows files. Must not know requests.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
 
 from ..errors import ConfigError
+from .limits import Limits
 
 LOGGER = "holdfast.audit"
+# Refusals of one kind and one client, or address, that are written in a second. The others are only counted, and the
+# count is written some seconds later.
+LINES, SUMMARY = 5, 10.0
 # The address and the id of the request that is served now. The gate sets it: each request has a context of its own.
 asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")
 
@@ -35,6 +42,9 @@ class Audit:
         self._file: IO[str] | None = None
         # Called with each event and its facts: the page shows what was taken away.
         self.heard: Callable[[str, dict[str, Any]], None] | None = None
+        self._limits = Limits(LINES)
+        # What was not written, by the kind and the client.
+        self._left_out: Counter[tuple[str, str]] = Counter()
         self.reopen()
 
     def reopen(self) -> None:
@@ -60,14 +70,31 @@ class Audit:
         """Write an event.
 
         Args:
-            event: What happened: "force", "unauthenticated" or "forbidden".
+            event: What happened: "force", or a refusal: "unauthenticated", "forbidden" or
+                "misdirected". Of many refusals in a second, most are only counted.
             facts: What is known of it, besides the request that it is about. Never a token of a
                 client.
         """
-        at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"at": at, "event": event, **asking.get({}), **facts})
-        logging.getLogger(LOGGER).warning("%s", line)
+        facts = {**asking.get({}), **facts}
+        if event != "force":
+            who = str(facts.get("client", facts.get("address", "")))
+            if self._limits.take(f"{event} {who}", time.monotonic()):
+                if not self._left_out[event, who]:
+                    asyncio.get_running_loop().call_later(SUMMARY, self._summarise, event, who, facts)
+                self._left_out[event, who] += 1
+                return
+        self._write(event, facts)
         if self.heard is not None:
             self.heard(event, facts)
+
+    def _summarise(self, event: str, who: str, facts: dict[str, Any]) -> None:
+        count = self._left_out.pop((event, who))
+        whose: dict[str, Any] = {it: facts[it] for it in ("address", "client") if it in facts}
+        self._write("left-out", {"of": event, **whose, "count": count})
+
+    def _write(self, event: str, facts: Mapping[str, Any]) -> None:
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        line = json.dumps({"at": at, "event": event, **facts})
+        logging.getLogger(LOGGER).warning("%s", line)
         if self._file is not None:
             self._file.write(line + "\n")

@@ -12,20 +12,21 @@ import asyncio
 import secrets
 from typing import Any, NamedTuple
 
-from fastapi import APIRouter, Request, Response
+from pydantic import ValidationError
+from starlette.requests import Request
 
 from ..aio import Lease
 from ..base.decorating import current
+from ..errors import Misuse, message_of
 from . import models
-from .asking import Client, Host
 from .gateway import Gateway
 from .identity import Identity
 from .leases import Hold, Wanted
-from .leasing import lease_of, part_of, said, settled
-from .looking import check_name
+from .leasing import lease_of, part_of, settled
 from .problems import Problem
+from .routing import Answer, Table
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
 
 
 class Gone(Exception):
@@ -57,8 +58,8 @@ class Work(NamedTuple):
 
 
 # This address is asked first: the other one would take it for a key.
-@routes.put("/once/{key:path}/result")
-async def result(gateway: Host, client: Client, key: str, asked: models.Result) -> models.Done:
+@routes.add("PUT", "/v1/once/{key:path}/result")
+async def keep_result(gateway: Gateway, client: Identity, key: str, asked: models.Result) -> models.Done:
     """Keep the result of the work that this client has begun.
 
     The same request again gets the same answer.
@@ -81,17 +82,13 @@ async def result(gateway: Host, client: Client, key: str, asked: models.Result) 
     return models.Done(done=True, value=value)
 
 
-@routes.put(
-    "/once/{key:path}",
-    responses={200: {"model": models.Done}, 201: {"model": models.Held}, 202: {"model": models.Waits}},
-)
-async def begin(gateway: Host, client: Client, request: Request, key: str, asked: models.Begin) -> Response:
+@routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.Held, 202: models.Waits})
+async def begin_once(gateway: Gateway, client: Identity, request: Request, key: str, asked: models.Begin) -> Answer:
     """Begin the work, or get its result. After 201, do it, keep the lease, and send the result.
 
     The same request again gets 201, too: 200 always has the result.
     """
     key = asked.key or key
-    check_name(key)
     gateway.demand(client, "once", key)
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
@@ -106,7 +103,20 @@ async def begin(gateway: Host, client: Client, request: Request, key: str, asked
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
-        return said(request, models.Done(done=True, value=known.value))
+        try:
+            return models.Done(done=True, value=known.value)
+        except ValidationError as error:
+            # Another program has kept it.
+            raise _without_result(f"{key!r}: {error.errors()[0]['msg']}") from None
+
+
+@routes.add("DELETE", "/v1/once/{key:path}")
+async def forget_once(gateway: Gateway, client: Identity, key: str, asked: models.Forget) -> models.Forgotten:
+    """Forget the result of work, so that the next client does it again."""
+    gateway.demand(client, "once", key)
+    # For how long a result is kept does not matter for that.
+    once = gateway.locks.once(key, keep=1, wait=asked.wait_ms / 1000, note=client.name)
+    return models.Forgotten(key=key, forgotten=await once.forget())
 
 
 async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) -> Lease:
@@ -147,9 +157,16 @@ async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) ->
         running.cancel()
         raise
     if not leased.done():
-        raise Known(running.result())
+        try:
+            raise Known(running.result())
+        except Misuse as error:
+            raise _without_result(message_of(error)) from None
     hold.work = Work(outcome, running)
     return leased.result()
+
+
+def _without_result(why: str) -> Problem:
+    return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, and the next client does the work again.")
 
 
 def _heard(running: asyncio.Task[Any]) -> None:

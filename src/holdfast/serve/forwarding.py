@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 import httpx
-from fastapi import Request, Response
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from ..errors import ConfigError, NoQuorum
 from . import models
@@ -60,11 +60,12 @@ class Forwarding:
         """Close all connections."""
         await self._client.aclose()
 
-    async def forward(self, request: Request, name: str) -> Response:
+    async def forward(self, request: Request, body: bytes, name: str) -> Response:
         """Let another gateway answer a request.
 
         Args:
             request: The request.
+            body: Its body.
             name: The gateway.
 
         Raises:
@@ -75,8 +76,8 @@ class Forwarding:
             # The other gateway has found this address for it. So that one has ended, and this one has
             # taken its place.
             raise gone(name)
-        body = await request.body()
-        path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        # As it came: what is decoded and encoded again may be another name.
+        path = request.scope["raw_path"].decode() + (f"?{request.url.query}" if request.url.query else "")
         headers = {it: request.headers[it] for it in ASKED if it in request.headers}
         sending = asyncio.ensure_future(self._send(name, request.method, path, headers, body))
         leaving = asyncio.ensure_future(left(request))

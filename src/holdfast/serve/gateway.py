@@ -8,15 +8,21 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 from ..aio import Holdfast
+from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
 from .forwarding import Forwarding
 from .identity import Clients, Identity
 from .lag import Lag
-from .leases import Leases
+from .leases import VERBS, Hold, Leases
+from .limits import Limits
 from .metering import Metering
+from .models import LONGEST_NAME
 from .options import Options
 from .peers import ELECTION, Peers
 from .problems import Problem
@@ -35,7 +41,9 @@ class Gateway:
         audit: The audit log.
         lag: How late the event loop is.
         leases: The leases of clients.
-        streams: How many event streams are open.
+        limits: How many requests each client may make.
+        beats: How many leases each client may keep or release.
+        streams: How many event streams of each client are open.
         metering: Counts what it does.
         peers: The other gateways. None: this one is alone.
         forwarding: Lets them answer. None: this one is alone.
@@ -51,19 +59,24 @@ class Gateway:
         self.audit = Audit(options.audit)
         self.lag = Lag()
         self.leases = Leases(locks, self.name, options)
-        self.streams = 0
-        self.metering = Metering(self)
+        self.limits = Limits(options.max_requests)
+        self.beats = Limits(options.max_keepalives)
+        self.streams = Counter[str]()
+        self.metering = Metering(self.leases, self.streams, self.lag)
         self.peers: Peers | None = None
         self.forwarding: Forwarding | None = None
         if options.advertise is not None:
             self.peers = Peers(locks, self.name, options.advertise)
             self.forwarding = Forwarding(self.peers, options.peer_ca)
         self.ending = asyncio.Event()
+        self._connecting: asyncio.Future[None] | None = None
         self.began = time.monotonic()
         self.reload()
 
     def reload(self) -> None:
         """Read the file of tokens again, and open the audit log again.
+
+        Waits and streams of clients that it does not allow any more end.
 
         Raises:
             ConfigError: The file cannot be read, or is wrong. The clients stay as they were.
@@ -71,6 +84,63 @@ class Gateway:
         self.audit.reopen()
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
+            self.leases.end_waits(self._why_not)
+
+    def now(self, client: Identity) -> Identity | None:
+        """Return a client as it is now. None: what it has shown is not valid any more."""
+        return client if self.clients is None else self.clients.now(client)
+
+    def refuse_if_revoked(self, client: Identity) -> None:
+        """Refuse a client that has come before.
+
+        Raises:
+            Problem: unauthenticated.
+        """
+        if self.now(client) is None:
+            raise Problem("unauthenticated", f"The token or the certificate of {client.name} is not valid any more.")
+
+    def _why_not(self, hold: Hold) -> Problem | None:
+        """Return why a client may not wait for a lease any more."""
+        client = self.now(hold.client)
+        try:
+            self.refuse_if_revoked(hold.client)
+            self.demand(client or hold.client, VERBS[hold.wanted.kind], *hold.wanted.names)
+        except Problem as problem:
+            return problem
+        return None
+
+    def refuse_too_many(self, who: str, beats: int = 0) -> None:
+        """Count a request of a client, or leases that it keeps or releases.
+
+        Raises:
+            Problem: too-many.
+        """
+        limits, most, what = self.limits, self.options.max_requests, "requests"
+        if beats:
+            limits, most, what = self.beats, self.options.max_keepalives, "keepalives"
+        wait = limits.take(who, time.monotonic(), beats or 1)
+        if wait:
+            hint = "Keep less often, or longer." if beats else "`POST /v1/keepalive` keeps many leases in one."
+            raise Problem("too-many", f"{who} may make {most} {what} a second. {hint}", after=wait, what=what)
+
+    def refuse_another_stream(self, client: Identity) -> None:
+        """Refuse another event stream of a client.
+
+        Raises:
+            Problem: too-many.
+        """
+        options = self.options
+        if self.streams[client.name] >= options.max_streams or self.streams.total() >= options.max_streams_in_all:
+            raise Problem("too-many", f"{client.name} has as many streams as it may have.", after=5.0, what="streams")
+
+    @contextmanager
+    def streaming(self, client: Identity) -> Iterator[None]:
+        """Count an event stream."""
+        self.streams[client.name] += 1
+        try:
+            yield
+        finally:
+            self.streams[client.name] -= 1
 
     @property
     def draining(self) -> bool:
@@ -95,12 +165,22 @@ class Gateway:
     def start(self) -> None:
         """Begin what goes on between requests, in the running loop. Has no effect later."""
         self.lag.start()
+        if self._connecting is None:
+            # A balancer sends nothing before the nodes are connected, and without a lease nobody would connect.
+            self._connecting = asyncio.ensure_future(self._connect())
         if self.peers is not None:
             self.peers.start()
+
+    async def _connect(self) -> None:
+        # How the nodes are is what `/readyz` says.
+        with suppress(HoldfastError):
+            await self.locks.ready()
 
     async def stop(self) -> None:
         """End what goes on between requests."""
         self.lag.stop()
+        if self._connecting is not None:
+            self._connecting.cancel()
         self.audit.close()
         if self.peers is not None and self.forwarding is not None:
             await self.peers.close()
@@ -127,11 +207,14 @@ class Gateway:
             names: The names that it wants to do it with.
 
         Raises:
-            Problem: forbidden. It names the scope that is missing.
+            Problem: forbidden. It names the scope that is missing. Or name-too-long.
         """
         if verb == "lead" and any(it.startswith(ELECTION) for it in names):
             raise Problem("forbidden", "Gateways find each other by these elections.", scope=f"lead:{names[0]}")
         for name in names:
+            if (size := len(name.encode())) > LONGEST_NAME:
+                detail = f"A name has at most {LONGEST_NAME} bytes, and this one has {size}."
+                raise Problem("name-too-long", detail)
             if not client.may(verb, name):
                 scope = f"{verb}:{name}"
                 self.audit.note("forbidden", client=client.name, name=name, scope=scope)

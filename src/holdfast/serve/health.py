@@ -5,36 +5,35 @@ Knows the gateway. Must not know leases.
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.responses import Response
 
 from ..engine.status import majorities
 from . import models
-from .asking import Client, Host
 from .gateway import Gateway
+from .identity import Identity
 from .problems import Problem
+from .routing import Table
 
-routes = APIRouter(responses=models.PROBLEMS)
+routes = Table()
 
 STUCK = 1.0  # seconds of lag
 
 
-@routes.get("/healthz", responses={503: {"model": models.Health}})
-async def healthz(gateway: Host, response: Response) -> models.Health:
+@routes.add("GET", "/healthz", {200: models.Health, 503: models.Health}, public=True)
+async def healthz(gateway: Gateway) -> tuple[models.Health, int]:
     """Tell whether the gateway works at all. If not, start it again."""
     lag = gateway.lag.late
     if lag > STUCK:
-        response.status_code = 503
-        return models.Health(ok=False, detail=f"the event loop is {lag:.1f} s late")
-    return models.Health(ok=True, detail="")
+        return models.Health(ok=False, detail=f"the event loop is {lag:.1f} s late"), 503
+    return models.Health(ok=True, detail=""), 200
 
 
-@routes.get("/readyz", responses={503: {"model": models.Health}})
-async def readyz(gateway: Host, response: Response) -> models.Health:
+@routes.add("GET", "/readyz", {200: models.Health, 503: models.Health}, public=True)
+async def readyz(gateway: Gateway) -> tuple[models.Health, int]:
     """Tell whether the gateway can grant leases. If not, send clients elsewhere for a while."""
     why = _unready(gateway)
-    response.status_code = 503 if why else 200
-    return models.Health(ok=not why, detail=why)
+    return models.Health(ok=not why, detail=why), 503 if why else 200
 
 
 def _unready(gateway: Gateway) -> str:
@@ -47,8 +46,8 @@ def _unready(gateway: Gateway) -> str:
     return next((it.why for it in majorities(gateway.locks.nodes()) if it.why), "")
 
 
-@routes.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-async def metrics(gateway: Host, client: Client) -> Response:
+@routes.add("GET", "/metrics", {200: "text/plain"}, anywhere=True)
+async def metrics(gateway: Gateway, client: Identity) -> Response:
     """Show the metrics of the gateway, for Prometheus."""
     if not client.counts:
         gateway.audit.note("forbidden", client=client.name, scope="metrics")

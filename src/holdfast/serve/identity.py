@@ -9,16 +9,21 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
+import stat
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 from ..checks import shown
 from ..errors import ConfigError, message_of
 
 VERBS = ("lock", "read", "look", "lead", "rate", "once", "force")
+# Where the state of a request says how it has arrived.
+ARRIVED = "holdfast.arrived"
 # A scope that has no pattern.
 METRICS = "metrics"
 _KEYS = {"sha256", "scopes", "max_leases", "note", "certificate"}
@@ -34,12 +39,14 @@ class Identity:
             may contain `*`, `?` and `[a-z]`.
         max_leases: How many leases it may have. None: as many as the gateway's options say.
         note: What is shown with its name.
+        proofs: The digests of its token and its certificate.
     """
 
     name: str
     scopes: tuple[str, ...]
     max_leases: int | None = None
     note: str = ""
+    proofs: tuple[str, str] = ("", "")
 
     def may(self, verb: str, name: str) -> bool:
         """Return whether it may do this with the thing of this name.
@@ -48,9 +55,7 @@ class Identity:
             verb: "lock", "read", "look", "lead", "rate", "once" or "force".
             name: The whole name.
         """
-        return any(
-            it.startswith(f"{verb}:") and fnmatchcase(name, it[len(verb) + 1 :]) for it in self.scopes
-        )
+        return any(it.startswith(f"{verb}:") and fnmatchcase(name, it[len(verb) + 1 :]) for it in self.scopes)
 
     def everywhere(self, verb: str) -> bool:
         """Return whether it may do this with every name."""
@@ -64,6 +69,25 @@ class Identity:
 
 # Who everybody is where nobody is asked.
 EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))
+
+
+class Arrived(NamedTuple):
+    """How a request has arrived, as the server of a gateway says.
+
+    Attributes:
+        address: The address of its client, or "uid:" and its user.
+        uid: The user, on a Unix socket.
+        known: Notes the client that the connection is from.
+    """
+
+    address: str
+    uid: int | None
+    known: Callable[[str], None]
+
+
+@cache
+def _user(uid: int) -> Identity:
+    return replace(EVERYBODY, name=f"uid:{uid}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +110,11 @@ class Clients:
                 found = client
         return found
 
+    def now(self, client: Identity) -> Identity | None:
+        """Return a client of an earlier file as it is now. None: its token is not valid now."""
+        known = (*self.tokens.values(), *self.certificates.values())
+        return next((it for it in known if (it.name, it.proofs) == (client.name, client.proofs)), None)
+
 
 def read(path: str) -> Clients:
     """Read a file of tokens.
@@ -101,6 +130,9 @@ def read(path: str) -> Clients:
     """
     try:
         with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & (stat.S_IRWXO | stat.S_IWGRP):
+                raise ConfigError(f"the file of tokens {path} can be used by others: chmod 600 {path}")
             found = tomllib.load(file)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"the file of tokens {path} cannot be read: {error}") from None
@@ -130,7 +162,7 @@ def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
         if text and (len(text) != 64 or set(text.lower()) - set("0123456789abcdef")):
             raise ConfigError(f"a SHA-256 digest has 64 digits from 0 to f, unlike {shown(text)}")
     if not digest and not certificate:
-        raise ConfigError("it needs `sha256`, the digest of its token: `holdfast serve --new-token NAME` makes one")
+        raise ConfigError("it needs `sha256`: `holdfast serve --new-token NAME --tokens FILE` makes one")
     scopes, most, note = table.get("scopes", []), table.get("max_leases"), table.get("note", "")
     if not isinstance(scopes, list) or not all(isinstance(it, str) for it in scopes):
         raise ConfigError(f'scopes is a list of texts such as ["lock:invoice:*"], not {shown(scopes)}')
@@ -145,7 +177,7 @@ def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
         raise ConfigError(f"max_leases is a whole number of at least 1, not {shown(most)}")
     if not isinstance(note, str) or len(note) > 256:
         raise ConfigError("note is a text of at most 256 characters")
-    return Identity(name, tuple(scopes), most, note), bytes.fromhex(digest), certificate
+    return Identity(name, tuple(scopes), most, note, (digest, certificate)), bytes.fromhex(digest), certificate
 
 
 def identify(
@@ -162,12 +194,32 @@ def identify(
     Returns:
         The client. None if the request does not say who it is from, or nobody knows that client.
     """
+    arrived = arrived_of(scope)
     if clients is None:
-        return EVERYBODY
+        return EVERYBODY if arrived is None or arrived.uid is None else _user(arrived.uid)
     kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return clients.of_token(token.strip())
     return clients.certificates.get(_certificate(scope, headers, trusted))
+
+
+def arrived_of(scope: Mapping[str, Any]) -> Arrived | None:
+    """Return how a request has arrived. None: the server is not the gateway's own."""
+    found: Arrived | None = scope.get("state", {}).get(ARRIVED)
+    return found
+
+
+def address_of(scope: Mapping[str, Any]) -> str:
+    """Return the address that a request comes from."""
+    arrived = arrived_of(scope)
+    return str((scope.get("client") or ("",))[0]) if arrived is None else arrived.address
+
+
+def note_client(scope: Mapping[str, Any], client: Identity) -> None:
+    """Note that a connection is from a client, for which it stays open."""
+    arrived = arrived_of(scope)
+    if arrived is not None:
+        arrived.known(client.name)
 
 
 def _certificate(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], trusted: tuple[str, ...]) -> str:

@@ -94,6 +94,7 @@ class Hold:
         self._task: asyncio.Task[None] | None = None
         self._changes: set[asyncio.Future[None]] = set()
         self._listeners = 0
+        self._heard = False
         self._linger: asyncio.TimerHandle | None = None
         # Called when it is not waited for any more.
         self._settled: Callable[[Hold], None] = _unheard
@@ -137,8 +138,8 @@ class Hold:
     def granted(self) -> None:
         """Note that the lease is held."""
         if self.state == "waiting":
+            # If nobody listens, it lingers on, until its client asks for it or it is given back.
             self.state = "held"
-            self._stop_lingering()
             self._settled(self)
             self.changed()
 
@@ -174,13 +175,29 @@ class Hold:
             yield
         finally:
             self._listeners -= 1
-            if self.state == "waiting" and not self._listeners:
+            if self.state != "over" and not self._heard and not self._listeners:
                 self._linger = self._loop.call_later(self.wanted.linger, self._left_alone)
 
     def _left_alone(self) -> None:
         self._linger = None
         if self.state == "waiting" and not self._listeners:
             self.give_up(False)
+        elif self.state == "held" and not self._heard:
+            self._task = self._loop.create_task(self._give_back())
+
+    async def _give_back(self) -> None:
+        """Release a lease that its client has never heard of."""
+        try:
+            await self.release(False)
+        except Problem:
+            # It was lost.
+            return
+
+    def heard(self) -> None:
+        """Note that its client knows of it, or asks for it. If it is held, it stays held."""
+        if self.state == "held":
+            self._heard = True
+            self._stop_lingering()
 
     def _stop_lingering(self) -> None:
         if self._linger is not None:
@@ -215,6 +232,7 @@ class Hold:
         """
         if self.state == "over":
             self.refuse_if_over()
+        self.heard()
         # Whether it is lost by now is what the lease itself looks at first.
         if self.lease is None or self.state == "waiting":
             return
@@ -416,9 +434,14 @@ class Leases:
 
     def drain(self) -> None:
         """End all waits. What is held stays held."""
+        ended = Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0)
+        self.end_waits(lambda hold: ended)
+
+    def end_waits(self, why: Callable[[Hold], Problem | None]) -> None:
+        """End the waits that a function gives a reason for."""
         for it in self:
-            if it.state == "waiting":
-                it.fail(Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0))
+            if it.state == "waiting" and (problem := why(it)) is not None:
+                it.fail(problem)
 
 
 def _less(counts: Counter[str], name: str) -> None:

@@ -6,31 +6,29 @@ Knows requests and answers. Must not know how a lease is acquired: `leases` does
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import BaseModel
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
-from ..fencing.http import FENCING_TOKEN, header_of
 from . import models
-from .asking import Client, Host
 from .forwarding import HOP, left
 from .gateway import Gateway
-from .identity import Identity
+from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, Wanted, leadership_of
-from .looking import check_name
 from .models import Held, Released, Waits
 from .problems import Elsewhere, Problem, milliseconds
+from .routing import Answer, Table
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
+# What a lease is for its client.
+_EITHER = {200: Held, 202: Waits}
 
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
@@ -38,11 +36,9 @@ LONGEST_LOOK = 1.0
 LONGEST_TRY = 60.0
 
 
-@routes.put("/leases/{lease_id}", responses={200: {"model": Held}, 201: {"model": Held}, 202: {"model": Waits}})
-async def acquire(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Acquire) -> Response:
+@routes.add("PUT", "/v1/leases/{lease_id}", {200: Held, 201: Held, 202: Waits})
+async def acquire(gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Acquire) -> Answer:
     """Acquire a lease, or wait on for it. The same request again has the same effect as one."""
-    for name in asked.names:
-        check_name(name)
     gateway.demand(client, VERBS[asked.kind], *asked.names)
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
@@ -55,17 +51,10 @@ def wanted(gateway: Gateway, asked: models.Acquire) -> Wanted:
     """Return what this request wants to hold."""
     ttl, most = asked.ttl_ms, asked.max_hold_ms
     return Wanted(
-        names=tuple(asked.names),
-        kind=asked.kind,
-        ttl=gateway.locks.settings.ttl if ttl is None else ttl / 1000,
-        max_hold=None if most is None else most / 1000,
-        permits=asked.permits or 1,
-        count=asked.count,
-        value=asked.value,
-        label=asked.label,
-        linger=asked.linger_ms / 1000,
-        attempt=not asked.wait_ms,
-    )
+        tuple(asked.names), asked.kind, gateway.locks.settings.ttl if ttl is None else ttl / 1000,
+        max_hold=None if most is None else most / 1000, permits=asked.permits or 1, count=asked.count,
+        value=asked.value, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms,
+    )  # fmt: skip
 
 
 def part_of(gateway: Gateway, lease_id: str) -> str:
@@ -97,10 +86,11 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
     hold = gateway.leases.found(client, part_of(gateway, lease_id))
     if hold is None:
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id} of {client.name}.")
+    hold.heard()
     return hold
 
 
-async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, created: bool) -> Response:
+async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, created: bool) -> Answer:
     """Wait until a lease is held or over, and answer what it is then.
 
     Args:
@@ -112,19 +102,31 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, c
     """
     if hold.state == "waiting":
         await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
+    hold.heard()
     hold.refuse_if_over()
-    if hold.state == "held":
-        return said(request, held(hold), 201 if created else 200)
-    return said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold, 201 if created else 200)
+
+
+async def either(gateway: Gateway, hold: Hold, status: int = 200) -> Answer:
+    """Answer with a lease that is held, or waited for."""
+    return (held(hold), status) if hold.state == "held" else (await waits(gateway, hold), 202)
 
 
 async def changed(request: Request, hold: Hold, wait: float) -> None:
-    """Wait until a lease changes, the client goes, or the time is over."""
+    """Wait until a lease changes, the client goes, or the time is over.
+
+    Raises:
+        ClientDisconnect: The client has gone, so that nobody gets an answer.
+    """
+    note_client(request.scope, hold.client)
     with hold.listening():
         change = hold.change()
         gone = asyncio.ensure_future(left(request))
         try:
             await asyncio.wait((change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                raise ClientDisconnect
+            hold.heard()
         finally:
             change.cancel()
             gone.cancel()
@@ -134,26 +136,16 @@ def held(hold: Hold) -> Held:
     """Return what is said of a lease that is held. `valid_ms` is as of now."""
     lease = hold.lease
     assert lease is not None
-    fences, tokens = lease.fences, lease.tokens
+    fences = lease.fences
     # Several names have several fences, and no client should take one of them for that of all.
     alone = len(fences) == 1
+    ttl = milliseconds(hold.wanted.ttl)
     return Held(
-        id=hold.id,
-        state="held",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        fence=next(iter(fences.values())) if alone else None,
-        fences=fences,
-        slots=list(lease.slots),
-        token=next(iter(tokens.values())) if alone else None,
-        valid_ms=hold.valid_ms,
-        ttl_ms=milliseconds(hold.wanted.ttl),
-        keepalive_ms=keepalive_ms(milliseconds(hold.wanted.ttl)),
-        waited_ms=milliseconds(lease.waited),
-        contended=lease.contended,
-        doubt=lease.state is LeaseState.DOUBT,
-        votes=lease.votes,
-    )
+        id=hold.id, state="held", names=list(hold.wanted.names), kind=hold.wanted.kind,
+        fence=next(iter(fences.values())) if alone else None, fences=fences, slots=list(lease.slots),
+        valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=keepalive_ms(ttl), waited_ms=milliseconds(lease.waited),
+        contended=lease.contended, doubt=lease.state is LeaseState.DOUBT, votes=lease.votes,
+    )  # fmt: skip
 
 
 async def waits(gateway: Gateway, hold: Hold) -> Waits:
@@ -166,80 +158,39 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
             async with asyncio.timeout(LONGEST_LOOK):
                 found = await gateway.locks.inspect(name)
             left = None if found.ttl_left is None else milliseconds(found.ttl_left)
-            holder = models.Holder(token=found.holder, owner=found.owner, note=found.note, left_ms=left)
+            holder = models.Holder(owner=found.owner, note=found.note, left_ms=left)
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
-        id=hold.id,
-        state="waiting",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        place=place,
-        linger_ms=milliseconds(hold.wanted.linger),
-        holder=holder,
-    )
+        id=hold.id, state="waiting", names=list(hold.wanted.names), kind=hold.wanted.kind, place=place,
+        linger_ms=milliseconds(hold.wanted.linger), holder=holder,
+    )  # fmt: skip
 
 
-def said(request: Request, answer: BaseModel, status: int = 200) -> Response:
-    """Answer in JSON, or in lines for a shell if the client prefers text."""
-    headers = {"cache-control": "no-store"}
-    fences = _header_of(tuple(answer.fences.items())) if isinstance(answer, Held) and answer.fences else ""
-    if fences:
-        headers[FENCING_TOKEN] = fences
-    if prefers_text(request):
-        facts = answer.model_dump() | ({"fencing_token": fences} if fences else {})
-        return Response(lines(facts), status, headers, "text/plain; charset=utf-8")
-    return Response(answer.model_dump_json(), status, headers, "application/json")
-
-
-@lru_cache(maxsize=4096)
-def _header_of(fences: tuple[tuple[str, int], ...]) -> str:
-    # A client asks again and again for the same lease, whose fences stay the same.
-    return header_of(dict(fences))
-
-
-def prefers_text(request: Request) -> bool:
-    """Return whether the client has asked for lines of text."""
-    return request.headers.get("accept", "").startswith("text/plain")
-
-
-def lines(facts: dict[str, Any]) -> str:
-    """Write facts as lines of key=value that a shell can `eval`. Lists and tables are left out."""
-    plain = {key: value for key, value in facts.items() if not isinstance(value, list | dict)}
-    return "".join(f"{key}={_shell(value)}\n" for key, value in plain.items() if key.isidentifier())
-
-
-def _shell(value: object) -> str:
-    if value is None:
-        return "''"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return shlex.quote(str(value))
-
-
-@routes.post("/leases/{lease_id}/keepalive", responses={200: {"model": Held}, 202: {"model": Waits}})
-async def keepalive(
-    gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Keepalive
-) -> Response:
+@routes.add("POST", "/v1/leases/{lease_id}/keepalive", _EITHER, urgent=True)
+async def keepalive(gateway: Gateway, client: Identity, lease_id: str, asked: models.Keepalive) -> Answer:
     """Extend a lease. Nobody else does: send this every `keepalive_ms`."""
     hold = lease_of(gateway, client, lease_id)
     await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)
-    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold)
 
 
-@routes.delete("/leases/{lease_id}", responses={200: {"model": Released}})
-async def release(gateway: Host, client: Client, request: Request, lease_id: str, confirm: bool = False) -> Response:
+@routes.add("DELETE", "/v1/leases/{lease_id}", urgent=True)
+async def release(gateway: Gateway, client: Identity, lease_id: str, asked: models.Release) -> Released:
     """Release a lease, or stop waiting for it. The same again gets the same answer for 60 s."""
     hold = lease_of(gateway, client, lease_id)
-    await hold.release(confirm)
-    return said(request, Released(id=hold.id, state="released", confirmed=hold.confirmed))
+    await hold.release(asked.confirm)
+    return Released(id=hold.id, state="released", confirmed=hold.confirmed)
 
 
-@routes.post("/keepalive")
+@routes.add("POST", "/v1/keepalive", urgent=True)
 async def keepalive_of_many(
-    gateway: Host, client: Client, request: Request, asked: models.KeepaliveOfMany
+    gateway: Gateway, client: Identity, request: Request, asked: models.KeepaliveOfMany
 ) -> models.Beats:
     """Extend many leases, in one write to each node."""
     asked_for = list(dict.fromkeys(asked.leases))
+    # The request itself has counted for one.
+    if len(asked_for) > 1:
+        gateway.refuse_too_many(client.name, len(asked_for) - 1)
     others = _of_others(gateway, request, asked_for)
     elsewhere = {it for leases in others.values() for it in leases}
     own, *rest = await asyncio.gather(
@@ -265,9 +216,7 @@ def _of_others(gateway: Gateway, request: Request, leases: Sequence[str]) -> dic
     return found
 
 
-async def _extended(
-    gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None
-) -> list[models.Beat]:
+async def _extended(gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None) -> list[models.Beat]:
     """Extend leases of this gateway."""
     ttl = None if ttl_ms is None else ttl_ms / 1000
     holds = [(it, _known(gateway, client, it)) for it in leases]
@@ -293,51 +242,38 @@ def _beat(lease_id: str, hold: Hold | None, end: BaseException | None) -> models
     return models.Beat(id=lease_id, state="waiting" if hold.state == "waiting" else "held", valid_ms=hold.valid_ms)
 
 
-@routes.get("/leases")
-async def leases(gateway: Host, client: Client) -> models.AllKept:
+@routes.add("GET", "/v1/leases")
+async def list_leases(gateway: Gateway, client: Identity) -> models.AllKept:
     """List this client's leases. With the scope `look:*`, list those of all, without their ids."""
     found = [it for it in gateway.leases if it.client.name == client.name or client.everywhere("look")]
     return models.AllKept(gateway=gateway.name, leases=[_kept(it, client) for it in found])
 
 
 def _kept(hold: Hold, client: Identity) -> models.Kept:
+    # Where everybody is one client, an id would be everybody's.
+    own = hold.client.name == client.name and client is not EVERYBODY
     return models.Kept(
-        id=hold.id if hold.client.name == client.name else None,
-        client=hold.client.name,
-        state="waiting" if hold.state == "waiting" else "held",
-        names=list(hold.wanted.names),
-        kind=hold.wanted.kind,
-        label=hold.wanted.label,
-        age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began),
-        valid_ms=hold.valid_ms,
-    )
+        id=hold.id if own else None, client=hold.client.name, state="waiting" if hold.state == "waiting" else "held",
+        names=list(hold.wanted.names), kind=hold.wanted.kind, label=hold.wanted.label,
+        age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began), valid_ms=hold.valid_ms,
+    )  # fmt: skip
 
 
-@routes.get("/leases/{lease_id}", responses={200: {"model": Held}, 202: {"model": Waits}})
-async def show(
-    gateway: Host,
-    client: Client,
-    request: Request,
-    lease_id: str,
-    wait_ms: Annotated[int, Query(ge=0, le=60_000)] = 0,
-) -> Response:
+@routes.add("GET", "/v1/leases/{lease_id}", _EITHER)
+async def show_lease(gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Show) -> Answer:
     """Show a lease without extending it. With `wait_ms`, wait for a change first."""
     hold = lease_of(gateway, client, lease_id)
     hold.refuse_if_over()
-    if wait_ms:
-        await changed(request, hold, wait_ms / 1000)
+    if asked.wait_ms:
+        await changed(request, hold, asked.wait_ms / 1000)
         hold.refuse_if_over()
-    return said(request, held(hold)) if hold.state == "held" else said(request, await waits(gateway, hold), 202)
+    return await either(gateway, hold)
 
 
-@routes.get(
-    "/leases/{lease_id}/events",
-    response_class=Response,
-    responses={200: {"content": {"text/event-stream": {}}}},
-)
-async def events(gateway: Host, client: Client, request: Request, lease_id: str) -> Response:
+@routes.add("GET", "/v1/leases/{lease_id}/events", {200: "text/event-stream"})
+async def follow_lease(gateway: Gateway, client: Identity, request: Request, lease_id: str) -> Response:
     """Follow a lease. These are hints: only answers to requests say for how long it is valid."""
-    return stream(gateway, request, _events(lease_of(gateway, client, lease_id)))
+    return stream(gateway, client, request, _events(lease_of(gateway, client, lease_id)))
 
 
 async def _events(hold: Hold) -> AsyncIterator[Event]:
@@ -368,10 +304,10 @@ def _state(hold: Hold) -> str:
     return hold.state
 
 
-@routes.post("/leases/{lease_id}/publish", responses={200: {"model": Held}})
-async def publish(gateway: Host, client: Client, request: Request, lease_id: str, asked: models.Publish) -> Response:
+@routes.add("POST", "/v1/leases/{lease_id}/publish")
+async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: models.Publish) -> Held:
     """Announce another value of the leader."""
     hold = lease_of(gateway, client, lease_id)
     await leadership_of(hold).publish(asked.value)
     hold.refuse_if_over()
-    return said(request, held(hold))
+    return held(hold)

@@ -28,20 +28,22 @@ class Limits:
         # What is left for each client, and when that was so.
         self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, client: str, now: float) -> float:
+    def take(self, client: str, now: float, cost: int = 1) -> float:
         """Count a request.
 
         Args:
             client: Whose it is.
             now: Seconds, on a monotonic clock.
+            cost: For how many it counts. More than all count for all.
 
         Returns:
             0.0 if it is allowed, otherwise the seconds until the next one is.
         """
         left, before = self._left.pop(client, (float(self._rate), now))
         left = min(float(self._rate), left + max(0.0, now - before) * self._rate)
-        allowed = left >= 1 - ROUNDING
-        self._left[client] = (max(0.0, left - 1) if allowed else left), now
+        cost = min(cost, self._rate)
+        allowed = left >= cost - ROUNDING
+        self._left[client] = (max(0.0, left - cost) if allowed else left), now
         if len(self._left) > MOST:
             self._left.popitem(last=False)
-        return 0.0 if allowed else (1 - left) / self._rate
+        return 0.0 if allowed else (cost - left) / self._rate

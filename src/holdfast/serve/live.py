@@ -14,16 +14,18 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ..engine.status import NodeStatus, majorities
 from ..recipes.inspection import LockStatus
-from . import looking, streams
-from .asking import Client, Host
+from . import looking, models, streams
 from .assets import Asset, assets
 from .gateway import Gateway
-from .problems import Problem, milliseconds
+from .identity import Identity
+from .problems import milliseconds
+from .routing import Table
 from .scene import Viewer
 from .watching import Watcher
 
@@ -42,16 +44,22 @@ HEADERS = {
 PACE = 0.25  # seconds between two messages of one viewer
 
 
-def attach(application: FastAPI, gateway: Gateway) -> Watcher:
-    """Add the page to an application.
+class Name(models.Parameters):
+    """Which lock is shown."""
 
-    Returns:
-        The watcher. Close it when the application ends.
-    """
+    name: Annotated[str, Field(min_length=1)]
+
+
+class InView(models.Parameters):
+    """Which locks are in view."""
+
+    names: list[str]
+
+
+def watcher_of(gateway: Gateway) -> Watcher:
+    """Return what surveys the nodes for the page. Close it when the application ends."""
     watcher = Watcher(gateway.locks, nodes_of, hello_of(gateway))
     gateway.audit.heard = lambda event, facts: _audited(watcher, event, facts)
-    application.include_router(_files())
-    application.include_router(_questions(watcher))
     return watcher
 
 
@@ -68,7 +76,7 @@ def nodes_of(found: tuple[NodeStatus, ...]) -> dict[str, Any]:
     """Return what viewers see of the nodes. Of several shards, the numbers are of the worst."""
     spare, up, needed, *_ = min(majorities(found))
     nodes = [
-        {**looking.node(it).model_dump(), "ahead_us": None if it.ahead is None else round(it.ahead * 1e6)}
+        {**models.Node.model_validate(it).model_dump(), "ahead_us": None if it.ahead is None else round(it.ahead * 1e6)}
         for it in found
     ]
     return {"majority": needed, "up": up, "spare": spare, "nodes": nodes}
@@ -78,14 +86,15 @@ def _audited(watcher: Watcher, event: str, facts: dict[str, Any]) -> None:
     """Tell viewers of a lock that was taken away. Refusals are for the audit log alone."""
     if event == "force" and facts["nodes"]:
         at = round(datetime.now(UTC).timestamp() * 1000)
-        watcher.scene.audited({"at": at, **{it: facts[it] for it in ("client", "name", "reason", "token")}})
+        watcher.scene.audited({"at": at, **{it: facts[it] for it in ("client", "name", "reason")}})
 
 
-def _files() -> APIRouter:
-    routes = APIRouter(include_in_schema=False)
+def routes(watcher: Watcher) -> Table:
+    """Return the routes of the page."""
+    found = _questions(watcher)
     for path, asset in assets().items():
-        routes.add_api_route(f"/{path}", _sender(asset), methods=["GET", "HEAD"], response_model=None)
-    return routes
+        found.add("GET", f"/{path}", {200: asset.kind}, public=True, shown=False)(_sender(asset))
+    return found
 
 
 def _sender(asset: Asset) -> Any:
@@ -100,35 +109,32 @@ def _sender(asset: Asset) -> Any:
     return send
 
 
-def _questions(watcher: Watcher) -> APIRouter:
-    routes = APIRouter(prefix="/ui", include_in_schema=False)
+def _questions(watcher: Watcher) -> Table:
+    routes = Table()
 
-    @routes.get("/stream")
-    async def stream(request: Request, gateway: Host, client: Client) -> Response:
+    @routes.add("GET", "/ui/stream", shown=False)
+    async def stream(request: Request, gateway: Gateway, client: Identity) -> Response:
         gateway.demand(client, "look", "*")
-        if gateway.streams >= gateway.options.max_streams:
-            raise Problem("too-many", "Too many pages are open: close some.", after=5.0, what="streams")
-        told = _told(watcher, gateway, request)
+        gateway.refuse_another_stream(client)
+        told = _told(watcher, gateway, client, request)
         return StreamingResponse(told, headers=streams.HEADERS, media_type="text/event-stream")
 
-    @routes.get("/lock")
-    async def lock(gateway: Host, client: Client, name: Annotated[str, Query(min_length=1)]) -> dict[str, Any]:
-        looking.check_name(name)
+    @routes.add("GET", "/ui/lock", shown=False)
+    async def lock(gateway: Gateway, client: Identity, asked: Name) -> Response:
+        name = asked.name
         gateway.demand(client, "look", name)
-        found = looking.status(await gateway.locks.inspect(name))
+        found = models.Lock.model_validate(await gateway.locks.inspect(name))
         tenures = [
             {"fence": it.fence, "who": it.who, "first": round(it.first * 1000), "last": round(it.last * 1000)}
             for it in watcher.scene.tenures.of(name)
         ]
         may_force = gateway.options.allow_force and client.may("force", name)
-        return {"lock": found.model_dump(), "tenures": tenures, "may_force": may_force}
+        return JSONResponse({"lock": found.model_dump(), "tenures": tenures, "may_force": may_force})
 
-    @routes.get("/left")
-    async def left(
-        gateway: Host, client: Client, name: Annotated[list[str], Query()]
-    ) -> dict[str, int | None]:
-        found = await looking.inspected(gateway, client, name)
-        return {it.name: _left(it) for it in found if it.state == "held"}
+    @routes.add("GET", "/ui/left", shown=False)
+    async def left(gateway: Gateway, client: Identity, asked: InView) -> Response:
+        found = await looking.inspected(gateway, client, asked.names)
+        return JSONResponse({it.name: _left(it) for it in found if it.state == "held"})
 
     return routes
 
@@ -137,18 +143,18 @@ def _left(found: LockStatus) -> int | None:
     return None if found.ttl_left is None else milliseconds(found.ttl_left)
 
 
-async def _told(watcher: Watcher, gateway: Gateway, request: Request) -> AsyncIterator[str]:
+async def _told(watcher: Watcher, gateway: Gateway, client: Identity, request: Request) -> AsyncIterator[str]:
     """Tell one viewer what changes, until it leaves or the gateway ends."""
     viewer: Viewer = watcher.join()
-    gateway.streams += 1
+    gateway.streams[client.name] += 1
     try:
         # uvicorn says that a client has gone when it ends itself, too.
-        while not gateway.draining and not await request.is_disconnected():
+        while not gateway.draining and gateway.now(client) == client and not await request.is_disconnected():
             if (news := viewer.take(watcher.scene)) is not None:
                 kind, data = news
                 yield f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n"
             # What it has never seen comes as fast as it can take it.
             await asyncio.sleep(0 if viewer.starting else PACE)
     finally:
-        gateway.streams -= 1
+        gateway.streams[client.name] -= 1
         watcher.leave(viewer)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from .counted import Counted
+from .lag import Lag
+from .leases import Leases
 
 Family = CounterMetricFamily | GaugeMetricFamily
 
@@ -22,13 +21,15 @@ Family = CounterMetricFamily | GaugeMetricFamily
 class Metering(Collector):
     """Counts what a gateway does, and tells it when it is asked."""
 
-    def __init__(self, gateway: Counted) -> None:
+    def __init__(self, leases: Leases, streams: Counter[str], lag: Lag) -> None:
         """Begin to count.
 
         Args:
-            gateway: The gateway.
+            leases: The leases of a gateway.
+            streams: How many event streams each client has.
+            lag: How late its event loop is.
         """
-        self._gateway = gateway
+        self._leases, self._streams, self._lag = leases, streams, lag
         self._answers: Counter[int] = Counter()
         self._own = CollectorRegistry()
         self._own.register(self)
@@ -39,22 +40,17 @@ class Metering(Collector):
 
     def collect(self) -> Iterator[Family]:
         """Return the metrics as they are now."""
-        gateway = self._gateway
         answers = CounterMetricFamily("holdfast_gateway_responses", "Answers to requests.", labels=["status"])
         for status, count in self._answers.items():
             answers.add_metric([str(status)], count)
         yield answers
         leases = GaugeMetricFamily("holdfast_gateway_leases", "Leases of clients of the gateway.", labels=["state"])
-        waiting = gateway.leases.waiting
-        leases.add_metric(["held"], len(gateway.leases) - waiting)
+        waiting = self._leases.waiting
+        leases.add_metric(["held"], len(self._leases) - waiting)
         leases.add_metric(["waiting"], waiting)
         yield leases
-        streams = GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.")
-        streams.add_metric([], gateway.streams)
-        yield streams
-        lag = GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.")
-        lag.add_metric([], gateway.lag.late)
-        yield lag
+        yield GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.", self._streams.total())
+        yield GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.", self._lag.late)
 
     def text(self, others: CollectorRegistry | None) -> bytes:
         """Return the metrics in Prometheus' own format.

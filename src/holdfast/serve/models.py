@@ -6,28 +6,95 @@ refused, because a typing error in `ttl_ms` must not mean the default.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from ..base.values import JSON, Unfit, packed
+from ..errors import message_of
+from .problems import mark
 
 LONGEST_NAME = 512  # bytes
+DEEPEST = 100  # lists and objects in one another
+# Names of one question about several locks: as many rows as a page shows.
+IN_VIEW = 60
 
+# In JSON, 200.0 is a whole number.
+Whole = Annotated[int, BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
 Fence = Annotated[int, Field(ge=0, lt=2**53)]
 Milliseconds = Annotated[int, Field(ge=0, lt=2**53)]
 
 
+def _moment(at: object) -> object:
+    """A time as RFC 3339 has it, in UTC."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z") if isinstance(at, datetime) else at
+
+
+def _said(error: object) -> object:
+    return message_of(error) if isinstance(error, Exception) else error
+
+
+def _in(parts: float, least: float = 0) -> BeforeValidator:
+    """Takes seconds, which are floats in the library, as whole parts of a second."""
+    return BeforeValidator(lambda it: int(max(least, it * parts)) if isinstance(it, float) else it)
+
+
+# A holder, as answers show it: its token is for itself.
+Holding = Annotated[str | None, BeforeValidator(mark)]
+# What the library says as a datetime, as an exception and as a float of seconds.
+Moment = Annotated[str | None, BeforeValidator(_moment)]
+Reason = Annotated[str | None, BeforeValidator(_said)]
+Left = Annotated[Milliseconds | None, _in(1e3)]
+
+
+def _is(name: str, *there: str) -> Any:
+    """A field that has another name in the library."""
+    return Field(validation_alias=AliasChoices(name, *there))
+
+
 class Asked(BaseModel):
-    """The body of a request."""
+    """What a request says."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Said(BaseModel):
-    """The body of an answer."""
+class Parameters(Asked):
+    """The parameters of a request."""
 
-    model_config = ConfigDict(extra="forbid")
+
+class Listing(Parameters):
+    """Which locks are listed."""
+
+    names: Annotated[list[str], Field(json_schema_extra={"maxItems": IN_VIEW})] = []
+    pattern: Annotated[str, Field(min_length=1, max_length=512)] = "*"
+    limit: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    after: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
+    # The answer has no end then, so the document says it in words.
+    prefix: SkipJsonSchema[Annotated[str, Field(max_length=LONGEST_NAME)] | None] = None
+
+
+class Show(Parameters):
+    """How long to wait for a change of a lease first."""
+
+    wait_ms: Annotated[Whole, Field(ge=0, le=60_000)] = 0
+
+
+class Release(Parameters):
+    """Whether to wait until the nodes have confirmed the release."""
+
+    confirm: bool = False
+
+
+class Said(BaseModel):
+    """The body of an answer. It is made of its parts, or of what the library says."""
+
+    model_config = ConfigDict(extra="forbid", from_attributes=True)
 
 
 class ProblemDocument(BaseModel):
@@ -47,14 +114,14 @@ class Node(Said):
 
     node: str
     state: str
-    cause: str | None
+    cause: Reason
     version: str
     shard: str
-    guard_left_ms: Milliseconds | None
-    since_ms: Milliseconds
-    uptime_ms: Milliseconds | None
-    rtt_us: int | None
-    ahead_ms: int | None
+    guard_left_ms: Left = _is("guard_left_ms", "guard_left")
+    since_ms: Left = _is("since_ms", "since")
+    uptime_ms: Left = _is("uptime_ms", "uptime")
+    rtt_us: Annotated[int | None, _in(1e6)] = _is("rtt_us", "rtt")
+    ahead_ms: Annotated[int | None, _in(1e3, -inf)] = _is("ahead_ms", "ahead")
     owing: int
     warnings: list[str]
 
@@ -76,15 +143,15 @@ class Row(Said):
     group: str | None
     slot: int | None
     state: str
-    holder: str | None
+    holder: Holding
     owner: str | None
     note: str | None
-    left_ms: Milliseconds | None
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     waiting: int
-    waits_since: str | None
+    waits_since: Moment
     nodes: int
-    asked: str | None
+    asked: Moment
 
 
 class AllLocks(Said):
@@ -99,10 +166,10 @@ class AllLocks(Said):
 class Waiting(Said):
     """One that waits for a lock, or reads."""
 
-    token: str
+    id: Annotated[str, BeforeValidator(mark)] = _is("id", "token")
     owner: str | None
-    asked: str | None
-    left_ms: Milliseconds
+    asked: Moment
+    left_ms: Left = _is("left_ms", "left")
     nodes: int
 
 
@@ -110,9 +177,9 @@ class OnNode(Said):
     """One lock as one node has it."""
 
     node: str
-    error: str | None
-    holder: str | None
-    left_ms: Milliseconds | None
+    error: Reason
+    holder: Holding
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     waiting: int
 
@@ -122,11 +189,11 @@ class Lock(Said):
 
     name: str
     state: str
-    holder: str | None
+    holder: Holding
     owner: str | None
     note: str | None
-    asked: str | None
-    left_ms: Milliseconds | None
+    asked: Moment
+    left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
     queue: list[Waiting]
     readers: list[Waiting]
@@ -140,10 +207,10 @@ class TheseLocks(Said):
 
 
 Label = Annotated[str, Field(max_length=256)]
-Ttl = Annotated[int, Field(ge=50, le=86_400_000)]
-Wait = Annotated[int, Field(ge=0, le=30_000)]
-Linger = Annotated[int, Field(ge=500, le=10_000)]
-MaxHold = Annotated[int, Field(ge=50, le=10**12)]
+Ttl = Annotated[Whole, Field(ge=50, le=86_400_000)]
+Wait = Annotated[Whole, Field(ge=0, le=30_000)]
+Linger = Annotated[Whole, Field(ge=500, le=10_000)]
+MaxHold = Annotated[Whole, Field(ge=50, le=10**12)]
 Value = Annotated[str, Field(max_length=65_536)]
 LeaseId = Annotated[str, Field(pattern=r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$")]
 
@@ -159,8 +226,8 @@ class Acquire(Asked):
     linger_ms: Linger = 2000
     max_hold_ms: MaxHold | None = None
     # Of a semaphore: how many permits there are, and how many of them are wanted.
-    permits: Annotated[int, Field(ge=1, le=10_000)] | None = None
-    count: Annotated[int, Field(ge=1, le=10_000)] = 1
+    permits: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
+    count: Annotated[Whole, Field(ge=1, le=10_000)] = 1
     # What a leader says.
     value: Value | None = None
     label: Label = ""
@@ -182,7 +249,6 @@ class Acquire(Asked):
 class Holder(Said):
     """The client that holds a lock."""
 
-    token: str | None
     owner: str | None
     note: str | None
     left_ms: Milliseconds | None
@@ -198,7 +264,6 @@ class Held(Said):
     fence: Fence | None
     fences: dict[str, Fence]
     slots: list[int]
-    token: str | None
     valid_ms: Milliseconds
     ttl_ms: Milliseconds
     keepalive_ms: Milliseconds
@@ -296,11 +361,11 @@ class LeaderSaid(Said):
 class Take(Asked):
     """One call of a rate."""
 
-    limit: Annotated[int, Field(ge=1, le=10**6)]
-    period_ms: Annotated[int, Field(ge=1, le=10**12)]
+    limit: Annotated[Whole, Field(ge=1, le=10**6)]
+    period_ms: Annotated[Whole, Field(ge=1, le=10**12)]
     # Each key has a limit of its own.
     key: Name | None = None
-    cost: Annotated[int, Field(ge=1, le=10**6)] = 1
+    cost: Annotated[Whole, Field(ge=1, le=10**6)] = 1
     name: Name | None = None
 
 
@@ -316,7 +381,7 @@ class Begin(Asked):
     """Work that is done once."""
 
     # For how long its result is kept.
-    keep_ms: Annotated[int, Field(ge=50, le=10**11)]
+    keep_ms: Annotated[Whole, Field(ge=50, le=10**11)]
     ttl_ms: Ttl | None = None
     wait_ms: Wait = 0
     linger_ms: Linger = 2000
@@ -326,11 +391,32 @@ class Begin(Asked):
     key: Name | None = None
 
 
+def _parts(value: Any) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+
+
+def _strict(value: Any) -> Any:
+    """Refuse what JSON cannot say, and what is nested too deeply for some readers."""
+    try:
+        packed(value, JSON)
+    except Unfit as why:
+        raise ValueError(str(why)) from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [it for one in level for it in _parts(one)]
+    if level:
+        raise ValueError(f"it is nested more than {DEEPEST} times")
+    return value
+
+
+Json = Annotated[Any, AfterValidator(_strict)]
+
+
 class Result(Asked):
     """What came of the work."""
 
     lease: LeaseId
-    value: Any
+    value: Json
     key: Name | None = None
 
 
@@ -338,7 +424,20 @@ class Done(Said):
     """Work that is done, and its result."""
 
     done: Literal[True]
-    value: Any
+    value: Json
+
+
+class Forget(Parameters):
+    """How long to wait for the end of work that is under way."""
+
+    wait_ms: Wait = 0
+
+
+class Forgotten(Said):
+    """Whether there was a result."""
+
+    key: str
+    forgotten: bool
 
 
 class Health(Said):
@@ -361,9 +460,3 @@ class Forced(Said):
 
     name: str
     nodes: int
-
-
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
-    "5XX": {"model": ProblemDocument, "content": {"application/problem+json": {}}},
-}

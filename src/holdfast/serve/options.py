@@ -42,7 +42,12 @@ class Options:
         max_waiters: How many of its leases one client may wait for at the same time.
         max_waiters_in_all: The same for all clients.
         max_requests: Requests a second of one client. As many may come at once.
-        max_streams: Open event streams of all clients.
+        max_connections: Open connections, as far as the system has descriptors. A quarter of them
+            may be of one address before they show a client, and stay open for one client.
+        max_keepalives: Leases that one client may keep or release in a second. As many may come at
+            once.
+        max_streams: Open event streams of one client.
+        max_streams_in_all: The same for all clients.
         max_lag: Seconds by which the event loop may be late. Above it, only keepalives, releases
             and health are served.
     """
@@ -63,7 +68,10 @@ class Options:
     max_waiters: int = 1_000
     max_waiters_in_all: int = 20_000
     max_requests: int = 200
-    max_streams: int = 1_000
+    max_connections: int = 20_000
+    max_keepalives: int = 1_000
+    max_streams: int = 200
+    max_streams_in_all: int = 1_000
     max_lag: float = 0.25
 
     def __post_init__(self) -> None:
@@ -94,7 +102,7 @@ def _check_address(advertise: str) -> None:
         raise ConfigError(f"advertise is an address such as https://10.0.0.7:7420, not {shown(advertise)}")
 
 
-_COUNTS = ("max_leases", "max_leases_in_all", "max_waiters", "max_waiters_in_all", "max_requests", "max_streams")
+_COUNTS = [it.name for it in fields(Options) if it.name.startswith("max_") and it.name != "max_lag"]
 
 
 def options_of(given: dict[str, object]) -> Options:

@@ -6,6 +6,7 @@ requests.
 
 from __future__ import annotations
 
+import hashlib
 from math import ceil
 from typing import Any, Self
 
@@ -25,6 +26,8 @@ from ..errors import (
 MEDIA = "application/problem+json"
 # Seconds that a client is asked to stay away for, at most.
 LONGEST_WAIT = 60.0
+# What holds a lock while readers do.
+SHARED = "shared"
 
 # Every kind of problem: its status, and its title.
 KINDS: dict[str, tuple[int, str]] = {
@@ -37,6 +40,7 @@ KINDS: dict[str, tuple[int, str]] = {
     "not-allowed": (405, "This address does not take this method."),
     "busy": (409, "Another client holds the lock."),
     "lease-mismatch": (409, "This id belongs to another request."),
+    "no-result": (409, "The work is done, and its result cannot be said."),
     "kind-mismatch": (409, "This lease is of another kind."),
     "lost": (410, "The lease is lost: stop what it protected."),
     "released": (410, "The lease was released."),
@@ -118,7 +122,7 @@ def problem_of(error: HoldfastError) -> Problem:
     match error:
         case LockBusy():
             left = None if error.ttl_left is None else milliseconds(error.ttl_left)
-            holder = {"token": error.holder, "owner": error.owner, "note": error.note, "left_ms": left}
+            holder = {"owner": error.owner, "note": error.note, "left_ms": left}
             told = _told_busy(error)
             return Problem("busy", told, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
         case RateLimited():
@@ -146,9 +150,14 @@ def _told_busy(error: LockBusy) -> str:
     caller holds the lock itself.
     """
     named = error.note or error.owner
-    who = "" if named is None else f"another client ({readable(named, 128)})"
+    who = "another client" if named is None else f"another client ({readable(named, 128)})"
     advice = "Send `wait_ms` to wait for it, or come back later."
     return message_of(LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice))
+
+
+def mark(token: str | None) -> str | None:
+    """Return what stands for a holder's token in answers and logs, where nobody may read it."""
+    return token if token in (None, SHARED) else hashlib.sha256(str(token).encode()).hexdigest()[:16]
 
 
 def milliseconds(seconds: float) -> int:

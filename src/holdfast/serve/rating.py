@@ -5,21 +5,19 @@ Knows the client's rates. Must not know leases.
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-
 from . import models
-from .asking import Client, Host
-from .looking import check_name
+from .gateway import Gateway
+from .identity import Identity
 from .problems import Problem, milliseconds
+from .routing import Table
 
-routes = APIRouter(prefix="/v1", responses=models.PROBLEMS)
+routes = Table()
 
 
-@routes.post("/rates/{name:path}/take")
-async def take(gateway: Host, client: Client, name: str, asked: models.Take) -> models.Taken:
+@routes.add("POST", "/v1/rates/{name:path}/take")
+async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
     """Ask for one call, and count it if it is allowed."""
     name = asked.name or name
-    check_name(name)
     gateway.demand(client, "rate", name)
     found = await gateway.locks.rate(name, asked.limit, asked.period_ms / 1000, key=asked.key).take(asked.cost)
     if not found:

@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from ..recipes.survey import Row
+from .problems import mark
 
 MINUTES = 15  # how long tenures, totals and queues are remembered
 TENURES = 20  # of one name
@@ -32,7 +33,7 @@ class Sight(NamedTuple):
         kind: As in a row of a survey.
         group: The name of the semaphore, if it is a permit.
         state: "held" or "split".
-        who: The client that holds it, otherwise the value of its key; None for readers.
+        who: The client that holds it, otherwise what stands for its token; None for readers.
         note: What the holder says of itself.
         fence: The holder's fencing token.
         waiting: How many wait for it.
@@ -297,7 +298,7 @@ class Scene:
     def saw(self, row: Row, now: float) -> None:
         """Take note of a lock that the pass has met."""
         name = row.name
-        who = row.owner if row.owner is not None or row.kind == "read" else row.holder
+        who = row.owner if row.owner is not None or row.kind == "read" else mark(row.holder)
         old = self.rows.get(name)
         self._met.add(name)
         self.tenures.saw(name, row.fence, who, now, old is not None)

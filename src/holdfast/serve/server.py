@@ -9,11 +9,17 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import os
+import resource
 import signal
 import socket
 import ssl
+import stat
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import h11
@@ -23,10 +29,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..aio import Holdfast
 from ..errors import ConfigError, HoldfastError, message_of
 from .application import app
+from .connections import Connections
 from .gateway import Gateway
+from .identity import ARRIVED, Arrived
 
-# Seconds in which the headers of a request have to arrive.
-HEADERS = 5.0
+# Seconds in which a TLS handshake, and a whole request, have to arrive.
+HANDSHAKE = 5.0
+REQUEST = 10.0
+# Descriptors that are left for the nodes, other gateways and files.
+SPARE = 200
+# Connections that are accepted before others get their turn.
+AT_ONCE = 32
 # Seconds for which an idle connection stays open.
 IDLE = 75
 # Seconds that answers may take once everything else has ended.
@@ -40,8 +53,9 @@ class Address:
     """Where a gateway listens, and who may reach it.
 
     Attributes:
-        host: An address of this machine.
-        port: A port. 0: any free one.
+        host: An address of this machine; or "unix:" and the path of a socket, on which the users
+            of this machine are clients.
+        port: A port. 0: any free one. Sockets on a path have none.
         cert: A file with the server's certificate. None: no TLS.
         key: A file with its private key.
         client_ca: A file with the authorities of clients' certificates, which clients then need.
@@ -84,27 +98,42 @@ class Address:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
+        if self.path is not None:
+            return True
         try:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return self.host == "localhost"
 
+    @property
+    def path(self) -> str | None:
+        """The path of the socket. None: it is a port."""
+        return self.host.removeprefix("unix:") if self.host.startswith("unix:") else None
+
+    def url(self, port: int) -> str:
+        """Return what clients call it, with the port that it has got."""
+        if self.path is not None:
+            return self.host
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.cert is None else 'https'}://{host}:{port}"
+
 
 class Door(H11Protocol):
-    """A connection that is closed if the headers of a request do not arrive in time."""
+    """A connection that is closed if a request does not arrive in time, with all of its body."""
 
-    def __init__(self, *arguments: Any, **more: Any) -> None:
-        """Wait for nothing yet."""
+    def __init__(self, *arguments: Any, gone: Callable[[], None] = lambda: None, **more: Any) -> None:
+        """Wait for nothing yet. `gone` is called at its end."""
         super().__init__(*arguments, **more)
         self._late: asyncio.TimerHandle | None = None
+        self._gone = gone
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
         super().connection_made(transport)
-        self._late = self.loop.call_later(HEADERS, transport.close)
+        self._wait(True)
 
     def data_received(self, data: bytes) -> None:
-        """Take what has arrived, and wait for the rest of its headers."""
+        """Take what has arrived, and wait for the rest of the request."""
         super().data_received(data)
         self._watch()
 
@@ -114,29 +143,103 @@ class Door(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
-            self._stop()
-        elif self._late is None and self.conn.trailing_data[0]:
-            self._late = self.loop.call_later(HEADERS, self.transport.close)
+        its = self.conn.their_state
+        self._wait(its is h11.SEND_BODY or (its is h11.IDLE and bool(self.conn.trailing_data[0])))
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._stop()
-        super().connection_lost(exc)
-
-    def _stop(self) -> None:
-        if self._late is not None:
+    def _wait(self, wanted: bool) -> None:
+        """Wait for the rest of a request, for as long as since its beginning; or for nothing."""
+        if wanted and self._late is None:
+            self._late = self.loop.call_later(REQUEST, self.transport.abort)
+        elif not wanted and self._late is not None:
             self._late.cancel()
             self._late = None
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._wait(False)
+        self._gone()
+        super().connection_lost(exc)
+
 
 class _Server(uvicorn.Server):
-    """A server whose signals are handled here."""
+    """A server that accepts what `Connections` allows, and leaves signals alone."""
+
+    def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
+        super().__init__(config)
+        self._listening = listening
+        self._connections = connections
+        self._coming: set[asyncio.Task[None]] = set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application, and accept connections."""
+        await self.lifespan.startup()
+        self.servers = []
+        self._listen()
+        self.started = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept nothing more, and end."""
+        asyncio.get_running_loop().remove_reader(self._listening)
+        await super().shutdown(sockets)
+
+    def _listen(self) -> None:
+        if not self.should_exit:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept)
+
+    def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        for _ in range(AT_ONCE):
+            try:
+                it, peer = self._listening.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError:
+                # No descriptor is left. Some are soon, because silent connections are closed.
+                loop.remove_reader(self._listening)
+                loop.call_later(OFTEN, self._listen)
+                return
+            it.setblocking(False)
+            uid = _user_of(it) if it.family == socket.AF_UNIX else None
+            address = str(peer[0]) if uid is None else f"uid:{uid}"
+            if self._connections.come(it, address):
+                arrived = Arrived(address, uid, partial(self._connections.known, it))
+                task = loop.create_task(self._serve_one(it, arrived))
+                self._coming.add(task)
+                task.add_done_callback(self._coming.discard)
+            else:
+                it.close()
+
+    async def _serve_one(self, it: socket.socket, arrived: Arrived) -> None:
+        gone = partial(self._connections.gone, it)
+        made = partial(Door, self.config, self.server_state, {**self.lifespan.state, ARRIVED: arrived}, gone=gone)
+        tls: Any = self.config.ssl
+        timeout = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE}
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(made, it, ssl=tls, **timeout)
+        except OSError:
+            # It has gone, or was no TLS, or did not say anything in time.
+            gone()
+            it.close()
+
+
+def _user_of(it: socket.socket) -> int:
+    """The user whose process is at the other end of a Unix socket, as the kernel says."""
+    return int(struct.unpack("3i", it.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1])
+
+
+def most_connections(wanted: int) -> int:
+    """Return how many connections there may be, and ask the system for as many descriptors."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted + SPARE:
+        soft = wanted + SPARE if hard == resource.RLIM_INFINITY else min(hard, wanted + SPARE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        return max(1, soft - SPARE)
+    return wanted
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -155,13 +258,36 @@ def listen(address: Address) -> socket.socket:
         ConfigError: It is not of this machine, or in use.
     """
     try:
-        family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((address.host, address.port), family=family, backlog=2048)
+        if address.path is not None:
+            listening = _listen_on(address.path)
+        else:
+            family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+            listening = socket.create_server((address.host, address.port), family=family, backlog=2048)
+            # Connections inherit it. An event loop sets it only where the socket names its protocol, which this
+            # one does not, and then the body of each answer waits 40 ms until its headers are acknowledged.
+            listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     except OSError as error:
-        raise ConfigError(f"cannot listen at {address.host}:{address.port}: {error}") from None
-    # Connections inherit it. An event loop sets it only where the socket names its protocol, which this one does not,
-    # and then the body of each answer waits 40 ms until its headers are acknowledged.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raise ConfigError(f"cannot listen at {address.url(address.port)}: {error}") from None
+    listening.setblocking(False)
+    return listening
+
+
+def _listen_on(path: str) -> socket.socket:
+    """Listen on a path. Everybody may connect, because the kernel says who it is."""
+    if not sys.platform.startswith("linux"):
+        raise ConfigError("a gateway on a Unix socket needs Linux, which says whose process is at its other end")
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            raise ConfigError(f"cannot listen at unix:{path}: it is no socket")
+        with socket.socket(socket.AF_UNIX) as other:
+            if other.connect_ex(path) == 0:
+                raise ConfigError(f"cannot listen at unix:{path}: it is in use")
+        # A gateway has left it behind.
+        os.unlink(path)
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(path)
+    os.chmod(path, 0o666)
+    listening.listen(2048)
     return listening
 
 
@@ -181,21 +307,23 @@ async def serve(
     Raises:
         ConfigError: An option, an address or a file cannot work.
     """
+    # It says a line of its own for each request that cannot be read. The client is told it, too.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     danger = address.check(options.get("tokens") is not None)
     application = app(locks, **options)
     gateway: Gateway = application.state.gateway
+    connections = Connections(most_connections(gateway.options.max_connections))
     with listen(address) as listening:
-        server = _Server(_config(application, address))
-        running = asyncio.ensure_future(server.serve(sockets=[listening]))
+        server = _Server(_config(application, address), listening, connections)
+        running = asyncio.ensure_future(server.serve())
         signalled = _handle(gateway, say)
         # The server has no event for it.
         while not server.started and not running.done():  # noqa: ASYNC110
             await asyncio.sleep(OFTEN)
         if danger:
             say(danger)
-        scheme = "http" if address.cert is None else "https"
-        host = f"[{address.host}]" if ":" in address.host else address.host
-        say(f"serving at {scheme}://{host}:{listening.getsockname()[1]} as gateway {gateway.name}")
+        port = 0 if address.path is not None else listening.getsockname()[1]
+        say(f"serving at {address.url(port)} as gateway {gateway.name}")
         ending = asyncio.ensure_future(signalled.get())
         await asyncio.wait((running, ending), return_when=asyncio.FIRST_COMPLETED)
         if ending.done():
@@ -203,6 +331,8 @@ async def serve(
         ending.cancel()
         server.should_exit = True
         await running
+        if address.path is not None:
+            os.unlink(address.path)
     # What clients still believe in runs out by itself.
     await locks.close(leave=True)
 

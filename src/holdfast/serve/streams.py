@@ -10,22 +10,23 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from fastapi import Request
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from .gateway import Gateway
-from .problems import Problem
+from .identity import Identity
 
 PING = 10.0  # seconds
 Event = tuple[str, dict[str, Any]]
 HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}
 
 
-def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> StreamingResponse:
+def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIterator[Event]) -> Response:
     """Answer with a stream of events, until they end, the client goes, or the gateway drains.
 
     Args:
         gateway: The gateway.
+        client: The client. If its entry in the file of tokens changes, the stream ends.
         request: The request.
         events: Pairs of a name and what is known. The next one is asked for when the last one was
             sent, so a slow client misses some and fills no memory.
@@ -33,33 +34,35 @@ def stream(gateway: Gateway, request: Request, events: AsyncIterator[Event]) -> 
     Raises:
         Problem: too-many.
     """
-    if gateway.streams >= gateway.options.max_streams:
-        raise Problem("too-many", "As many streams are open as this gateway allows.", after=5.0, what="streams")
-    return StreamingResponse(_lines(gateway, events), media_type="text/event-stream", headers=HEADERS)
+    gateway.refuse_another_stream(client)
+    if request.method == "HEAD":
+        return Response(headers=HEADERS, media_type="text/event-stream")
+    return StreamingResponse(_lines(gateway, client, events), media_type="text/event-stream", headers=HEADERS)
 
 
-async def _lines(gateway: Gateway, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    gateway.streams += 1
+async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     ending = asyncio.ensure_future(gateway.ending.wait())
     coming: asyncio.Task[Event] | None = None
     try:
-        while True:
-            coming = coming or asyncio.ensure_future(anext(events))
-            await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
-            if ending.done():
-                yield b"event: draining\ndata: {}\n\n"
-                return
-            if not coming.done():
-                yield b": ping\n\n"
-                continue
-            try:
-                name, facts = coming.result()
-            except StopAsyncIteration:
-                return
-            coming = None
-            yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
+        with gateway.streaming(client):
+            while True:
+                coming = coming or asyncio.ensure_future(anext(events))
+                await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
+                if ending.done():
+                    yield b"event: draining\ndata: {}\n\n"
+                    return
+                if gateway.now(client) != client:
+                    return
+                if not coming.done():
+                    yield b": ping\n\n"
+                    continue
+                try:
+                    name, facts = coming.result()
+                except StopAsyncIteration:
+                    return
+                coming = None
+                yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
     finally:
-        gateway.streams -= 1
         ending.cancel()
         if coming is not None:
             coming.cancel()

@@ -314,6 +314,7 @@ def test_tokens(browser: Any, nodes: Nodes, tmp_path: Path) -> None:
     clients = {"looks": '["look:*"]', "forces": '["look:*", "force:page:*"]', "blind": '["lock:*"]'}
     digest = {it: hashlib.sha256(f"token-{it}".encode()).hexdigest() for it in clients}
     file = tmp_path / "tokens.toml"
+    file.touch(0o600)
     file.write_text("".join(f'[client.{it}]\nsha256 = "{digest[it]}"\nscopes = {scopes}\n' for it, scopes in clients.items()))
     with gateway(nodes, allow_force=True, tokens=str(file)) as serving, client(nodes, "one") as locks:
         with locks.lock("page:mine"), locks.lock("other:mine"):

@@ -4,7 +4,7 @@ import {lasted, moment, sentence, shortened, shown, strip} from "./pure.js";
 import {ask, query} from "./stream.js";
 
 /** @typedef {import("./stream.js").Store} Store */
-/** @typedef {{token: string, owner: string | null, asked: string | null, left_ms: number, nodes: number}} Waiting */
+/** @typedef {{id: string, owner: string | null, asked: string | null, left_ms: number, nodes: number}} Waiting */
 /**
  * @typedef {{name: string, state: string, holder: string | null, owner: string | null, note: string | null, asked: string | null,
  *   left_ms: number | null, fence: number | null, queue: Waiting[], readers: Waiting[],
@@ -92,8 +92,8 @@ function Copy({text}) {
 
 /** @param {{title: string, people: Waiting[], now: number}} props */
 function People({title, people, now}) {
-    return html`<h3>${title}</h3><ol class="people">${people.map(it => html`<li key=${it.token}>
-        <span>${shown(it.owner ?? it.token)}</span><span class="number faint">${it.asked === null ? "" : lasted(now - Date.parse(it.asked))}</span></li>`)}</ol>`;
+    return html`<h3>${title}</h3><ol class="people">${people.map(it => html`<li key=${it.id}>
+        <span>${shown(it.owner ?? it.id)}</span><span class="number faint">${it.asked === null ? "" : lasted(now - Date.parse(it.asked))}</span></li>`)}</ol>`;
 }
 
 /** @param {{lock: Lock}} props */

@@ -99,7 +99,7 @@ export function Take({lock, close}) {
                 <dt>held by</dt><dd>${shown(lock.owner ?? lock.holder ?? "nobody for certain")}</dd>
                 ${lock.note && html`<dt>note</dt><dd>${shown(lock.note)}</dd>`}
                 <dt>fence</dt><dd>${lock.fence ?? "–"}</dd>
-                <dt>next</dt><dd>${next ? shown(next.owner ?? next.token) : "nobody waits"}</dd>
+                <dt>next</dt><dd>${next ? shown(next.owner ?? next.id) : "nobody waits"}</dd>
             </dl>
             <p class="caution">What it protected may still be going on: the holder learns of it at its next renewal.</p>
             <label>Reason <input id="reason" type="text" maxlength="1024" autocomplete="off" value=${reason}
@@ -116,7 +116,7 @@ export function Take({lock, close}) {
 /** Why a lock was not taken away, and what to do. @param {any} problem */
 export function wrong(problem) {
     if (problem.status === 412) {
-        const who = problem.holder?.owner ?? problem.holder?.token ?? "Another client";
+        const who = problem.holder?.owner ?? "Another client";
         return `${shown(who)} holds it now. Nothing was taken away: close this and look again.`;
     }
     return shown(problem.detail ?? "The gateway does not answer. It may or may not be taken away: close this and look.");

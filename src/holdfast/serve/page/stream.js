@@ -5,7 +5,7 @@ import {backoff, events} from "./pure.js";
 /** @typedef {import("./pure.js").Nodes} Nodes */
 /** @typedef {import("./pure.js").Pass} Pass */
 /** @typedef {{generation: string, at: number, points: number[][], allow_force: boolean, prefix: string, grafana_url: string | null}} Hello */
-/** @typedef {{at: number, client: string, name: string, reason: string, token: string}} Taken */
+/** @typedef {{at: number, client: string, name: string, reason: string}} Taken */
 /** @typedef {"connecting" | "live" | "lost" | "token" | "forbidden"} Link */
 
 const TOKEN = "holdfast.token";
