@@ -111,7 +111,7 @@ async def test_a_node_that_has_become_a_replica_shows_it(face: Face, pair: Clust
     with pytest.raises(NoQuorum, match="replica"):
         await face.acquire(client.lock(name))
     (node,) = client.nodes()
-    assert node.state == "down" and "it is a replica" in str(node.cause)
+    assert node.state == "unfit" and "it is a replica" in str(node.cause)
 
 
 async def test_a_primary_with_a_replica_is_warned_of(face: Face, pair: Cluster, name: str) -> None:

@@ -404,7 +404,7 @@ async def test_a_handshake_that_comes_to_nothing_costs_nobody_anything(face: Fac
     async with listener(talk) as odd:
         one = client(face, front, [front.trusted[0], odd, front.trusted[2]], node_timeout=0.3)
         lease = await face.acquire(one.lock(name, wait=15))
-        await face.until(lambda: [it.state for it in one.nodes()] == ["up", "down", "up"])
+        await face.until(lambda: one.nodes()[1].state in ("down", "unfit") and [it.state for it in one.nodes()].count("up") == 2)
         assert lease.votes == 2
         began = face.now()
         for turn in range(20):

@@ -183,8 +183,8 @@ class Holdfast(_Client):
             way().steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
-            await driver().ready(max(0.0, deadline - clock()))
-            await self._look(self._shards.probe(at))
+            nodes = await driver().ready(max(0.0, deadline - clock()))
+            await self._look(self._shards.probe(at, least=sum(it.state == "up" for it in nodes)))
             # The nodes may stand differently by that.
             nodes = await driver().ready(max(0.0, deadline - clock()))
             found += await self._look(self._shards.checked(at, nodes))

@@ -150,10 +150,14 @@ class Shards:
             )
         return home
 
-    def probe(self, at: int, *more: bytes) -> Plan[Round]:
-        """Ask every node of a shard whether this client may do all it needs, or more."""
+    def probe(self, at: int, *more: bytes, least: float = inf) -> Plan[Round]:
+        """Ask every node of a shard whether this client may do all it needs, or more.
+
+        Once `least` nodes have answered, those that are still being dialled are not waited for.
+        """
         asked = rights.question(self.all[at].settings.prefix, *more)
-        seen: Round = yield Ask(dict.fromkeys(range(len(self.all[at].settings.addresses)), asked), shard=at)
+        every = dict.fromkeys(range(len(self.all[at].settings.addresses)), asked)
+        seen: Round = yield Ask(every, lambda answers: len(answers) >= least, shard=at)
         return seen
 
     def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:

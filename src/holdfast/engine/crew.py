@@ -842,8 +842,7 @@ class Crew:
             if type(reply) is list and question.data == self._manners.probe:
                 self.lanes[node].judge(reply)
             elif self.reach.causes[node] is not None and isinstance(owner, Claim):
-                answer = read(reply)
-                if isinstance(answer, Granted) and answer.fresh:
+                if isinstance(answer := read(reply), Granted) and answer.fresh:
                     # The node has just accepted a write.
                     self.lanes[node].refusal = None
             if owner is not None and owner.answered(node, question, reply, now):

@@ -155,8 +155,8 @@ class Holdfast(_Client):
                 driver.steer(lambda crew, now: None)
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
-            driver.ready(max(0.0, deadline - clock()))
-            self._look(self._shards.probe(at))
+            nodes = driver.ready(max(0.0, deadline - clock()))
+            self._look(self._shards.probe(at, least=sum(it.state == "up" for it in nodes)))
             # The nodes may stand differently by that.
             nodes = driver.ready(max(0.0, deadline - clock()))
             found += self._look(self._shards.checked(at, nodes))
