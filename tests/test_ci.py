@@ -69,6 +69,12 @@ def test_each_stage_has_a_cache_of_its_own(tmp_path: Path) -> None:
     assert set(re.findall(r"^[.]\S+", told, re.MULTILINE)) == {".pytest_cache/stage-a", ".pytest_cache/stage-b"}
 
 
+def test_what_a_line_names_is_filled_in_and_is_no_variable(tmp_path: Path) -> None:
+    """Once it was: a Django project of the tests took POSTGRES for the address of its database."""
+    _, told = ran([Stage("a", "echo $POSTGRES; env | grep -c ^POSTGRES= || true", 1)], tmp_path)
+    assert re.search(r"^/usr/lib/postgresql\S*/bin\n0$", told, re.MULTILINE), told
+
+
 FAILS = Stage("fails", "until [ -d met ]; do sleep 0.02; done; exit 3", 1)
 WELL = Stage("well", "mkdir met; sleep 0.3", 1)
 LATER = Stage("later", "true", 1, cores=2)
