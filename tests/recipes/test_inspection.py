@@ -58,10 +58,6 @@ def test_what_is_asked_of_one_lock() -> None:
     assert words(inspection.holder(b"app:x")) == [b"GET", b"app:x"]
 
 
-def test_a_probe_writes_what_nobody_has_and_for_a_millisecond_only() -> None:
-    assert words(inspection.probe("app:")) == [b"SET", b"{app:holdfast}:ready", b"1", b"NX", b"PX", b"1"]
-
-
 @pytest.mark.parametrize(
     "shown, values",
     [
