@@ -184,7 +184,7 @@ CONVERSATIONS = {
         test_lane.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
     ),
     "a refusal of a node is told as it is": Conversation(
-        patched(Lane, "_greeted", "_refused(word, readable(str(reply)))", "_refused(word, str(reply))"),
+        patched(Lane, "_greeted", "_refused(word, readable(str(reply)), ", "_refused(word, str(reply), "),
         test_lane.test_what_a_node_refuses_with_is_short_and_can_be_printed,
         {"place": 7, "word": "INFO"},
     ),
@@ -584,6 +584,11 @@ ROWS = (
             "what inspect shows can forge lines",
             "what LockBusy shows can forge lines",
         ),
+    ),
+    Row(
+        "what a node refuses is known, and until when",
+        "nodes() says that all is well while nobody gets a lock, or that nothing is when all is",
+        simulator=("what nodes refuse is not noted", "a node that refused once refuses for ever"),
     ),
     Row(
         "a node has confirmed the subscription",

@@ -301,7 +301,7 @@ class Faults:
         else:
             self.world.note(node, "refuses scripts")
             server.refuse[dice.choice((b"EVALSHA", b"SET"))] = dice.choice(REFUSALS)
-            self.world.after(dice.choice((dice.uniform(0.01, 0.5), dice.uniform(0.5, 5.0))), server.refuse.clear)
+            self.world.after(dice.uniform(0.01, dice.choice((0.5, 0.5, 0.5, 3.0))), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
         if dice := self.chance.strikes("frozen nodes"):

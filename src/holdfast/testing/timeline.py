@@ -11,7 +11,7 @@ from math import inf
 
 import hiredis
 
-from ..scripts import RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
+from ..scripts import PROBE, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
 from .network import Node
 from .world import Flight, World
 
@@ -98,8 +98,8 @@ def _one(item: object) -> str:
             return f"release {_words([name, token])}"
         case [b"EVALSHA", ROLL.sha, _, _, _, client, known, *_]:
             return f"signs the roll as {_words([client])}, knows {_words([known])}"
-        case [b"SCRIPT", *_]:
-            return "SCRIPT LOAD"
+        case [b"SCRIPT" | b"EVALSHA" as word, b"LOAD" | PROBE.sha, *_]:
+            return "SCRIPT LOAD" if word == b"SCRIPT" else "probe"
         case [bytes(), *_]:
             return _words(item)
         case bytes():
