@@ -149,8 +149,8 @@ class Lock(Bound, ABC, Generic[T]):
         stay.begun = True
         return stay
 
-    def _take(self) -> T:
-        """Take the lease of the block that is left, if it was entered by a plain call."""
+    def _take(self) -> Stay[T]:
+        """Take the stay of the block that is left, if it was entered by a plain call."""
         (owner, _), entered = here(self._task()), self._entered
         # A fixture may enter it in one thread or task and leave it in another.
         if owner not in entered and len(entered) == 1:
@@ -164,8 +164,7 @@ class Lock(Bound, ABC, Generic[T]):
         stay, before = entered.pop(owner)
         if before is not None:
             entered[owner] = before
-        assert stay._lease is not None
-        return stay._lease
+        return stay
 
 
 # What the locks of other libraries can do. Here a lease does it, and not the description of the lock.
@@ -198,7 +197,9 @@ class Stay(Generic[T]):
 
     def __call__(self, *arguments: Any) -> Any:
         lock: Lock[T] = self.lock or arguments[0]
-        return lock._leave(self._lease or lock._take(), arguments[-2])
+        stay = lock._take() if self._lease is None else self
+        assert stay._lease is not None
+        return lock._leave(stay._lease, arguments[-2])
 
 
 # The stay that was looked up last.
