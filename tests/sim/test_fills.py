@@ -51,8 +51,8 @@ class Computation:
     @property
     def held(self) -> bool:
         """Does its lease run, as far as its own process can know?"""
-        leases = [it for (*_, name), it in list(self.client._owners._leases.items()) if name == PART]
-        return not self.client.driver.dead and any(it._going and it._owner.task() is self.task for it in leases)
+        leases = [it for it in self.client.driver.leases() if it.name == PART and it._going]
+        return not self.client.driver.dead and any(it._owner.task() is self.task for it in leases)
 
 
 @dataclass

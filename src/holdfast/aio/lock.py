@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..base import lock
 from ..base.lock import Leave, Stay
 from ..base.migration import steps
-from ..base.owner import Here, Owners, here
+from ..base.owner import INSIDE, Here, Owners, here
 from ..base.terms import LockTerms
 from ..core.demand import Demand
 from ..drivers.aio import Driver
@@ -68,7 +68,7 @@ class Lock(lock.Lock[Lease]):
         call = None if around is None else self._surrounded(around)
         try:
             # If nobody is inside of any lock, and this caller will not be, it decides nothing who calls.
-            if caller is None and (stays or self._owners.known):
+            if caller is None and (stays or INSIDE.get() is not None):
                 caller = here(self._task())
             outer = None if caller is None else self._owners.found(caller, terms, demand)
             if outer is not None and not lease._join(outer):
@@ -112,14 +112,14 @@ class Lock(lock.Lock[Lease]):
 
     async def __aenter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())
-        stay, before = found or Stay(self), self._entered.get(caller[0])
+        stay = found or Stay(self)
         try:
             lease = stay._lease = await self._acquire(self._terms.demand, caller, True)
         except LockBusy as busy:
             await self._say_whose(busy)
             raise
         if found is None:
-            self._entered[caller[0]] = stay, before
+            self._entered[stay] = None
         else:
             lease._enter(sys._getframe(1))
         return lease

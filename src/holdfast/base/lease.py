@@ -499,7 +499,7 @@ class Lease(ABC):
             if root._users is None:
                 root._users = Living([root])
             self._users = root._users
-            self._root, self._joined, self._move = root, True, root._move
+            self._root, self._joined, self._move, self._owner = root, True, root._move, root._owner
             self._adopt(root)
             # It joins before it looks. A lease that leaves says so before it looks who is left: see
             # `_drop_share`. So one of the two sees the other, also if a signal handler is one of them.

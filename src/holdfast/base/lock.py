@@ -16,7 +16,7 @@ from ..errors import NotHeld
 from ..recipes.semaphore import Slots
 from .decorating import Function, LockOf, unfilled
 from .lease import Lease
-from .owner import Owner, Owners, here, running_task
+from .owner import Owners, here, running_task
 from .surrounding import Around, Surrounded
 from .terms import Bound, LockTerms
 
@@ -33,8 +33,8 @@ class Lock(Bound, ABC, Generic[T]):
 
     def __init__(self, terms: LockTerms, owners: Owners[T]) -> None:
         self._terms, self._owners = terms, owners
-        # Stays that began by a plain call of `__enter__`, by owner: the latest one, and those before it.
-        self._entered: dict[Owner, tuple[Stay[T], Any]] = {}
+        # Stays that began by a plain call of `__enter__`, in this order.
+        self._entered: dict[Stay[T], None] = {}
 
     @property
     def name(self) -> str:
@@ -151,20 +151,19 @@ class Lock(Bound, ABC, Generic[T]):
 
     def _take(self) -> Stay[T]:
         """Take the stay of the block that is left, if it was entered by a plain call."""
-        (owner, _), entered = here(self._task()), self._entered
+        owners = [owner for owner, _ in here(self._task()).inside()]
+        mine = [it for it in self._entered if it._lease is not None and it._lease._owner in owners]
         # A fixture may enter it in one thread or task and leave it in another.
-        if owner not in entered and len(entered) == 1:
-            (owner,) = entered
-        if owner not in entered:
+        if not mine and len(self._entered) == 1:
+            mine = list(self._entered)
+        if not mine:
             raise NotHeld(
                 f"{self.name!r} was not entered here, or by several callers at once: leave the block in the thread or "
                 "task that entered it. An ExitStack, or `with` on the lease that `acquire()` returns, may be left "
                 "anywhere"
             )
-        stay, before = entered.pop(owner)
-        if before is not None:
-            entered[owner] = before
-        return stay
+        del self._entered[mine[-1]]
+        return mine[-1]
 
 
 # What the locks of other libraries can do. Here a lease does it, and not the description of the lock.

@@ -2,8 +2,8 @@
 
 A thread is not enough: it may serve several requests in turn, or run the tasks of a loop. An owner
 is a thread or greenlet, the task that it runs, the job that a pool has given it, and the context
-(`contextvars`) in which it first acquired a lock. A generator that holds a lock while it is
-suspended is an owner of its own. When in doubt, a caller is a stranger, and waits as one.
+(`contextvars`) in which it acquired the lock. A generator that holds a lock while it is suspended
+is an owner of its own. When in doubt, a caller is a stranger, and waits as one.
 
 Knows threads, tasks, contexts, the call stack, and the leases of owners. Must not know how a lease
 is acquired. It keeps no lease alive: a lease that is dropped is no longer in here.
@@ -14,9 +14,10 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
+from collections.abc import Iterator
 from contextvars import ContextVar
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..core.command import WRITER
 from ..core.demand import Demand
@@ -29,23 +30,59 @@ T = TypeVar("T", bound=Lease)
 
 
 class Owner:
-    """One logical caller. Two calls have the same owner if they get the same object."""
+    """A caller that enters a lock: what it runs in, its lease, and the lock that it was in before.
 
-    __slots__ = ("__weakref__", "job", "task", "thread")
+    Attributes:
+        client: The book of its client.
+        lease: The lease, as a weak reference.
+        thread: The thread or greenlet.
+        task: The task, as a weak reference. None if there is none.
+        job: The same for the job of a pool.
+        generator: The id of the frame of the innermost generator. 0 if there is none.
+        outer: The owner in the same context that entered before. None if there is none.
+    """
 
-    def __init__(self, thread: object, task: weakref.ref[Any] | None, job: weakref.ref[Any] | None) -> None:
-        self.thread, self.task, self.job = thread, task, job
+    __slots__ = ("client", "generator", "job", "lease", "outer", "task", "thread")
+
+    def __init__(self, client: Owners[Any], lease: Lease, here: Here) -> None:
+        self.client, self.lease = client, weakref.ref(lease)
+        self.thread, self.task, self.job, generators, self.outer = here
+        self.generator = generators[0] if generators else 0
 
 
-# Pools that copy the context for each job forget the owner with the job.
-_known: ContextVar[Owner] = ContextVar("holdfast.owner")
+# Who entered last in this context. A copy of the context knows of nobody who enters later.
+INSIDE: ContextVar[Owner | None] = ContextVar("holdfast.inside", default=None)
 
-# An owner, and the generators on its call stack, by the ids of their frames: the innermost first.
-Here = tuple[Owner, tuple[int, ...]]
+
+class Here(NamedTuple):
+    """Where a caller is.
+
+    Attributes:
+        thread: As those of an Owner.
+        task: As those of an Owner.
+        job: As those of an Owner.
+        generators: The ids of the frames of the generators that it runs in, the innermost first.
+        owner: Who has entered last here, and is still inside.
+    """
+
+    thread: object
+    task: weakref.ref[Any] | None
+    job: weakref.ref[Any] | None
+    generators: tuple[int, ...]
+    owner: Owner | None
+
+    def inside(self) -> Iterator[tuple[Owner, Any]]:
+        """Yield the owners that are certainly this caller, with their leases."""
+        owner = self.owner
+        while owner is not None:
+            lease = owner.lease()
+            if lease is not None and (not owner.generator or owner.generator in self.generators):
+                yield owner, lease
+            owner = owner.outer
 
 
 def here(task: Any) -> Here:
-    """Return who calls.
+    """Return where the caller is.
 
     Args:
         task: The task that runs here. None if none does.
@@ -53,11 +90,13 @@ def here(task: Any) -> Here:
     job, generators = _surroundings(sys._getframe(1))
     # All references to a task, or a job, that lives are one object.
     thread, reference = itself(), None if task is None else weakref.ref(task)
-    known = _known.get(None)
-    if known is None or known.thread is not thread or known.task is not reference or known.job is not job:
-        known = Owner(thread, reference, job)
-        _known.set(known)
-    return known, generators
+    owner = INSIDE.get()
+    # A thread or task that was started inside of a block has a copy of its context.
+    if owner is not None and (owner.thread is not thread or owner.task is not reference or owner.job is not job):
+        owner = None
+    while owner is not None and ((lease := owner.lease()) is None or lease._ended or lease._lost):
+        owner = owner.outer
+    return Here(thread, reference, job, generators, owner)
 
 
 def running_task() -> Any:
@@ -69,32 +108,17 @@ def running_task() -> Any:
 
 
 class Owners(Generic[T]):
-    """The leases of one client, by owner and name."""
+    """The owners of one client."""
 
-    __slots__ = ("_leases", "known")
-
-    def __init__(self) -> None:
-        self._leases: weakref.WeakValueDictionary[tuple[int, int, str], T] = weakref.WeakValueDictionary()
-        # Empty if no owner is inside of any lock. (To ask the dictionary itself costs a call of Python's.)
-        self.known: dict[tuple[int, int, str], Any] = self._leases.data  # type: ignore[attr-defined]
+    __slots__ = ()
 
     def enters(self, here: Here, lease: T) -> None:
-        """Note that the lease is this owner's, as soon as it is held.
+        """Note that the lease is this caller's, as soon as it is held.
 
         Call it before the lease is held: an interrupt could come in between afterwards.
         """
-        owner, generators = here
-        lease._owner = owner
-        within = generators[0] if generators else 0
-        for name in lease._terms.alone:
-            if self._at(owner, within, name) is None:
-                self._leases[id(owner), within, name] = lease
-
-    def _at(self, owner: Owner, within: int, name: str) -> T | None:
-        """Return the lease of this name that is held here, or None."""
-        lease = self._leases.get((id(owner), within, name))
-        # Another owner may have got the same id since.
-        return lease if lease is not None and lease._owner is owner and lease._going else None
+        lease._owner = owner = Owner(self, lease, here)
+        INSIDE.set(owner)
 
     def found(self, here: Here, terms: LockTerms, demand: Demand) -> T | None:
         """Return the lease that this caller may share, or None.
@@ -103,13 +127,8 @@ class Owners(Generic[T]):
             SelfDeadlock: Waiting would never end.
             Misuse: The lease has other terms.
         """
-        owner, generators = here
-        within = {
-            name: lease
-            for name in terms.alone
-            for generator in (*generators, 0)
-            if (lease := self._at(owner, generator, name)) is not None
-        }
+        mine = [lease for owner, lease in here.inside() if owner.client is self and lease._going]
+        within: dict[str, T] = {name: it for name in terms.alone for it in mine if name in it._terms.alone}
         if not within:
             return None
         outer = next(iter(within.values()))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..base import lock
 from ..base.lock import Leave, Stay
 from ..base.migration import steps
-from ..base.owner import Here, Owners, here
+from ..base.owner import INSIDE, Here, Owners, here
 from ..base.terms import LockTerms
 from ..core.demand import Demand
 from ..errors import LockBusy, NoQuorum
@@ -76,7 +76,7 @@ class Lock(lock.Lock[Lease]):
         call = None if around is None else self._surrounded(around)
         try:
             # If nobody is inside of any lock, and this caller will not be, it decides nothing who calls.
-            if caller is None and (stays or self._owners.known):
+            if caller is None and (stays or INSIDE.get() is not None):
                 caller = here(self._task())
             outer = None if caller is None else self._owners.found(caller, terms, demand)
             if outer is not None and not lease._join(outer):
@@ -125,7 +125,7 @@ class Lock(lock.Lock[Lease]):
 
     def __enter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())
-        stay, before = found or Stay(self), self._entered.get(caller[0])
+        stay = found or Stay(self)
         try:
             lease = self._acquire(self._terms.demand, caller, True, self._terms.cancel, stay)
         except LockBusy as busy:
@@ -135,7 +135,7 @@ class Lock(lock.Lock[Lease]):
             # Nothing is called after the lease is stored, so no interrupt can come between that and the block.
             stay._lease = lease
             if found is None:
-                self._entered[caller[0]] = stay, before
+                self._entered[stay] = None
             return lease
         except BaseException:
             lease._unwind()
