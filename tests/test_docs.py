@@ -311,7 +311,7 @@ def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
 
 
 def test_the_help_of_task_is_complete() -> None:
-    labels = re.findall(r"^    ([a-z| -]+)\)", (ROOT / "task").read_text(), re.MULTILINE)
+    labels = re.findall(r"^    ([a-z][a-z| -]*)\)", (ROOT / "task").read_text(), re.MULTILINE)
     assert {word for label in labels for word in label.split(" | ") if not word.startswith("-")} == tasks()
     assert subprocess.run([ROOT / "task", "no-such-task"], capture_output=True, check=False).returncode == 64
 

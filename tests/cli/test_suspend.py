@@ -89,7 +89,8 @@ from holdfast.cli import front, tree
 from holdfast.cli.board import Board, Line
 
 now = 100.0
-class Job: name, margin, ttl = "x", 0.1, 5.0
+class Client: urls = ()
+class Job: name, margin, ttl, client = "x", 0.1, 5.0, Client
 it = front.Front(Job, front.Voice(), None, now=lambda: now)
 tree.adopt()
 it._board = Board()

@@ -35,7 +35,6 @@ FAULTS = {
     "time mends every refusal": ("node.js", "if (PASSING.test(reply.message))", "if (true)", "the password is missing"),
     "a node of use is one that was met": ("node.js", "!this.isRefused(reply) && left === 0", "left === 0", "SCRIPT LOAD is refused"),
     "MOVED is heard again and again": ("node.js", "isElsewhere ? 'useless' : 'down'", "'down'", "MOVED"),
-    "an outage begins with the claim": ("index.js", "monotonic(), this.dark)", "monotonic())", "ends a wait at once"),
     "the mode of a Valkey is not read": ("node.js", "fact('server_mode') === 'cluster'", "false", "a node of a cluster of Valkey"),
     "a release is forgotten with its connection": ("node.js", "this.unsaid.clear();", "unsaid.length = 0;", "a release that was owed"),
     "a connection in doubt is kept": ("node.js", "!IN_DOUBT.test(value.message)", "true", "leaves it in doubt"),

@@ -149,9 +149,13 @@ async def test_the_outer_block_is_left_first(face: Face, five: Cluster, name: st
     def user() -> Script[None]:
         outer, inner = face.block(lock), face.block(lock)
         yield outer.enter
-        yield inner.enter
+        lease = yield inner.enter
         yield outer.leave
         del outer
+        # Time for the background thread to hear of it, if the lease were dropped with its block.
+        yield client.lock(name, wait=0).try_acquire
+        yield lease.extend
+        assert lease._claim.claims[0]._renewal.wanted, "somebody is still inside: it is renewed"
         yield inner.leave
 
     await face.user(client, user())

@@ -25,6 +25,8 @@ FRAMEWORKS = {
 PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "holdfast.errors"}
 # And what decorators have noted of functions, which a framework has registered.
 PUBLIC |= {"holdfast.base.decorating"}
+# And how many nodes can be used, which everything asks at one place; and how the command reads a name.
+PUBLIC |= {"holdfast.engine.status", "holdfast.base.environment"}
 # And what is in these: fences, and the command, whose statuses and options frameworks' own commands have too.
 FOLDERS = ("holdfast.fencing", "holdfast.cli")
 ONE, TOGETHER = 250, 1706  # lines of code

@@ -31,7 +31,7 @@ OWN = {
         "_enter": "nobody cancels a task of the world",
         "__del__": "Python runs finalizers when it likes",
     },
-    "Lock": {"_kind": "its leases", "_current": "the task that runs is one of the world's"},
+    "Lock": {"_kind": "its leases", "_task": "the task that runs is one of the world's"},
     "Semaphore": {},
     "Leadership": {},
     "Election": {"_kind": "its leases"},

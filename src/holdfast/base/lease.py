@@ -89,8 +89,8 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_joined", "_lost", "_move", "_opened",
-        "_owner", "_released", "_root", "_settings", "_terms", "_users",
+        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_joined", "_kept", "_lost", "_move",
+        "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +112,8 @@ class Lease(ABC):
         self._owner: object = None
         # If the lock was entered again, the lease that made the claim, until this one is given back.
         self._root: Lease | None = None
+        # And what holds that lease, such as its block: while it lives, the claim is renewed.
+        self._kept: object = None
         # Whether it has ever shared another's claim.
         self._joined = False
         # The last of those who share its claim has left, so nobody may join any more.
@@ -618,7 +620,7 @@ class Lease(ABC):
                 # A lease that joins from here on sees the mark. One that has joined just before is seen here.
                 root._ended = last = self._users is None or not self._others()
         # Otherwise this would keep a lease alive that its owner drops.
-        self._root = None
+        self._root = self._kept = None
         return last
 
     def _others(self) -> bool:

@@ -18,7 +18,7 @@ class Standing(enum.Enum):
     """How a node stands with this client."""
 
     # It is being dialled, and nothing bad is known of it.
-    CONNECTING = "hoped"
+    CONNECTING = "connecting"
     # It started a short while ago, and may have forgotten leases.
     GUARDED = "guarded"
     UP = "up"
@@ -26,7 +26,6 @@ class Standing(enum.Enum):
 
 
 CONNECTING, GUARDED, UP, DOWN = Standing
-_WORDS = {CONNECTING: "connecting", GUARDED: "guarded", UP: "up", DOWN: "down"}
 
 
 # For nodes of this machine, by their addresses. Nobody is told to switch off the guard of others.
@@ -118,7 +117,7 @@ class Reach:
             free: When its guard ends, if it is guarded.
             started: When its server started, if it is guarded.
         """
-        state = _WORDS[standing]
+        state = standing.value
         if standing is UP and cause is not None:
             # It is asked all the same: only an answer tells when it accepts writes again.
             state = "refusing"

@@ -78,7 +78,7 @@ class Lease(lease.Lease):
         return any(part._errand.phase is LEAVING for part in self._parts)
 
     def _adopt(self, outer: Lease) -> None:
-        self._errand = outer._errand
+        self._errand, self._kept = outer._errand, outer._errand()
 
     def _check_owner(self) -> bool:
         keeper = self._errand.keeper

@@ -300,8 +300,11 @@ class Faults:
             node.tell(pack(b"SCRIPT", b"FLUSH"))
         else:
             self.world.note(node, "refuses scripts")
-            server.refuse[dice.choice((b"EVALSHA", b"SET"))] = dice.choice(REFUSALS)
-            self.world.after(dice.uniform(0.01, dice.choice((0.5, 0.5, 0.5, 3.0))), server.refuse.clear)
+            # Those of the swarm last for longer than it takes to probe a node, too.
+            swarm = self.plan.name == "swarm"
+            told = dice.choice(REFUSALS if swarm else REFUSALS[:2])
+            server.refuse[b"SET" if swarm and told[:4] != b"BUSY" else b"EVALSHA"] = told
+            self.world.after(dice.uniform(0.01, 3.0 if swarm else 0.5), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
         if dice := self.chance.strikes("frozen nodes"):

@@ -27,7 +27,6 @@ _PASSES = (
     r"(?:^|-)((?:OOM|MISCONF|NOREPLICAS|READONLY|BUSY|LOADING|MASTERDOWN|TRYAGAIN|CLUSTERDOWN) .*?"
     r"|ERR max number of clients.*?)\s*(?: script: .*)?$"
 )
-_UNKNOWN = "(?i)unknown (?:redis )?command"
 
 
 def question(prefix: str, *more: bytes) -> bytes:
@@ -74,7 +73,7 @@ def judged(reply: object, user: str, prefix: str) -> ConfigError | Refusal | Non
     if not wrong:
         return next(iter(passes), None)
     words = next(iter(wrong.values()))
-    if unknown := [it for it, said in wrong.items() if re.search(_UNKNOWN, said)]:
+    if unknown := [it for it, said in wrong.items() if re.search("(?i)unknown (?:redis )?command", said)]:
         return ConfigError(
             f"its server does not know {' and '.join(unknown)}, which holdfast needs: remove rename-command from its "
             f"configuration, and connect to the server itself: {words}"
