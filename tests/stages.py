@@ -160,7 +160,7 @@ PUSH = [
     Stage("tests", "./task test --all", 30, cores=1.4, bar=640),
     Stage("serve", "./task serve", 20, cores=0.6, bar=320),
     Stage("live", "./task live tests/live", 20, cores=0.6, bar=230),
-    Stage("cli", "./task cli", 20, cores=0.6, bar=160),
+    Stage("cli", "./task cli", 20, cores=0.6, bar=260),
     Stage("guests", "./task guests --quick", 20, cores=1.4, bar=270),
     Stage("page", "./task page", 20, bar=80),
     Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task live {ON_OTHERS}", 20, cores=0.6, bar=40),
