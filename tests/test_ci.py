@@ -136,7 +136,8 @@ OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lint", "lost-
 OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
 # What only the night runs.
 ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}
-ONLY_AT_NIGHT |= {"model", "upgrade"}
+# (The last two until the code of the probe has its own tests.)
+ONLY_AT_NIGHT |= {"model", "upgrade", "coverage", "mutants"}
 
 
 def test_the_lists_have_every_task_that_tests() -> None:
