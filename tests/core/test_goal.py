@@ -6,6 +6,7 @@ At the end a search: goals over names that overlap, among simulated nodes, witho
 from __future__ import annotations
 
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 from core.conversation import BEAT, FOREIGN, OTHER, RENEWAL, UNTIL, P, Together, denied, good_until, granted, kept, usual
@@ -813,3 +814,8 @@ def test_without_faults_no_slot_idles_while_somebody_waits(seed: int, nodes: int
 def test_a_slot_has_one_holder_whatever_breaks(seed: int, steps: int, nodes: int, clients: int, slots: int, faults: bool) -> None:
     # Rule P2.
     walk(seed, nodes, clients, steps, faults, "abcd"[:slots], some=True)
+
+
+def test_the_reason_of_one_part_is_that_of_all() -> None:
+    reason = Several.why.fget  # type: ignore[attr-defined]  # (a property, on the class)
+    assert reason(SimpleNamespace(parts=[SimpleNamespace(why=""), SimpleNamespace(why="node 2: full")])) == "node 2: full"

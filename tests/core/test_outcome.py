@@ -170,3 +170,9 @@ def test_a_fence_that_no_clock_allows() -> None:
         "its fence of 'jobs' is 17, 3600 s ahead of the clocks, and is not used. "
         "Check the node's clock. If it is right, force_release() repairs the fence."
     )
+
+
+def test_what_nodes_have_against_a_renewal_is_one_line() -> None:
+    votes = [failed(Exception("OOM")), failed(Exception("MISCONF")), Vote()]
+    told = outcome.obstacles(votes, reach(3, {}), 1.0, 2.0)  # type: ignore[arg-type]  # (a stand-in)
+    assert told == "node0: OOM; node1: MISCONF; node2: no answer yet"

@@ -1947,3 +1947,33 @@ def test_the_last_resort_leaves_nothing_of_the_connection_and_keeps_what_the_gua
     lane.renounce(5.0)
     assert (lane.line, lane.bad, lane.fails, lane.wake) == (Line.DOWN, None, 1, 5.0 + 1.28)
     assert (list(lane.ledger), lane.out, lane.unsaid, lane.run_id) == ([], [], [], run)
+
+
+# ------------------------------------------------ probes of a node that refused
+
+
+def test_a_node_that_refuses_is_probed_until_it_accepts() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.say(Asked(b"x", 1.0))
+    lane.take()
+    lane.received(b"-OOM full\r\n", 1.0)
+    assert isinstance(lane.refusal, Refusal) and lane.wake < inf
+    lane.probe(2.0)
+    assert lane.wake == inf, "an answer is under way"
+    assert lane.take() == lane.manners.probe
+    lane.received(array(bulk(b"SET"), bulk(b"OOM full")), 2.0)
+    assert isinstance(lane.refusal, Refusal) and 2.0 < lane.wake < inf
+    lane.probe(3.0)
+    lane.take()
+    lane.received(array(), 3.0)
+    assert (lane.refusal, lane.wake, lane.bad) == (None, inf, None)
+
+
+def test_a_right_that_was_taken_away_ends_the_connection() -> None:
+    lane = a_lane()
+    up(lane)
+    lane.probe(1.0)
+    lane.take()
+    lane.received(array(bulk(b"DEL"), bulk(b"NOPERM no permissions to run the 'del' command")), 1.0)
+    assert isinstance(lane.bad, ConfigError)
