@@ -3709,3 +3709,10 @@ def test_nodes_that_refuse_writes_are_known_within_one_answer_and_until_they_acc
     before = [len(it.probed) for it in world.nodes]
     world.run(30)
     assert [len(it.probed) for it in world.nodes] == before
+
+
+def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:
+    world = World().connect()
+    round_ = world.crew.consult(dict.fromkeys(range(3), world.crew._manners.probe), world.now)
+    world.crew.heard(0, next(iter(world.crew.lanes[0].ledger)), [b"SET", FULL], world.now)
+    assert not round_.over and isinstance(world.crew.lanes[0].refusal, Exception)
