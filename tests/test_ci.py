@@ -136,8 +136,7 @@ OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lint", "lost-
 OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
 # What only the night runs.
 ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}
-# (The last two until the code of the probe has its own tests.)
-ONLY_AT_NIGHT |= {"model", "upgrade", "coverage", "mutants"}
+ONLY_AT_NIGHT |= {"model", "upgrade"}
 
 
 def test_the_lists_have_every_task_that_tests() -> None:
