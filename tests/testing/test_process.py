@@ -14,7 +14,7 @@ from holdfast import LockLost, Misuse, StaleFence
 from holdfast.aio import Holdfast
 from holdfast.aio.lease import Lease
 from holdfast.core.claim import Claim
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NoQuorum
 from holdfast.fencing import Seen
 from holdfast.testing.process import Process
 from holdfast.testing.simulation import Crashed, Simulation, Stuck
@@ -230,6 +230,22 @@ def test_a_cut_ends_and_the_client_connects_again() -> None:
         await asyncio.sleep(0.5)
         process.cut_off(2.0)
         await process
+
+    simulation.run(main())
+
+
+def test_ready_hears_every_node_that_answers_before_it_says_up() -> None:
+    """It used to wait for as many answers as nodes were up: one of a node that refuses writes stood for the slowest one."""
+    simulation = Simulation()
+
+    async def main() -> None:
+        async with simulation.client() as locks:
+            simulation.nodes[0].server.refuse[b"SET"] = b"OOM it is full"
+            assert [it.state for it in await locks.ready()] == ["refusing", "up", "up"]
+            simulation.nodes[1].server.refuse[b"SET"] = b"OOM it is full"
+            simulation.nodes[1].lag = 0.5
+            with pytest.raises(NoQuorum):
+                await locks.ready(2)
 
     simulation.run(main())
 

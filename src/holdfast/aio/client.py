@@ -184,7 +184,7 @@ class Holdfast(_Client):
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._ways):
             nodes = await driver().ready(max(0.0, deadline - clock()))
-            await self._look(self._shards.probe(at, least=sum(it.state == "up" for it in nodes)))
+            await self._look(self._shards.probe(at, nodes=nodes))
             # The nodes may stand differently by that.
             nodes = await driver().ready(max(0.0, deadline - clock()))
             found += await self._look(self._shards.checked(at, nodes))

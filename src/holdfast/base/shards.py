@@ -150,14 +150,15 @@ class Shards:
             )
         return home
 
-    def probe(self, at: int, *more: bytes, least: float = inf) -> Plan[Round]:
+    def probe(self, at: int, *more: bytes, nodes: Sequence[NodeStatus] = ()) -> Plan[Round]:
         """Ask every node of a shard whether this client may do all it needs, or more.
 
-        Once `least` nodes have answered, those that are still being dialled are not waited for.
+        Those of `nodes` that are still being dialled are not waited for.
         """
         asked = rights.question(self.all[at].settings.prefix, *more)
         every = dict.fromkeys(range(len(self.all[at].settings.addresses)), asked)
-        seen: Round = yield Ask(every, lambda answers: len(answers) >= least, shard=at)
+        awaited = {i for i, it in enumerate(nodes) if it.state in ("up", "refusing")} or every.keys()
+        seen: Round = yield Ask(every, lambda answers: answers.keys() >= awaited, shard=at)
         return seen
 
     def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:

@@ -156,7 +156,7 @@ class Holdfast(_Client):
         found: list[NodeStatus] = []
         for at, driver in enumerate(self._drivers):
             nodes = driver.ready(max(0.0, deadline - clock()))
-            self._look(self._shards.probe(at, least=sum(it.state == "up" for it in nodes)))
+            self._look(self._shards.probe(at, nodes=nodes))
             # The nodes may stand differently by that.
             nodes = driver.ready(max(0.0, deadline - clock()))
             found += self._look(self._shards.checked(at, nodes))
