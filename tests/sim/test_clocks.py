@@ -34,6 +34,20 @@ def test_nodes_whose_clocks_are_set_back_keep_order_and_exclusion(town: Build) -
     assert later.fence > lease.fence
 
 
+def test_fences_go_back_if_all_clocks_are_set_back_and_every_node_restarts(town: Build) -> None:
+    """Where safety ends: each node restarts empty when the guard of the one before is over."""
+    place = town(3)
+    one = place.client()
+    place.world.do(place.world.do(one.lock("x").acquire()).release())
+    for node in place.nodes:
+        node.clock.step(-150.0)
+    for node in place.nodes:
+        node.restart()
+        place.world.run(place.world.now + 33.0)
+    with pytest.raises(Violation, match="fence"):
+        place.world.do(place.client().lock("x", wait=5).acquire())
+
+
 @pytest.mark.parametrize("nodes, stepped, kept", [(5, 2, True), (3, 1, True), (5, 3, False), (1, 1, False)])
 def test_a_node_whose_clock_is_set_forward_has_forgotten_its_locks(town: Build, nodes: int, stepped: int, kept: bool) -> None:
     place = town(nodes)
