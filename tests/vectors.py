@@ -1,10 +1,11 @@
-"""Writes the conversations of `tests/core/test_claim.py` down, for clients in other languages: given these answers, send that.
+"""Writes down what clients in other languages can be held to: conversations of a claim, and what else can be computed.
 
     ./task vectors
 
 Each test of that file that passes without a planted fault gives its conversations. Left out are those with what only some
 clients have: extensions, `max_hold`, leases without renewal, downgrades, results of others, and the caller's deadline. Times are
 in ms from the conversation's own beginning, fences in microseconds. `clients/vectors/README.md` describes the format.
+`parts.json` has inputs and results: the keys of names, the arguments of a request, servers that are of no use, and guards.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from typing import Any, ClassVar
 
 import pytest
 from core.conversation import HORIZON, Conversation, P
+from wire import test_lane
 
 from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT
 from holdfast.core.reach import CONNECTING, DOWN, UP, Standing
-from holdfast.errors import ConfigError
+from holdfast.errors import BadName, ConfigError
+from holdfast.recipes import exclusive
 
 ROOT = Path(__file__).parent.parent
-FILE = ROOT / "clients/vectors/claim.json"
+FOLDER = ROOT / "clients/vectors"
 # Conversations in which a client may say something else.
 OWN = {
     # Python repeats a renewal once more than it has to.
@@ -210,11 +213,84 @@ def vectors() -> str:
     return f"[\n{lines}\n]\n"
 
 
+def parts() -> str:
+    """Return the text of the other file."""
+    found = {"keys": keys(), "request": requests(), "servers": servers(), "guards": guards()}
+    lists = (f'"{name}": [\n' + ",\n".join(json.dumps(it) for it in items) + "\n]" for name, items in found.items())
+    return "{\n" + ",\n".join(lists) + "\n}\n"
+
+
+def keys() -> list[dict[str, Any]]:
+    """The four keys of names; none: the name is refused."""
+    names = [("", "invoice:42"), ("app:", "invoice:42"), ("", "a{b}c"), ("", "{a}"), ("", "{a}:b"), ("", "a{b"), ("", "fence"), ("", "a b")]
+    names += [("", "ü"), ("", "x" * 512), ("", "a[slot x]"), ("", "a[slot 7] "), ("{t}", "a"), ("{t}:", "queue:a"), ("", "a{}b{c}")]
+    names += [("", ""), ("p", ""), ("", "x" * 513), ("", "ü" * 257), ("", "a}"), ("", "{}"), ("", "{a}:fence"), ("", "{a}:queue:b")]
+    names += [("", it) for it in ("a[slot 7]", "a[election]", "a[once]", "a[once day]", "a[fill]", "{a}:note")]
+    found = []
+    for prefix, name in names:
+        try:
+            four = [it.decode() for it in exclusive.keys_of(exclusive.key_of(name, prefix))]
+        except BadName:
+            four = None
+        found.append({"prefix": prefix, "name": name, "keys": four})
+    return found
+
+
+def requests() -> list[dict[str, Any]]:
+    """The arguments of `request`, after the keys. `passed`: ms since the claim began."""
+    found = []
+    for mode in (TRY, WAIT, CEDE, KEEP):
+        for ttl, ahead, horizon, passed in ((9.0, 0, 16000, 0.0), (0.05, 7, 1025, 12.9), (30.0, 9_000_001, 16000, 86_400_000.5)):
+            recipe = exclusive.Exclusive("x", ttl=ttl, horizon=horizon)
+            token = b"%d:%b:00000001" % (P, b"b" * 32)
+            data = recipe.request(token, ttl, mode, P + ahead, P + round(passed * 1000))
+            said = {"ticket": P, "ttl": ms(ttl), "mode": MODES[mode], "P": P + ahead, "K": horizon, "passed": passed}
+            found.append(said | {"arguments": [it.decode() for it in data.split(b"\r\n")[1:-1][1::2]][7:]})
+    return found
+
+
+def servers() -> list[dict[str, Any]]:
+    """What a server says of itself in INFO, and whether it is of use (rule T9)."""
+    other = {"dragonfly_version": "df-1", "garnet_version": "1", "kvrocks_version": "2", "pika_version": "3", "redict_version": "7"}
+    wrong = [{name: text} for name, text in other.items()]
+    wrong += [
+        {"executable": "/bin/keydb-server"},
+        {"features": "cluster_mget"},
+        {"server_name": "other"},
+        *(facts for facts, _ in test_lane.UNFIT.values()),
+    ]
+    sound: list[dict[str, object]] = [{}, {"redis_version": "6.2.0"}, {"redis_version": "7.2.4", "valkey_version": "9.1.2"}]
+    found = []
+    for facts in sound + wrong:
+        server, lane = test_lane.Server(facts, verbatim=False), test_lane.a_lane()
+        test_lane.meet(lane, 0.0, server)
+        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_lane.SECTIONS)
+        found.append({"info": info.decode(), "fit": lane.bad is None})
+    return found
+
+
+def guards() -> list[dict[str, Any]]:
+    """Runs of servers that a client meets at one address, `at` ms, and from when on it uses them (rules G1 and G2)."""
+    stories = [[(100.0, "a", uptime)] for uptime in (0, 10, 32, 33, 5000)]
+    stories += [[(100.0, "a", 5), (120.0, "a", 25), (122.0, "a", 0), (140.0, "a", 0)]]
+    stories += [[(100.0, "a", 5000), (115.0, "b", 5000), (120.0, "b", 5000), (140.0, "b", 5000)], [(100.0, "a", 9), (190.0, "b", 40)]]
+    found = []
+    for story in stories:
+        lane = test_lane.a_lane(guard=test_lane.GUARD)
+        steps = []
+        for at, run, uptime in story:
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_lane.opens(lane, at, run, uptime))})
+            lane.broke(at + 1)
+        found.append({"guard": ms(test_lane.GUARD), "steps": steps})
+    return found
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="write the conversations of tests/core as vectors for other clients")
-    parser.add_argument("--to", type=Path, default=FILE, help="the file to write")
+    parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     options = parser.parse_args(arguments)
-    options.to.write_text(vectors())
+    for name, text in (("claim.json", vectors()), ("parts.json", parts())):
+        (options.to / name).write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""Clients in two languages contend for one lock, while processes and nodes are killed and stopped.
+"""Clients in three languages contend for one lock, while processes and nodes are killed and stopped.
 
+Each section reads a number from a register that checks fences, and writes the next one there.
 A live harness of real processes and real servers, so it sleeps: what is stopped must stay stopped for a while.
 """
 
@@ -11,8 +12,10 @@ import os
 import random
 import shutil
 import signal
+import socketserver
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +26,43 @@ from holdfast.testing.windows import Window
 
 TESTS = Path(__file__).parent.parent
 CLIENT = TESTS.parent / "clients/node"
+LEVEL_1 = TESTS.parent / "clients/level1/level1.py"
 TTL = 1000  # ms
-LANGUAGES = ("node", "python")
+LANGUAGES = ("node", "python", "level1")
+
+
+class Register(socketserver.ThreadingTCPServer):
+    """A number that is written with fences: `read FENCE`, `write FENCE OLD NEW`. A lower fence is refused.
+
+    `lost`: how many updates were made from a number that somebody had changed meanwhile.
+    """
+
+    daemon_threads = allow_reuse_address = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Conversation)
+        self.value = self.fence = self.written = self.refused = self.lost = 0
+        self.mutex = threading.Lock()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    def says(self, what: str, fence: int, old: int = 0, new: int = 0) -> str:
+        with self.mutex:
+            if fence < self.fence:
+                self.refused += 1
+                return "refused"
+            self.fence = fence
+            if what == "write":
+                self.lost += old != self.value
+                self.value, self.written = new, self.written + 1
+            return str(self.value)
+
+
+class Conversation(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, Register)
+        for line in self.rfile:
+            what, *numbers = line.decode().split()
+            self.wfile.write(f"{self.server.says(what, *map(int, numbers))}\n".encode())
 
 
 @dataclass
@@ -52,20 +90,25 @@ class Storm:
         folder: Where the contenders write.
         each: How many processes of each language contend.
         client: Where the client for Node was built.
+        level1: Where the client of level 1 is.
     """
 
-    def __init__(self, nodes: Nodes, folder: Path, each: int = 3, client: Path = CLIENT) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, each: int = 2, client: Path = CLIENT, level1: Path = LEVEL_1) -> None:
         self.nodes, self.folder = nodes, folder
+        self.register = Register()
         self.dice = random.Random(1)
         self.harmed = 0
         task = {"urls": nodes.urls, "fresh": sorted(nodes.run_ids), "name": "contended", "prefix": "storm:"}
         self.contenders = []
         for number, language in itertools.product(range(each), LANGUAGES):
-            told = json.dumps(task | {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}")})
-            node = ["node", str(client / "dist/storm/contender.js"), told]
-            self.contenders.append(
-                Contender(language, node if language == "node" else [sys.executable, "-m", "clients.contender", told])
-            )
+            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(level1)}
+            told = json.dumps(task | more | {"register": self.register.server_address[1]})
+            words = {
+                "node": ["node", str(client / "dist/storm/contender.js")],
+                "python": [sys.executable, "-m", "clients.contender"],
+                "level1": [sys.executable, "-m", "clients.contender_level1"],
+            }
+            self.contenders.append(Contender(language, [*words[language], told]))
 
     def rages(self, seconds: float, harms: Sequence[Callable[[], None]], enough: Callable[[], bool]) -> None:
         """Do harm until it is enough, for so long at most. Then everybody is killed."""
@@ -82,6 +125,8 @@ class Storm:
         finally:
             for it in self.contenders:
                 it.kill()
+            self.register.shutdown()
+            self.register.server_close()
 
     # ------------------------------------------------ harm
 
@@ -105,6 +150,15 @@ class Storm:
         time.sleep(0.3)
         self.nodes.restart(node)
         time.sleep(0.3)
+
+    def restarts_a_majority(self) -> None:
+        """All at once, and without data. Those who hold the lock believe so for a while."""
+        nodes = self.dice.sample(range(len(self.nodes)), len(self.nodes) // 2 + 1)
+        for node in nodes:
+            self.nodes.kill(node)
+        for node in nodes:
+            self.nodes.restart(node)
+        time.sleep(1)
 
     def freezes_a_node(self) -> None:
         node = self.dice.randrange(len(self.nodes))

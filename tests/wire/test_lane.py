@@ -56,6 +56,12 @@ def invalidate(keys: bytes) -> bytes:
 
 
 MORE = ("server_mode", "redis_mode", "executable", "features", "server_name", *OTHERS)  # what some servers say of themselves, too
+# What they say in the sections that the client asks for: of the server, of its replication, and of its memory.
+SECTIONS = (
+    ("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
+    ("role", "connected_slaves", "master_replid", "master_replid2", "second_repl_offset"),
+    ("maxmemory_policy",),
+)
 LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
 
 
@@ -95,9 +101,7 @@ class Server:
             self.setinfo,
             self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
-            self.info("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
-            self.info("role", "connected_slaves", "master_replid", "master_replid2", "second_repl_offset"),
-            self.info("maxmemory_policy"),
+            *(self.info(*names) for names in SECTIONS),
             bulk(PROBE.sha),
             self.probed,
             array(*map(bulk, self.time)),

@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import type { Standing } from './claim.js';
 import type { Holdfast } from './index.js';
+import { Guard } from './guard.js';
 import { monotonic } from './names.js';
 import { encode, Push, Reader, Refusal, type Value } from './resp.js';
 
@@ -24,7 +25,7 @@ const LATE = 1 / 8;
 const QUIET = 30_000;
 
 /** Return why a server will not do, by what it says in INFO and HELLO, or ''. */
-function unfit(said: string, fact: (name: string) => string): string {
+export function unfit(said: string, fact: (name: string) => string): string {
   const isValkey = fact('valkey_version') !== '';
   const version = fact(isValkey ? 'valkey_version' : 'redis_version');
   const [major = 0, minor = 0] = version.split('.').map(Number);
@@ -39,7 +40,7 @@ function unfit(said: string, fact: (name: string) => string): string {
     return 'it is part of a cluster: name servers that are independent of each other';
   }
   if (fact('role') !== 'master') return 'it is no primary: name servers that are independent of each other';
-  const isKnown = fact('run_id') !== '' && /^\d+$/.test(fact('uptime_in_seconds'));
+  const isKnown = fact('run_id') !== '' && /^\d{1,12}$/.test(fact('uptime_in_seconds'));
   return isKnown ? '' : 'it hides its run_id or its uptime: name the server itself, and no proxy';
 }
 
@@ -75,11 +76,7 @@ export class Node {
   private worked = false;
   private closed = false;
   private subscribed = false;
-  /** The run of the server, or its reign since a promotion; when it was met, and when the one before it last spoke. */
-  private run = '';
-  private known = 0;
-  private before = -Infinity;
-  private heard = -Infinity;
+  private readonly guard = new Guard();
   private readonly unsaid = new Map<string, { keys: string[]; args: Word[]; ended: number }>();
   private readonly login: string[] = [];
 
@@ -204,7 +201,7 @@ export class Node {
   /** The node owes an answer for too long. After a long silence, a firewall may have cut the connection: no failure. */
   private tooLate(): void {
     const asked = this.pending[0]?.sent ?? 0;
-    if (asked - this.heard < QUIET) this.opened = Infinity;
+    if (asked - this.guard.heard < QUIET) this.opened = Infinity;
     this.hangUp('it did not answer in time');
   }
 
@@ -249,7 +246,7 @@ export class Node {
 
   private heardOf(value: Value): void {
     // Until the greeting is over, nobody knows which run of the server speaks.
-    if (this.state !== 'dialling') this.heard = monotonic();
+    if (this.state !== 'dialling') this.guard.heard = monotonic();
     if (value instanceof Push) {
       if (value.items[0] === 'subscribe' && value.items[1] === this.crew.inbox) this.subscribed = true;
       return this.crew.pushed(this, value.items);
@@ -308,15 +305,8 @@ export class Node {
     // replication id is another one after each promotion, while its run id stays.
     const isPromoted = Number(fact('second_repl_offset') || -1) >= 0 || !/^0*$/.test(fact('master_replid2'));
     const reign = isPromoted ? run + fact('master_replid') : run;
-    if (reign !== this.run) {
-      this.before = this.heard;
-      this.known = now;
-      this.run = reign;
-    }
-    this.heard = now;
-    const byUptime = Math.max(now + guard + 1000 - Number(fact('uptime_in_seconds')) * 1000, this.before + guard);
-    const aged = fresh.has(run) ? now : byUptime;
-    this.wake = Math.min(this.known + guard, isPromoted ? Infinity : aged);
+    const usable = this.guard.meets(reign, isPromoted ? -Infinity : Number(fact('uptime_in_seconds')), now, guard);
+    this.wake = fresh.has(run) && !isPromoted ? now : usable;
     if (this.wake <= now) return this.load();
     const seconds = Math.ceil((this.wake - now) / 1000);
     this.problem = `${isPromoted ? 'promoted' : 'restarted'}: it may have forgotten locks, and is used again in ${seconds} s`;
