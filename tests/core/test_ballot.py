@@ -38,7 +38,7 @@ def poll(nodes: int = 3, *, patient: bool = True, kind: bytes = b"", standing: d
 
 def grant(vote: Vote, fence: int = P, *, lower: bool = False, since: float = 1.5) -> None:
     vote.answered(1.0, 9.9)
-    vote.grants(Granted(fence, lower, True), True, since, 0)
+    vote.grants(Granted(fence, lower, True), True, since)
 
 
 # ---------------------------------------------------------------- asking
@@ -163,15 +163,6 @@ def test_a_fence_may_be_ahead_by_one_and_a_half_horizons() -> None:
     assert it.latest(3.5) == P + 2_500_000 + HORIZON * 1500
 
 
-@pytest.mark.parametrize("sure, certain", [(1, False), (2, True)])
-def test_enough_others_must_have_had_the_token(sure: int, certain: bool) -> None:
-    """Rule C12: with three nodes, both others."""
-    it = poll()
-    for node, vote in enumerate(it.votes):
-        grant(vote, since=0.5 if node <= sure else 1.5)
-    assert it._certain(it.votes[0], 2.0) is certain
-
-
 @pytest.mark.parametrize(
     "standing, hopeless",
     [(Standing.UP, False), (Standing.CONNECTING, False), (Standing.GUARDED, True), (Standing.DOWN, True)],
@@ -183,7 +174,7 @@ def test_when_a_try_is_hopeless(standing: Standing, hopeless: bool) -> None:
     it.votes[0].answered(1.0, 9.9)
     it.votes[0].denies(Denied(5000, 1, None), 1.5)
     assert it._hopeless() is hopeless
-    it.votes[0].grants(Granted(P, False, True), True, 1.5, 0)
+    it.votes[0].grants(Granted(P, False, True), True, 1.5)
     assert not it._hopeless()
 
 

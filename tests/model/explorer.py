@@ -157,12 +157,12 @@ class _Shape:
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
         "armed": inf, "contended": False, "dropped": False, "freed": 0, "left": 0.0,
         "news": False, "notes": (), "place": 0, "queued": True, "reason": "", "refusal": None,
-        "routed": b"", "sends": [], "setback": None, "since": 0.0, "want": 0,
+        "routed": b"", "sends": [], "setback": None, "want": 0,
     }  # fmt: skip
     BY_NODE = frozenset({"votes", "as_usual", "_may_know", "_parting"})  # said of single nodes: kept with their connections
     PARTS: ClassVar[Mapping[str, type]] = {"_renewal": Renewal}  # objects of the claim's own: their fields are taken like its fields
     # Moments that are compared with others of the same step.
-    ORDERED = frozenset({"_renewal._asked", "_renewal._extended", "began"})
+    ORDERED = frozenset({"_renewal._asked", "_renewal._extended", "began", "since"})
     VOTE_FOR_PEOPLE = frozenset({"denied", "error", "holder", "left", "told"})
     VOTE_ORDERED = frozenset({"last", "sent", "since"})
 

@@ -92,17 +92,18 @@ CONVERSATIONS = {
         patched(Lane, "late", "self.line is not DOWN", "False"), test_lane.test_when_it_is_late_and_when_to_look_after_it
     ),
     "the gap rule is off": Conversation(
-        patched(Claim, "_gap", "self.state is HELD and ", "False and "),
+        patched(Claim, "_gap", "if self.state is not HELD:", "if True:"),
         test_claim.test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it,
         {"reply": [0, 5000, 2, None]},
     ),
     "a missing answer is suspected for ever": Conversation(
-        patched(Vote, "answered", "self.unsure = False", "pass"),
+        patched(Vote, "raised", "self.sent == -inf and ", ""),
         test_claim.test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one,
     ),
-    "a series begins with the lease": Conversation(
-        patched(Claim, "hold", "vote.begins(vote.since, fence)", "vote.begins(now, fence)"),
-        test_claim.test_a_series_that_broke_while_waiting_begins_with_its_grant_and_not_with_the_lease,
+    "a node that only a renewal won vouches for all of the lease": Conversation(
+        patched(Claim, "_begins", " and vote.sent <= self.since", ""),
+        test_claim.test_a_node_that_only_a_renewal_won_vouches_from_its_answer_on,
+        {"reply": 1_700_000_000_000_000},
     ),
     "an answer after the release makes it held": Conversation(
         patched(Claim, "answered", "if self.state is LOST or self.state is OVER:", "if self.state is LOST:"),
@@ -307,7 +308,7 @@ CONVERSATIONS = {
         test_crew.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
     ),
     "a broken connection takes its grant away": Conversation(
-        patched(Vote, "disconnected", "if self.owed > 0:\n        self.unsure = True", "self.granted = False"),
+        patched(Vote, "disconnected", "self.owed = 0", "self.owed = 0\n    self.granted = False"),
         test_claim.test_what_a_broken_connection_granted_counts_on,
     ),
     "every holder asks at once after a reconnect": Conversation(
@@ -517,9 +518,9 @@ ROWS = (
         conversation=("a missing answer is suspected for ever",),
     ),
     Row(
-        "a series of grants begins with its first grant",
-        "a lease is lost without need",
-        conversation=("a series begins with the lease",),
+        "a node that only a renewal won vouches from its answer on",
+        "a lost majority goes unnoticed",
+        conversation=("a node that only a renewal won vouches for all of the lease",),
     ),
     Row("a majority is more than half", "S1", model=("a quorum of half",), simulator=("quorum of 2 in 5",)),
     Row(

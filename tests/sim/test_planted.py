@@ -107,7 +107,7 @@ def undecided(cede: Any) -> Any:
         for vote, it in zip(claim.votes, before, strict=True):
             if vote.ceding and not it.ceding:
                 vote.ceding, vote.granted, vote.bound = False, it.granted, it.bound
-                vote.fence, vote.since, vote.first = it.fence, it.since, it.first
+                vote.fence, vote.since = it.fence, it.since
 
     return count_on
 

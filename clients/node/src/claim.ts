@@ -59,17 +59,12 @@ const newVote = (_: unknown, node: number) => ({
   lower: false,
   /** When the latest request was sent that this connection has answered. */
   sent: -Infinity,
-  /** What `sent` was at the latest grant. */
-  last: 0,
-  /** When the unbroken series of grants began, if there is one, and its first fence. */
+  /** What `sent` was at the latest grant, if there was one, and no cede since. */
+  last: -Infinity,
+  /** Since when a holder is certain of the node: its grants are an unbroken series from then on (rule C13). */
   since: Infinity,
-  first: 0,
-  /** Whether a series of this token was ever broken here (rule C13). */
-  broke: false,
   /** Requests that are not answered yet. */
   owed: [] as { mode: Mode; sent: number; watch: boolean }[],
-  /** Whether an answer was lost that may have said something new (rule C14). */
-  missing: false,
   /** The P that was sent last, whether the token was ever sent, and whether a cede was cut (rule Q10). */
   wrote: 0,
   touched: false,
@@ -103,6 +98,8 @@ export class Claim {
   private readonly mode: Mode;
   private P: number;
   private proposed = 0;
+  /** When the claim became held. */
+  private since = -Infinity;
   private beat: number;
   private sooner = 2;
   /** When the renewal was sent that is not confirmed yet, and when it is repeated (rule C9). */
@@ -151,10 +148,12 @@ export class Claim {
     vote.error = reply instanceof Refusal ? reply.message : word ? '' : 'no script answers that';
     // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
     if (!word) return ceding ? this.burn(vote) : undefined;
+    // The first answer on a connection: one on the connection before may have been lost. A fence above all that was
+    // proposed then shows that the node granted the token again (C14).
+    const shown = vote.sent === -Infinity && word.fence > Math.max(this.proposed, vote.fence);
     vote.sent = request.sent;
-    if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1);
+    if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1 || shown);
     else this.denied(vote, word, request.watch);
-    vote.missing = false;
   }
 
   push(node: number, kind: string, fence: number): void {
@@ -187,7 +186,6 @@ export class Claim {
       else if (this.isInDoubt()) this.ask(vote, 'k');
     } else if (was === 'up') {
       if (isCeding(vote)) this.burn(vote);
-      vote.missing ||= vote.owed.length > 0;
       Object.assign(vote, { owed: [], sent: -Infinity, wrote: 0, watched: undefined, again: Infinity, error: '' });
     }
   }
@@ -247,7 +245,7 @@ export class Claim {
       if (vote.bound === 0 || vote.bound > this.now) continue;
       vote.bound = 0;
       // If enough others had the token, its series ends here. If not, it stays open until the node speaks (C12).
-      if (!held || this.vouched(vote)) Object.assign(vote, { since: Infinity, broke: true });
+      if (!held || this.vouched(vote)) vote.since = Infinity;
     }
   }
 
@@ -258,6 +256,7 @@ export class Claim {
       const agreed = fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum);
       if (agreed === undefined) return this.makeWay();
       this.state = 'held';
+      this.since = this.now;
       this.fence = this.P = agreed;
       this.sooner = 2;
       this.beat = this.later(this.reached('bound') - this.terms.ttl);
@@ -336,11 +335,9 @@ export class Claim {
     const { ticket, ttl, K } = this.terms;
     if (vote.burnt) return this.release(vote.node, this.token);
     vote.again = Infinity;
-    // A fence above all that was proposed: the node granted it again in an answer that was lost (C14).
-    const shown = fence > Math.max(this.proposed, vote.fence) && (vote.missing || fence - vote.fence < K * 500);
-    if (anew || shown) this.breaks(vote);
+    if (anew) this.breaks(vote);
     if (this.isOver()) return;
-    const isNew = anew || shown || vote.bound === 0;
+    const isNew = anew || vote.bound === 0;
     // No clock allows such a fence, unless a lease has had it all the time (F5).
     const absurd = fence > ticket + (this.now - this.began) * 1000 + K * 1500 && (isNew || this.state !== 'held');
     if (absurd) vote.error = 'its fence is further ahead than any clock';
@@ -348,8 +345,11 @@ export class Claim {
     if (absurd || vote.sent === -Infinity) return this.broken(vote);
     // A grant is good from before its request was sent, for less than its ttl (rule C2).
     const bound = vote.sent + ttl - (ttl / 100 + 2);
+    // A first grant that was asked for before the lease began vouches for all of it, unless another had the node (C13).
+    const isFirst = vote.last === -Infinity && vote.sent <= this.since;
+    const isEarly = this.state === 'waiting' || (isFirst && fence <= this.fence);
+    if (vote.since === Infinity) vote.since = isEarly ? -Infinity : this.now;
     Object.assign(vote, { fence, lower, bound: isNew ? bound : Math.max(vote.bound, bound), last: vote.sent });
-    if (vote.since === Infinity) Object.assign(vote, { since: this.now, first: fence });
   }
 
   private denied(vote: Vote, { second: left, third: place, holder }: Word, watch: boolean): void {
@@ -373,12 +373,12 @@ export class Claim {
   private breaks(vote: Vote): void {
     if (vote.since === Infinity) return;
     if (this.state === 'held' && !this.vouched(vote)) this.end('a majority was without it for a moment', 'lost');
-    Object.assign(vote, { since: Infinity, broke: true });
+    vote.since = Infinity;
   }
 
   private vouched(vote: Vote): boolean {
-    const since = (other: Vote) => (!other.broke && other.first <= this.fence ? 0 : other.since);
-    const others = this.counting().filter((other) => other !== vote && since(other) <= vote.last);
+    const moment = Math.max(vote.last, this.since);
+    const others = this.counting().filter((other) => other !== vote && other.since <= moment);
     return others.length > this.votes.length - this.quorum;
   }
 
@@ -415,7 +415,7 @@ export class Claim {
     const { node } = vote;
     const { ticket, K } = this.terms;
     if (this.standing[node] !== 'up' || vote.burnt) return;
-    if (mode === 'c') Object.assign(vote, { since: Infinity, bound: 0 });
+    if (mode === 'c') Object.assign(vote, { since: Infinity, last: -Infinity, bound: 0 });
     vote.owed.push({ mode, sent: this.now, watch });
     Object.assign(vote, { wrote: this.P, touched: true });
     this.proposed = Math.max(this.proposed, this.P);

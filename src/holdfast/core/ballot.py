@@ -195,11 +195,6 @@ class Ballot(ABC):
         """
         return self.ticket + int((now - self.began) * 1e6) + self._reach.horizon * 1500
 
-    def _certain(self, vote: Vote, now: float) -> bool:
-        """Return whether enough other nodes had the token when this one was last certain (C12)."""
-        sure = sum(other.covers(vote.last, now) for other in self.votes if other is not vote)
-        return not quorum.uncertain(len(self.votes), self._quorum, sure)
-
     def _hopeless(self) -> bool:
         """Return whether fewer than a quorum can still grant a try (rule Q15)."""
         reachable = (Standing.UP, Standing.CONNECTING)

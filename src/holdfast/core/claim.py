@@ -73,8 +73,9 @@ or by a restart. One such node is taken back in silence. But if a majority was w
 one moment, somebody else may have held the lock then, and the claim must be lost although every
 vote counts again. So each vote knows since when it is certain that its node had the token
 (`since`), and up to when (`last`). A break is harmless if enough *other* votes cover the last
-moment at which the broken one is certain (rules C12 and C13). An answer that got lost may have told
-of a break. Then only the fence can show it, because a grant raises it (rule C14).
+moment at which the broken one is certain (rules C12 and C13). An answer that a broken connection
+took along may have told of a break. Then only the fence can show it, because a grant raises it
+(rule C14).
 
 **Fences.** The claim proposes its ticket, and later the largest fence that it wrote back or agreed
 on. A fence that is further ahead than any sound clock allows is not counted (rule F5): one damaged
@@ -379,9 +380,7 @@ class Claim(Ballot):
         if vote.ceding and command.mode is not CEDE:
             return False
         # Did the node lose the token since its last grant (rules C12 and C14)?
-        again = isinstance(answer, Granted) and (
-            answer.fresh or vote.raised(answer.fence, self._largest, self._reach.horizon)
-        )
+        again = isinstance(answer, Granted) and (answer.fresh or vote.raised(answer.fence, self._largest))
         if vote.since < inf and (again or isinstance(answer, Denied)) and self._breaks(vote, now):
             return self.lose(now, "gap")
         vote.answered(command.sent, command.grants_until())
@@ -398,7 +397,7 @@ class Claim(Ballot):
         if not vote.granted:
             self.counted += 1
         # A lease that was granted again may be shorter than an extension had asked for.
-        shorter = vote.grants(answer, again, now, self.fence)
+        shorter = vote.grants(answer, again, self._begins(vote, answer.fence, now))
         if self.state is WAITING:
             decides = self.counted >= self._quorum
         else:
@@ -490,7 +489,7 @@ class Claim(Ballot):
         elif fence > self.latest(now):
             return self._discounts(node, fence, now)
         else:
-            vote.grants_by_push(fence, now, self.fence)
+            vote.grants_by_push(fence, self._begins(vote, fence, now))
         return self.check(now, reason)
 
     def had_news(self, node: int, now: float) -> bool:
@@ -692,9 +691,6 @@ class Claim(Ballot):
         # Renewals propose T, so a node that stood below it and then says it was raised by us.
         self._propose = fence
         self._largest = max(self._largest, fence)
-        for vote in self.votes:
-            if vote.granted:
-                vote.begins(vote.since, fence)
         self.limit = now + self.demand.max_hold
         self.until = min(until, self.limit)
         self._renewal.holds(until, now)
@@ -757,9 +753,25 @@ class Claim(Ballot):
         """Return whether others may have held a majority while a holder's node was lost (C12).
 
         From its last grant on, the node may have been without the token. That is harmless if enough
-        others certainly had it then.
+        others certainly had it from then on, or from the beginning of the lease.
         """
-        return self.state is HELD and not self._certain(vote, now)
+        if self.state is not HELD:
+            return False
+        moment = max(vote.last, self.since)
+        sure = sum(other.covers(moment, now) for other in self.votes if other is not vote)
+        return quorum.uncertain(len(self.votes), self._quorum, sure)
+
+    def _begins(self, vote: Vote, fence: int, now: float) -> float:
+        """Return since when a series is certain that begins with a grant of this fence (rule C13).
+
+        A node that counts when the claim becomes held has the token then. The first grant of
+        another node is as good if it was asked for before then, and its fence is T at most: nobody
+        held it in between.
+        """
+        if self.state is not HELD:
+            return -inf
+        first = vote.last == -inf and vote.sent <= self.since
+        return -inf if first and fence <= self.fence else now
 
     # ------------------------------------------------ ends
 

@@ -13,9 +13,6 @@ from math import inf
 
 from .answer import NO_KEY, Denied, Granted
 
-# Of the horizon K in milliseconds, half of it in microseconds.
-_HALF_A_HORIZON = 500
-
 
 class Vote:
     """What one node said last about one token.
@@ -44,8 +41,6 @@ class Vote:
     ceding: bool = False
     # Will that answer never come? Then the node never counts again for this token.
     burnt: bool = False
-    # Did the connection break with an answer under way that may have told of a break?
-    unsure: bool = False
 
     # ------------------------------------------------ since when it is certain
 
@@ -53,14 +48,11 @@ class Vote:
     sent: float = -inf
     # The bound that a pushed grant has, by that request.
     base: float
-    # `sent`, as it was when the latest grant arrived.
+    # `sent`, as it was when the latest grant arrived; -inf: there was none, or it was ceded since.
     last: float = -inf
-    # When the unbroken series of grants began; inf: there is none.
+    # Since when a holder is certain of the node: its grants are an unbroken series from then on.
+    # -inf: since the lease began; inf: there is no series.
     since: float = inf
-    # The fence of the grant that began the series.
-    first: int = 0
-    # Did a series of this token ever break?
-    broken: bool = False
 
     # ------------------------------------------------ who has the name instead
 
@@ -94,7 +86,7 @@ class Vote:
         self._grants_nothing()
         self.ceding = True
         self.since = inf
-        self.first = 0
+        self.last = -inf
 
     def watches(self, holder: bytes) -> None:
         """Note the value whose end the node tells of (rule Q14)."""
@@ -120,7 +112,7 @@ class Vote:
         self.error = error
 
     def answered(self, sent: float, base: float) -> None:
-        """Note an answer that the script gave: it settles what a missing one may have said (C14).
+        """Note an answer that the script gave.
 
         If it answers a cede, the node may count again (rule Q9).
 
@@ -131,17 +123,15 @@ class Vote:
         self.sent = sent
         self.base = base
         self.ceding = False
-        self.unsure = False
         self.error = None
 
-    def grants(self, answer: Granted, again: bool, now: float, agreed: int) -> bool:
+    def grants(self, answer: Granted, again: bool, since: float) -> bool:
         """Count the grant that has just been answered (rule C2).
 
         Args:
             answer: The grant.
             again: The node has granted the token again. Then its lease may be shorter than before.
-            now: The time.
-            agreed: T, if the claim is held, else 0.
+            since: When a series that this grant begins is certain from (rule C13).
 
         Returns:
             True if the grant counts for less long than the one before.
@@ -150,7 +140,7 @@ class Vote:
         bound = self.base
         if self.granted and not again:
             bound = max(bound, before)
-        self._grants(answer.fence, answer.lower, bound, now, agreed)
+        self._grants(answer.fence, answer.lower, bound, since)
         return bound < before
 
     def keeps(self, fence: int, sent: float, base: float) -> bool:
@@ -167,7 +157,7 @@ class Vote:
         Returns:
             False if it is not as usual. Then the vote is unchanged, and the answer is read in full.
         """
-        if fence != self.fence or not self.granted or self.unsure:
+        if fence != self.fence or not self.granted:
             return False
         self.sent = sent
         self.base = base
@@ -194,8 +184,7 @@ class Vote:
         """Take over an answer that was only counted: granted by the first request, at its fence."""
         self.granted = True
         self.fence = fence
-        self.first = fence
-        self.since = 0.0
+        self.since = -inf
         self.owed = 0
         self.bound = bound
         self.base = bound
@@ -204,18 +193,17 @@ class Vote:
 
     # ------------------------------------------------ what the node says by itself
 
-    def grants_by_push(self, fence: int, now: float, agreed: int) -> None:
+    def grants_by_push(self, fence: int, since: float) -> None:
         """Count a pushed grant, by the latest request that was answered (rule C3).
 
         Before the first answer on a connection, a pushed grant has no bound and counts for nothing.
 
         Args:
             fence: The fence that the node has granted.
-            now: The time.
-            agreed: T, if the claim is held, else 0.
+            since: When a series that this grant begins is certain from (rule C13).
         """
         if self.sent > -inf:
-            self._grants(fence, False, self.base, now, agreed)
+            self._grants(fence, False, self.base, since)
         else:
             self._grants_nothing()
 
@@ -245,26 +233,9 @@ class Vote:
         """Count the grant no longer: its bound has passed."""
         self.granted = False
 
-    def begins(self, at: float, agreed: int) -> None:
-        """Begin a series of grants, or see how far it reaches back now that T is agreed (rule C13).
-
-        It reaches back to the beginning of the claim if its first grant had T or less, and the node
-        never broke a series: then nobody else had the node after T.
-
-        Args:
-            at: When the series began, as far as the arrival of its first grant tells.
-            agreed: T, if the claim is held, else 0.
-        """
-        if not self.first:
-            self.first = self.fence
-        always = self.first <= agreed and not self.broken
-        self.since = 0.0 if always else at
-
     def breaks(self) -> None:
-        """End the series: the node has lost the token by itself (rules C12 and C13)."""
+        """End the series: the node has lost the token by itself (rule C12)."""
         self.since = inf
-        self.first = 0
-        self.broken = True
 
     def refused(self, error: Exception) -> None:
         """Give the node no vote: the fence that it grants is further ahead than any clock (F5)."""
@@ -273,12 +244,7 @@ class Vote:
         self.error = error
 
     def disconnected(self) -> None:
-        """Forget what was under way. What the node has granted counts on (rule C11).
-
-        If an answer was under way, it may have told of a break (rule C14).
-        """
-        if self.owed > 0:
-            self.unsure = True
+        """Forget what was under way. What the node has granted counts on (rule C11)."""
         self.owed = 0
         self.sent = -inf
         self.wrote = 0
@@ -293,7 +259,7 @@ class Vote:
         self.granted = False
         self.since = inf
 
-    def _grants(self, fence: int, lower: bool, bound: float, now: float, agreed: int) -> None:
+    def _grants(self, fence: int, lower: bool, bound: float, since: float) -> None:
         """The node's latest word is a grant."""
         self.granted = True
         self.fence = fence
@@ -302,7 +268,7 @@ class Vote:
         self.last = self.sent
         self.denied = False
         if self.since == inf:
-            self.begins(now, agreed)
+            self.since = since
 
     def _grants_nothing(self) -> None:
         """The node's latest word is no grant."""
@@ -323,21 +289,16 @@ class Vote:
         """Return whether the node counts, and certainly had the token at this moment (rule C12)."""
         return self.granted and now < self.bound and self.since <= moment
 
-    def raised(self, fence: int, largest: int, horizon: int) -> bool:
+    def raised(self, fence: int, largest: int) -> bool:
         """Return whether a fence shows that the node granted the token again unheard (rule C14).
 
-        Three things raise a fence: a grant, by one at least; what this claim has proposed; and the
-        clock floor, once the record has run out, by half the horizon at least. A grant to somebody
-        else raises it by that much, too. So if an answer is missing, a grant is what is believed.
+        Before the first answer on a connection, an answer on the one before may be missing.
 
         Args:
             fence: The fence of a grant that the node does not call new.
             largest: The largest fence that this claim has ever proposed.
-            horizon: K, in milliseconds.
         """
-        if fence <= max(self.fence, largest):
-            return False
-        return self.unsure or fence < self.fence + horizon * _HALF_A_HORIZON
+        return self.sent == -inf and fence > max(self.fence, largest)
 
     def may_grant(self, reachable: bool) -> bool:
         """Return whether a try may still get this node: one that denied or failed cannot (Q15).
