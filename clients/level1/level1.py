@@ -42,7 +42,7 @@ class Lost(Exception):
 def read(reply):
     """What `request` answers: (fence, whether it was granted just now), None for a denial, or an error."""
     match reply:
-        case bytes() if re.fullmatch(rb"\d{16}", reply):
+        case bytes() if re.fullmatch(rb"[1-9]\d{15}", reply):
             return int(reply), True
         case int() if reply > 0:
             return reply, False
@@ -59,8 +59,9 @@ class Vote:
     def __init__(self):
         self.owed = []  # when each request was sent that is not answered, and its P
         self.fence = self.wrote = 0  # of its grant (0: none), and what was last written back
-        self.bound = self.last = 0.0  # until when the grant counts, and when its request was sent
+        self.bound, self.last = 0.0, -INF  # until when the grant counts, and when its request was sent
         self.hopeless = self.touched = False  # it cannot grant this try any more; it knows the token
+        self.met = False  # it has answered on this connection
 
 
 class Claim:
@@ -72,8 +73,9 @@ class Claim:
         self.ticket = self.proposed = ticket
         self.ttl, self.horizon, self.began = ttl, horizon, now
         self.state, self.fence, self.until = "waiting", 0, 0.0
-        self.asked = self.renews = 0.0
-        self.vouch = set()  # the nodes that have had the token since the last confirmed renewal
+        self.asked, self.renews, self.since = INF, INF, -INF  # the latest renewal, the next one, the beginning of the lease
+        # The nodes that have had the token since the last confirmed renewal was sent, and since the latest one was.
+        self.vouch, self.next = set(), set()
         self.out = []
 
     def happens(self, now, what, *arguments):
@@ -92,7 +94,7 @@ class Claim:
     def stands(self, node, standing, now):
         """A node is up, dialling, guarded or down from now on. What it has granted counts on (C11)."""
         vote = self.votes[node]
-        vote.owed, vote.wrote = [], 0
+        vote.owed, vote.wrote, vote.met = [], 0, False
         vote.hopeless = standing in ("guarded", "down") and vote.bound <= now
         if standing == "up" and self.state == "waiting":
             self._ask(node, now)
@@ -101,19 +103,28 @@ class Claim:
         """A node answers the oldest request that it owes."""
         vote, said = self.votes[node], read(reply)
         (sent, proposed), counted = vote.owed.pop(0), vote.bound > now
-        limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
         if isinstance(said, Exception):
             vote.hopeless = not counted  # no bound moves (C4)
-        elif said is None or said[0] < proposed or (said[0] > limit and not counted):  # F1, F5
-            vote.fence, vote.bound, vote.hopeless = 0, 0.0, True
+            return
+        fence, fresh = said or (0, False)
+        if 0 < fence < proposed:
+            raise ValueError("out of step: no node grants less than was proposed")  # F1
+        # Above all that was proposed: it granted the token again, in an answer that a broken connection took along (C14).
+        fresh = fresh or (not vote.met and fence > max(self.proposed, vote.fence))
+        limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
+        vote.met = True
+        early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
+        if fresh or not fence:  # it had lost the token (C12)
             self.vouch.discard(node)
-        else:
-            vote.fence, fresh = said
-            bound = sent + self.ttl - (self.ttl / 100 + 0.002)  # C2
-            vote.bound, vote.last = bound if fresh else max(bound, vote.bound), sent
-            vote.hopeless = vote.bound <= now
-            if fresh:  # it had lost the token (C12)
-                self.vouch.discard(node)
+            self.next.discard(node)
+        if not fence or (fence > limit and (fresh or not counted)):  # denied, or F5
+            vote.fence, vote.bound, vote.hopeless = 0, 0.0, True
+            return
+        if early:
+            self.vouch.add(node)
+        bound = sent + self.ttl - (self.ttl / 100 + 0.002)  # C2
+        vote.bound = bound if fresh else max(bound, vote.bound)
+        vote.fence, vote.last, vote.hopeless = fence, sent, vote.bound <= now
 
     def tick(self, up, now):
         """Give up a try after ttl/3 (Q15). Renew a lease every ttl/3 (C8)."""
@@ -121,6 +132,7 @@ class Claim:
             self.end("over")
         elif self.state == "held" and now >= self.renews:
             self.asked, self.renews = now, self.renews + self.ttl / 3
+            self.next = {node for node, it in enumerate(self.votes) if it.bound > now}
             for node in up:
                 if len(self.votes[node].owed) < 2:
                     self._ask(node, now)
@@ -143,16 +155,16 @@ class Claim:
         bounds = sorted((it.bound for it in counting.values()), reverse=True)
         if self.state == "held":
             self.until = bounds[self.quorum - 1] if len(bounds) >= self.quorum else now  # C6
-            if now >= self.until or len(self.vouch) < self.quorum:
+            if now >= self.until or len(self.votes) - len(self.vouch) >= self.quorum:
                 self.end("lost")
             elif sum(self.votes[node].last >= self.asked for node in self.vouch) >= self.quorum:
-                self.vouch = set(counting)
+                self.vouch, self.asked = self.next, INF
             return
         fences = [it.fence for it in counting.values()]
         agreed = max(fences, key=fences.count, default=0)
         if fences.count(agreed) >= self.quorum:  # C5, F8
             self.state, self.fence, self.until = "held", agreed, bounds[self.quorum - 1]
-            self.proposed, self.vouch, self.asked = agreed, set(counting), now  # F10
+            self.proposed, self.vouch, self.since = agreed, set(counting), now  # F10
             self.renews = self.until - 2 * self.ttl / 3
         elif sum(not it.hopeless for it in self.votes) < self.quorum:
             self.end("over")
