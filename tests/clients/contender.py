@@ -28,7 +28,7 @@ def main(task: dict[str, Any]) -> None:
             with lock as lease:
                 old = says("read", lease.fence)
                 # Some sections are longer than a lease, and are renewed.
-                for _ in range(500 if random.random() < 0.1 else random.randint(3, 10)):
+                for _ in range(500 if random.random() < task["long"] else random.randint(3, 10)):
                     now = time.monotonic_ns()
                     lease.check()
                     os.write(file, b"%d %d\n" % (lease.fence, now))

@@ -38,7 +38,7 @@ async def main(task: dict[str, Any]) -> None:
                 continue
             try:
                 old = await says("read", claim.fence)
-                for _ in range(500 if random.random() < 0.1 else random.randint(3, 10)):
+                for _ in range(500 if random.random() < task["long"] else random.randint(3, 10)):
                     now = time.monotonic_ns()
                     client.check(claim)
                     os.write(file, b"%d %d\n" % (claim.fence, now))

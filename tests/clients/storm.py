@@ -91,9 +91,12 @@ class Storm:
         each: How many processes of each language contend.
         client: Where the client for Node was built.
         level1: Where the client of level 1 is.
+        long: How many of the sections, from 0 to 1, last half a second, in which their leases are renewed.
     """
 
-    def __init__(self, nodes: Nodes, folder: Path, each: int = 2, client: Path = CLIENT, level1: Path = LEVEL_1) -> None:
+    def __init__(
+        self, nodes: Nodes, folder: Path, each: int = 2, client: Path = CLIENT, level1: Path = LEVEL_1, long: float = 0.1
+    ) -> None:
         self.nodes, self.folder = nodes, folder
         self.register = Register()
         self.dice = random.Random(1)
@@ -101,7 +104,7 @@ class Storm:
         task = {"urls": nodes.urls, "fresh": sorted(nodes.run_ids), "name": "contended", "prefix": "storm:"}
         self.contenders = []
         for number, language in itertools.product(range(each), LANGUAGES):
-            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(level1)}
+            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(level1), "long": long}
             told = json.dumps(task | more | {"register": self.register.server_address[1]})
             words = {
                 "node": ["node", str(client / "dist/storm/contender.js")],
@@ -152,13 +155,13 @@ class Storm:
         time.sleep(0.3)
 
     def restarts_a_majority(self) -> None:
-        """All at once, and without data. Those who hold the lock believe so for a while."""
+        """All at once, and without data. A holder believes in its lease for a while, and the others wait out the guard."""
         nodes = self.dice.sample(range(len(self.nodes)), len(self.nodes) // 2 + 1)
         for node in nodes:
             self.nodes.kill(node)
         for node in nodes:
             self.nodes.restart(node)
-        time.sleep(1)
+        time.sleep(TTL / 1000 + 3)
 
     def freezes_a_node(self) -> None:
         node = self.dice.randrange(len(self.nodes))

@@ -13,6 +13,7 @@ import { Holdfast, LockBusy, LockLost, NoQuorum } from '../src/index.js';
 
 interface Task {
   urls: string[]; fresh: string[]; name: string; prefix: string; maxTtl: number; ttl: number; file: string; register: number;
+  long: number;
 }
 
 const task = JSON.parse(process.argv[2] ?? '') as Task;
@@ -33,7 +34,7 @@ for (;;) {
     const lease = await locks.acquire(task.name, { ttl: task.ttl, wait: Math.random() < 0.1 ? 0 : 5000 });
     const old = await says('read', lease.fence);
     // Some sections are longer than a lease, and are renewed.
-    for (let beats = Math.random() < 0.1 ? 500 : 3 + Math.random() * 8; beats > 0; beats--) {
+    for (let beats = Math.random() < task.long ? 500 : 3 + Math.random() * 8; beats > 0; beats--) {
       const now = process.hrtime.bigint();
       lease.check();
       writeSync(file, `${lease.fence} ${now}\n`);
