@@ -41,11 +41,11 @@ def of(nodes: int) -> Settings:
 class Nodes:
     """Nodes that take two steps each to be looked through, and have the same locks.
 
-    `away`: these do not answer; `fails`: this one does not after its first step.
+    `away`: these do not answer, and are waited for that many seconds; `fails`: this one does not after its first step.
     """
 
-    def __init__(self, away: tuple[int, ...] = (), fails: int | None = None) -> None:
-        self.away, self.fails = away, fails
+    def __init__(self, away: tuple[int, ...] = (), fails: int | None = None, silent: float = 0.0) -> None:
+        self.away, self.fails, self.silent = away, fails, silent
         self.asked: list[tuple[int, ...]] = []
         self.rests: list[float] = []
         self.now = 0.0
@@ -70,12 +70,12 @@ class Nodes:
         assert isinstance(step, Ask)
         self.asked.append(tuple(step.asks))
         told = Round.__new__(Round)
-        told.began, told.ended = self.now, self.now + TOOK
-        self.now += TOOK
+        told.began, told.heard = self.now, self.now + TOOK
         if self.fails is not None and self.asked.count((self.fails,)) == 2:
             self.away = (*self.away, self.fails)
         told.answers = {node: self._says(words(data)) for node, data in step.asks.items() if node not in self.away}
         told.causes = {node: ConnectionError("away") for node in step.asks if node in self.away}
+        told.ended = self.now = told.heard + (self.silent if told.causes else 0.0)
         return told
 
     def _says(self, asked: list[bytes]) -> object:
@@ -117,6 +117,12 @@ def test_it_rests_in_proportion_to_what_a_step_took() -> None:
     hurried = Nodes()
     hurried.rows(Search([of(3)], "*", 1))
     assert hurried.rests == []
+
+
+def test_it_does_not_rest_for_a_node_that_is_silent() -> None:
+    world = Nodes(away=(4,), silent=1.0)
+    assert [it.name for it in world.rows(Search([of(5)], "*", 0.02))] == ["a", "b"]
+    assert max(world.rests) == pytest.approx(49 * 3 * TOOK)
 
 
 def test_a_node_that_does_not_answer_is_left_out_while_enough_others_do() -> None:

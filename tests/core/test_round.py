@@ -185,6 +185,7 @@ def test_at_its_deadline_it_is_over_in_any_case() -> None:
     survey.goes_on()
     assert survey.round.tick(2.0)
     survey.is_over({0: 0}, {1: "no answer yet", 2: "no answer yet"}, False)
+    assert (survey.round.heard, survey.round.ended) == (1.5, 2.0), "what was heard, and how long it has waited"
 
 
 def test_an_answer_at_the_deadline_is_one() -> None:

@@ -105,7 +105,7 @@ class Search:
             raise self._too_few(settings)
         step = inspection.names(settings.prefix, self._pattern, place.cursor, recipes.STEP)
         seen: Round = yield Ask({place.node: step}, shard=self._at)
-        took = seen.ended - seen.began
+        took = seen.heard - seen.began
         self._began = min(self._began, seen.began)
         self._last = seen.ended
         if place.node not in seen.answers:
@@ -139,7 +139,7 @@ class Search:
         """Ask all nodes about these locks, and make rows of the answers.
 
         Returns:
-            How many seconds the nodes took.
+            How many seconds the nodes worked.
         """
         size = len(settings.addresses)
         seen: Round = yield Ask(dict.fromkeys(range(size), recipes.look(keys)), shard=self._at)
@@ -148,7 +148,8 @@ class Search:
         if len(answers) < quorum.majority(size):
             raise unheard(settings, seen, self._pattern, "survey")
         views = [{node: it[at] for node, it in answers.items()} for at in range(len(keys))]
-        took = seen.ended - seen.began
+        # A node that is silent does not work, so there is nothing to rest for.
+        took = seen.heard - seen.began
         took += yield from self._ask_owners(settings, [recipes.holder_of(it, size) for it in views], seen)
         for key, view in zip(keys, views, strict=True):
             self._take(key, settings, view)
@@ -158,7 +159,7 @@ class Search:
         """Learn whose clients these holders are, of those that were not asked about before.
 
         Returns:
-            How many seconds the nodes took.
+            How many seconds the nodes worked.
         """
         inboxes = dict.fromkeys(inbox_of(it) for it in holders if it and TOKEN.fullmatch(it))
         new = [it for it in inboxes if it not in self._met]
@@ -167,7 +168,7 @@ class Search:
         self._met.update(new)
         told: Round = yield Ask(dict.fromkeys(seen.answers, roll.owned(settings.prefix, new)), shard=self._at)
         self._owners.update(roll.owners(new, told.answers.values()))
-        return told.ended - told.began
+        return told.heard - told.began
 
     def _take(self, key: bytes, settings: Settings, view: dict[int, Told]) -> None:
         """Have a lock shown, unless it is free."""

@@ -31,8 +31,8 @@ class Round:
 
     # fmt: off
     __slots__ = (
-        "_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "over", "sends",
-        "wake",
+        "_enough", "_reach", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "heard", "over",
+        "sends", "wake",
     )
     # fmt: on
 
@@ -57,11 +57,13 @@ class Round:
         self.armed = inf
         self.began = 0.0
         self.ended = 0.0
+        # When the last answer came. The round may have waited longer, for a node that is silent.
+        self.heard = 0.0
         self.over = False
 
     def begin(self, now: float) -> None:
         """Ask every node that can be spoken to."""
-        self.began = now
+        self.began = self.heard = now
         for node in self.asks:
             self.joined(node, now)
         self._decide(now)
@@ -76,6 +78,7 @@ class Round:
         # What comes when it is over is too late: somebody may be reading.
         if self.over:
             return False
+        self.heard = now
         if isinstance(reply, Exception):
             self.causes[node] = reply
         else:
