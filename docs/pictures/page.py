@@ -23,7 +23,7 @@ from holdfast.embedded import Nodes
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 PORT = 7421
-WIDTHS = {320: 800, 768: 900, 1440: 900}
+WIDTHS = {390: 844, 820: 1180, 1440: 900}
 THEMES = ("light", "dark")
 # Seconds in which the crowd makes a history.
 HISTORY = 75.0
@@ -54,7 +54,7 @@ def opened(browser: Browser, theme: str, width: int) -> Page:
 def take(page: Page, path: Path) -> None:
     """One picture."""
     page.wait_for_timeout(1500)
-    page.screenshot(path=path, full_page=bool(page.viewport_size and page.viewport_size["width"] < 900))
+    page.screenshot(path=path, full_page=bool(page.viewport_size and page.viewport_size["width"] < 1100))
     print(path)
 
 

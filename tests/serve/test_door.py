@@ -33,6 +33,7 @@ from holdfast.serve import identity
 from holdfast.serve.answering import respond
 from holdfast.serve.connections import Connections
 from holdfast.serve.problems import KINDS, Problem
+from holdfast.serve.streams import PING
 
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 ANY = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
@@ -324,12 +325,14 @@ async def test_a_token_that_was_revoked_ends_waits_and_streams(locks: Holdfast, 
             # ben may not lock any more, and eve is gone.
             write_tokens(tokens, ann=ALL, ben='"look:*"')
             live.gateway.reload()
+            # At once: nothing has happened that it could be told of, and a ping comes only each 10 s.
+            async with asyncio.timeout(PING / 2):
+                await streams["eve"]
             assert await waits[1] == (403, "forbidden")
             assert await waits[2] == (401, "unauthenticated")
             leading = await locks.election("door:revoked", "another").campaign()
             while len(seen["ann"]) < 2:
                 await asyncio.sleep(0.01)
-            await streams["eve"]
             assert len(seen["eve"]) == 1
             await held.release()
             assert await waits[0] == (201, "held")

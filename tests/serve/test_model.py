@@ -207,7 +207,7 @@ class Table:
         """Begin a world, in which nobody has the lock."""
         gateway = self._application.state.gateway
         gateway.leases = Leases(self._locks, gateway.name, gateway.options)
-        gateway.ending = asyncio.Event()
+        gateway.draining = False
         self.world = World(self, changes, max_hold)
         return self.world
 

@@ -426,9 +426,11 @@ async def test_a_client_has_a_quota_of_streams(locks: Holdfast, tokens: Path) ->
             return (await client.head("/v1/elections/invoice:1/events", headers=bearer(who))).status_code
 
         assert await status("importer") == 200
-        gateway.streams.update(importer=2)
+        assert gateway.clients is not None
+        of = {it.name: it for it in gateway.clients.tokens.values()}
+        gateway.streams.update({asyncio.Event(): of["importer"], asyncio.Event(): of["importer"]})
         assert (await status("importer"), await status("watcher")) == (429, 200)
-        gateway.streams.update(operator=1)
+        gateway.streams[asyncio.Event()] = of["operator"]
         assert await status("watcher") == 429
 
 

@@ -148,7 +148,7 @@ class Search:
         if len(answers) < quorum.majority(size):
             raise unheard(settings, seen, self._pattern, "survey")
         views = [{node: it[at] for node, it in answers.items()} for at in range(len(keys))]
-        # A node that is silent does not work, so there is nothing to rest for.
+        # A silent node does no work, so no rest is due for it.
         took = seen.heard - seen.began
         took += yield from self._ask_owners(settings, [recipes.holder_of(it, size) for it in views], seen)
         for key, view in zip(keys, views, strict=True):

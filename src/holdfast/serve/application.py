@@ -53,13 +53,11 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
         table += [*leasing.routes, *doing.routes, *rating.routes]
     table += [*health.routes, *looking.routes, *electing.routes]
     _describe(table)
-    watcher = live.watcher_of(gateway) if gateway.options.page else None
-    if watcher is not None:
-        table += live.routes(watcher)
+    if gateway.options.page:
+        table += live.routes(gateway)
     application = Application(routes=table.routes(), lifespan=_lifespan)
     application.router.redirect_slashes = False
     application.state.gateway = gateway
-    application.state.watcher = watcher
     return application
 
 
@@ -78,6 +76,4 @@ async def _lifespan(application: Starlette) -> AsyncIterator[None]:
     gateway.start()
     yield
     gateway.drain()
-    if application.state.watcher is not None:
-        await application.state.watcher.close()
     await gateway.stop()

@@ -14,10 +14,9 @@ from importlib.resources.abc import Traversable
 from typing import NamedTuple
 
 # In the order of their imports: none imports a later one.
-MODULES = ("pure", "stream", "theme", "nodes", "table", "detail", "dialog", "app")
+MODULES = ("pure", "store", "theme", "nodes", "table", "detail", "dialog", "app")
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "\./([^"]+)\.js";\n', re.MULTILINE)
 _EXPORT = re.compile(r"^export ", re.MULTILINE)
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 
 
 class Asset(NamedTuple):
@@ -68,16 +67,16 @@ def assets() -> dict[str, Asset]:
         return found.read_text(encoding="utf-8")
 
     return {
-        "": _asset(".html", text("index.html")),
-        "ui/style.css": _asset(".css", text("vendor/uplot.css") + "\n" + text("style.css")),
-        "ui/app.js": _asset(".js", joined({it: text(f"{it}.js") for it in MODULES})),
-        "ui/preact.js": _asset(".js", text("vendor/preact.js")),
-        "ui/uplot.js": _asset(".js", text("vendor/uplot.js")),
+        "": asset("text/html", text("index.html")),
+        "ui/style.css": asset("text/css", text("style.css")),
+        "ui/app.js": asset("text/javascript", joined({it: text(f"{it}.js") for it in MODULES})),
+        "ui/preact.js": asset("text/javascript", text("vendor/preact.js")),
     }
 
 
-def _asset(ending: str, text: str) -> Asset:
+def asset(kind: str, text: str, level: int = 9) -> Asset:
+    """Return a text as it is sent, compressed at this level."""
     body = text.encode()
     # Without the time, so that the same file is the same bytes.
-    packed = gzip.compress(body, mtime=0)
-    return Asset(f"{_TYPES[ending]}; charset=utf-8", body, packed, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
+    packed = gzip.compress(body, level, mtime=0)
+    return Asset(f"{kind}; charset=utf-8", body, packed, f'"{hashlib.sha256(body).hexdigest()[:16]}"')

@@ -10,8 +10,8 @@ import json
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import Counter, deque
+from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -23,6 +23,8 @@ LOGGER = "holdfast.audit"
 # Refusals of one kind and one client, or address, that are written in a second. The others are only counted, and the
 # count is written some seconds later.
 LINES, SUMMARY = 5, 10.0
+# Forced releases that are remembered.
+FORCED = 200
 # The address and the id of the request that is served now. The gate sets it: each request has a context of its own.
 asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")
 
@@ -40,8 +42,8 @@ class Audit:
     def __init__(self, path: str | None) -> None:
         self._path = path
         self._file: IO[str] | None = None
-        # Called with each event and its facts: the page shows what was taken away.
-        self.heard: Callable[[str, dict[str, Any]], None] | None = None
+        # Locks that were taken away, for the page.
+        self.forced: deque[dict[str, Any]] = deque(maxlen=FORCED)
         self._limits = Limits(LINES)
         # What was not written, by the kind and the client.
         self._left_out: Counter[tuple[str, str]] = Counter()
@@ -83,18 +85,19 @@ class Audit:
                     asyncio.get_running_loop().call_later(SUMMARY, self._summarise, event, who, facts)
                 self._left_out[event, who] += 1
                 return
-        self._write(event, facts)
-        if self.heard is not None:
-            self.heard(event, facts)
+        at = self._write(event, facts)
+        if event == "force" and facts["nodes"]:
+            self.forced.append({"at": at, **{it: facts[it] for it in ("client", "name", "reason")}})
 
     def _summarise(self, event: str, who: str, facts: dict[str, Any]) -> None:
         count = self._left_out.pop((event, who))
         whose: dict[str, Any] = {it: facts[it] for it in ("address", "client") if it in facts}
         self._write("left-out", {"of": event, **whose, "count": count})
 
-    def _write(self, event: str, facts: Mapping[str, Any]) -> None:
+    def _write(self, event: str, facts: Mapping[str, Any]) -> str:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": event, **facts})
         logging.getLogger(LOGGER).warning("%s", line)
         if self._file is not None:
             self._file.write(line + "\n")
+        return at

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -26,6 +25,7 @@ from .models import LONGEST_NAME
 from .options import Options
 from .peers import ELECTION, Peers
 from .problems import Problem
+from .surveys import Surveys
 
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
@@ -43,11 +43,12 @@ class Gateway:
         leases: The leases of clients.
         limits: How many requests each client may make.
         beats: How many leases each client may keep or release.
-        streams: How many event streams of each client are open.
+        streams: The client of each open event stream, by what is set to end the stream.
         metering: Counts what it does.
         peers: The other gateways. None: this one is alone.
         forwarding: Lets them answer. None: this one is alone.
-        ending: Set once the gateway drains. Streams end then.
+        draining: Whether it is about to end, and grants nothing any more.
+        surveys: What everybody who looks at locks shares.
         began: When it was made, on the monotonic clock.
     """
 
@@ -61,14 +62,15 @@ class Gateway:
         self.leases = Leases(locks, self.name, options)
         self.limits = Limits(options.max_requests)
         self.beats = Limits(options.max_keepalives)
-        self.streams = Counter[str]()
+        self.streams: dict[asyncio.Event, Identity] = {}
+        self.surveys = Surveys(locks)
         self.metering = Metering(self.leases, self.streams, self.lag)
         self.peers: Peers | None = None
         self.forwarding: Forwarding | None = None
         if options.advertise is not None:
             self.peers = Peers(locks, self.name, options.advertise)
             self.forwarding = Forwarding(self.peers, options.peer_ca)
-        self.ending = asyncio.Event()
+        self.draining = False
         self._connecting: asyncio.Future[None] | None = None
         self.began = time.monotonic()
         self.reload()
@@ -85,6 +87,13 @@ class Gateway:
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
             self.leases.end_waits(self._why_not)
+            self._end_streams()
+
+    def _end_streams(self) -> None:
+        """End the streams of clients that are not as they were, and all of them at the end."""
+        for over, client in self.streams.items():
+            if self.draining or self.now(client) != client:
+                over.set()
 
     def now(self, client: Identity) -> Identity | None:
         """Return a client as it is now. None: what it has shown is not valid any more."""
@@ -130,27 +139,26 @@ class Gateway:
             Problem: too-many.
         """
         options = self.options
-        if self.streams[client.name] >= options.max_streams or self.streams.total() >= options.max_streams_in_all:
+        own = sum(it.name == client.name for it in self.streams.values())
+        if own >= options.max_streams or len(self.streams) >= options.max_streams_in_all:
             raise Problem("too-many", f"{client.name} has as many streams as it may have.", after=5.0, what="streams")
 
     @contextmanager
-    def streaming(self, client: Identity) -> Iterator[None]:
-        """Count an event stream."""
-        self.streams[client.name] += 1
+    def streaming(self, client: Identity) -> Iterator[asyncio.Event]:
+        """Count an event stream. It ends when the event is set."""
+        over = asyncio.Event()
+        self.streams[over] = client
+        self._end_streams()
         try:
-            yield
+            yield over
         finally:
-            self.streams[client.name] -= 1
-
-    @property
-    def draining(self) -> bool:
-        """Whether it is about to end, and grants nothing any more."""
-        return self.ending.is_set()
+            del self.streams[over]
 
     def drain(self) -> None:
         """Grant nothing any more. Leases that are held can still be kept and released."""
-        self.ending.set()
+        self.draining = True
         self.leases.drain()
+        self._end_streams()
 
     @property
     def busy(self) -> bool:
@@ -179,6 +187,7 @@ class Gateway:
     async def stop(self) -> None:
         """End what goes on between requests."""
         self.lag.stop()
+        await self.surveys.close()
         if self._connecting is not None:
             self._connecting.cancel()
         self.audit.close()

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator
 from starlette.requests import Request
 
 from ..engine.status import majorities
-from ..errors import HoldfastError, message_of
 from ..recipes import inspection, survey
 from . import models
 from .gateway import Gateway
@@ -28,8 +27,6 @@ routes = Table()
 LONGEST_SURVEY = 5.0
 # The share of a node's time that a survey takes.
 SHARE = 0.2
-# The share that all streams of locks take, and the seconds between two surveys of one.
-WATCHED, EVERY = 0.02, 1.0
 
 
 @routes.add("GET", "/v1/nodes")
@@ -67,22 +64,24 @@ async def list_locks(gateway: Gateway, client: Identity, request: Request, asked
 
 
 async def _watched(gateway: Gateway, client: Identity, prefix: str) -> AsyncIterator[Event]:
-    """Survey the nodes again and again. All that do take a small share of their time together."""
-    before: dict[str, tuple[object, ...]] = {}
+    """Tell the differences between one survey and the next."""
+    surveys, before = gateway.surveys, dict[str, survey.Row]()
     while True:
-        now: dict[str, tuple[object, ...]] = {}
-        try:
-            async for row in gateway.locks.survey(pause=WATCHED / max(1, gateway.streams.total())):
-                if row.name.startswith(prefix) and _may_see(client, row):
-                    now[row.name] = (row.state, row.holder, row.fence, row.waiting, row.note)
-                    if now[row.name] != before.get(row.name):
-                        yield "held", models.Row.model_validate(row).model_dump()
-            for name in before.keys() - now.keys():
-                yield "free", {"name": name}
-            before = now
-        except HoldfastError as error:
-            yield "unsure", {"detail": message_of(error)}
-        await asyncio.sleep(EVERY)
+        await asyncio.shield(surveys.next())
+        if surveys.why:
+            yield "unsure", {"detail": surveys.why}
+            continue
+        now = {it.name: it for it in surveys.rows.values() if it.name.startswith(prefix) and _may_see(client, it)}
+        for name, row in now.items():
+            if name not in before or _told(row) != _told(before[name]):
+                yield "held", models.Row.model_validate(row).model_dump()
+        for name in before.keys() - now.keys():
+            yield "free", {"name": name}
+        before = now
+
+
+def _told(row: survey.Row) -> tuple[object, ...]:
+    return row.state, row.holder, row.fence, row.waiting, row.note
 
 
 async def inspected(gateway: Gateway, client: Identity, names: list[str]) -> list[inspection.LockStatus]:

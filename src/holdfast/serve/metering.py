@@ -6,7 +6,7 @@ Knows prometheus-client, and what a gateway can count. Must not know requests.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,12 +21,12 @@ Family = CounterMetricFamily | GaugeMetricFamily
 class Metering(Collector):
     """Counts what a gateway does, and tells it when it is asked."""
 
-    def __init__(self, leases: Leases, streams: Counter[str], lag: Lag) -> None:
+    def __init__(self, leases: Leases, streams: Sized, lag: Lag) -> None:
         """Begin to count.
 
         Args:
             leases: The leases of a gateway.
-            streams: How many event streams each client has.
+            streams: The open event streams.
             lag: How late its event loop is.
         """
         self._leases, self._streams, self._lag = leases, streams, lag
@@ -49,7 +49,7 @@ class Metering(Collector):
         leases.add_metric(["held"], len(self._leases) - waiting)
         leases.add_metric(["waiting"], waiting)
         yield leases
-        yield GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.", self._streams.total())
+        yield GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.", len(self._streams))
         yield GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.", self._lag.late)
 
     def text(self, others: CollectorRegistry | None) -> bytes:

@@ -41,17 +41,16 @@ def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIt
 
 
 async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
-    ending = asyncio.ensure_future(gateway.ending.wait())
     coming: asyncio.Task[Event] | None = None
-    try:
-        with gateway.streaming(client):
+    with gateway.streaming(client) as over:
+        ending = asyncio.ensure_future(over.wait())
+        try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(events))
                 await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
                 if ending.done():
-                    yield b"event: draining\ndata: {}\n\n"
-                    return
-                if gateway.now(client) != client:
+                    if gateway.draining:
+                        yield b"event: draining\ndata: {}\n\n"
                     return
                 if not coming.done():
                     yield b": ping\n\n"
@@ -62,7 +61,7 @@ async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event
                     return
                 coming = None
                 yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
-    finally:
-        ending.cancel()
-        if coming is not None:
-            coming.cancel()
+        finally:
+            ending.cancel()
+            if coming is not None:
+                coming.cancel()

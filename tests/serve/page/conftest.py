@@ -9,14 +9,14 @@ import pytest
 from browser import chromium  # docs/site
 from playwright.sync_api import sync_playwright
 
-from holdfast.serve import watching
+from holdfast.serve import surveys
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _brisk() -> Iterator[None]:
-    """Surveys that rest less: on a busy machine, those that take 2 % of it take half a minute. tests/serve/test_watching.py has that."""
+    """Surveys that rest less: on a busy machine, those that take 2 % of it take half a minute. tests/serve/test_surveys.py has that."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(watching, "SHARE", 0.5)
+        patch.setattr(surveys, "SHARE", 0.5)
         yield
 
 

@@ -16,7 +16,6 @@ from serve.serving import gateway_app
 from holdfast import Holdfast as Threads
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.serve.watching import Watcher
 
 PATIENCE = 30.0  # seconds for anything that must happen
 # Restart guards that end while a test runs, for nodes that no other test uses.
@@ -38,7 +37,6 @@ class Gateway:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}/"
-        self.watcher: Watcher | None = None
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
 
@@ -59,7 +57,6 @@ class Gateway:
     async def _serve(self) -> None:
         async with Holdfast(*self._nodes.urls, fresh=self._nodes.run_ids, **self._times) as locks:
             application = gateway_app(locks, **self._options)
-            self.watcher = application.state.watcher
             config = uvicorn.Config(application, port=self.port, log_level="error", access_log=False, timeout_graceful_shutdown=1)
             self._server = uvicorn.Server(config)
             await self._server.serve()
@@ -112,7 +109,7 @@ window.alert = () => violations.push("alert");
 """
 
 
-def opened(browser: Any, url: str, *, theme: str = "light", width: int = 1440, height: int = 900, **options: Any) -> Any:
+def opened(browser: Any, url: str, *, place: str = "", theme: str = "light", width: int = 1440, height: int = 900, **options: Any) -> Any:
     """A page that is live."""
     context = browser.new_context(color_scheme=theme, viewport={"width": width, "height": height}, reduced_motion="reduce", **options)
     context.add_init_script(EYES)
@@ -122,7 +119,7 @@ def opened(browser: Any, url: str, *, theme: str = "light", width: int = 1440, h
     page.on("console", lambda it: page.wrong.append(it.text) if it.type in ("error", "warning") else None)
     page.on("pageerror", lambda it: page.wrong.append(str(it)))
     page.on("request", lambda it: None if it.url.startswith((url, "data:")) else page.wrong.append(f"asks for {it.url}"))
-    page.goto(url)
+    page.goto(url + place)
     return page
 
 
@@ -134,7 +131,7 @@ def line(page: Any, name: str) -> Any:
 # Pairs of what a reader sees that lie over each other.
 OVERLAPS = """() => {
     const seen = [...document.querySelectorAll(
-        ".top > *, .top .status > *, .alarm, .node > *, .totals > *, .filters > *, .chip, .row.head > *, .foot, " +
+        ".top > *, .top .status > *, .alarm, .node > *, .node .guard > *, .totals > *, .filters > *, .chip, .row.head > *, .foot, " +
         ".detail header > *, dl > *, .detail > *, .actions > *, dialog label")]
         .filter(it => it.checkVisibility() && it.getBoundingClientRect().width > 1);
     const found = [];
@@ -150,7 +147,7 @@ OVERLAPS = """() => {
     }
     if (document.documentElement.scrollWidth > document.documentElement.clientWidth) found.push("wider than the window");
     // What is cut off and has no tooltip cannot be read.
-    const whole = ".top *, .totals > *, .chip, .foot, .row.head button, .node .state, .node .trip, .guard span, .line .number";
+    const whole = ".top *, .totals > *, .chip, .foot, .row.head button, .node th, .node .state, .node .trip, .guard span, .line .number";
     for (const it of document.querySelectorAll(whole)) {
         const cut = it.scrollWidth > it.clientWidth + 1 && getComputedStyle(it).display !== "inline";
         if (it.checkVisibility() && cut && !it.closest(".unseen"))

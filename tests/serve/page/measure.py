@@ -75,11 +75,12 @@ def listening() -> bool:
 
 async def looks(stop: threading.Event) -> None:
     """One more viewer, which reads everything and shows nothing."""
+    digest = ""
     async with httpx.AsyncClient(timeout=30) as client:
-        async with client.stream("GET", f"{URL}ui/stream") as answer:
-            async for _ in answer.aiter_bytes():
-                if stop.is_set():
-                    return
+        while not stop.is_set():
+            answer = await client.get(f"{URL}ui/snapshot", headers={"if-none-match": digest})
+            digest = answer.headers["etag"]
+            await asyncio.sleep(1)
 
 
 def viewers(count: int, stop: threading.Event) -> threading.Thread:

@@ -1,17 +1,17 @@
 // The page as a whole: what is chosen, which keys do what, and the parts.
 import {html, render, useEffect, useState} from "./vendor/preact.js";
-import {headline, kept_at, lines, moment, shown, transitions} from "./pure.js";
-import {Store, ask, follow, query} from "./stream.js";
+import {address, kept_at, lasted, lines, moment, placed, safety, shown, transitions} from "./pure.js";
+import {Store, follow} from "./store.js";
 import {Theme} from "./theme.js";
 import {Nodes, Totals} from "./nodes.js";
-import {Filters, Table} from "./table.js";
+import {Filters, Table, rowHeight} from "./table.js";
 import {Detail} from "./detail.js";
 import {Help, Take, Token} from "./dialog.js";
 
 /** @typedef {import("./pure.js").Line} Line */
 /** @typedef {import("./table.js").View} View */
 
-/** Whoever does not scroll for so many ms has stopped. The page is drawn each second, so the lines go on then. */
+/** If nobody scrolls for so many ms, it is over. The page is drawn each second, so the lines go on then. */
 const SCROLLING = 150;
 
 const store = new Store();
@@ -19,8 +19,6 @@ const store = new Store();
 let given = () => {};
 /** Draws the page. @type {() => void} */
 let draw = () => {};
-/** Names of the locks in sight. @type {string[]} */
-let sighted = [];
 /** The lines as they were made last, and of what. */
 let made = {of: "", version: -1, lines: /** @type {Line[]} */ ([]), open: /** @type {Set<string> | null} */ (null)};
 /** When the table was scrolled last. */
@@ -41,26 +39,32 @@ function changed() {
 function linesOf(view) {
     const now = store.known();
     // Which locks are long depends on the time.
-    const of = `${view.text}\n${view.filter} ${view.column} ${view.down} ${view.filter === "long" ? Math.floor(now / 1000) : ""}`;
+    const of = `${view.text}\n${view.filter} ${view.column} ${view.down} ${rowHeight()} ${view.filter === "long" ? Math.floor(now / 1000) : ""}`;
     // The lines stand still while somebody scrolls: nothing jumps, and no frame has to sort all of them.
     const stale = made.version !== store.version && performance.now() - scrolled > SCROLLING;
     if (stale || made.of !== of || made.open !== view.open) {
-        made = {of, version: store.version, open: view.open, lines: lines(store.rows, {...view, now})};
+        made = {of, version: store.version, open: view.open, lines: lines(store.rows, store.memory, {...view, now})};
     }
     return made.lines;
 }
 
 function Page() {
     const [, count] = useState(0);
-    const [view, see] = useState(/** @type {View} */ ({text: "", filter: "all", column: "name", down: false, open: new Set()}));
+    const [view, set] = useState(/** @type {View} */ ({...placed(location.hash), open: new Set()}));
     const [cursor, put] = useState(/** @type {{at: number, name: string | null}} */ ({at: 0, name: null}));
-    const [chosen, choose] = useState(/** @type {string | null} */ (null));
     const [taking, take] = useState(/** @type {import("./detail.js").Lock | null} */ (null));
     const [help, tellKeys] = useState(false);
-    const [lefts, tellLefts] = useState(/** @type {Record<string, number | null>} */ ({}));
-    const [leftsAt, tellAt] = useState(0);
     const [said, say] = useState("");
     draw = () => count(it => it + 1);
+    const see = (/** @type {Partial<View>} */ change) => {
+        const now = {...view, ...change};
+        set(now);
+        const target = location.pathname + address(now);
+        // "Back" closes a lock. It does not take back what was typed, letter by letter.
+        if (now.lock !== view.lock) history.pushState(null, "", target);
+        else history.replaceState(null, "", target);
+    };
+    const chosen = view.lock;
     const all = linesOf(view);
     const at = kept_at(all, cursor.name, cursor.at);
     const go = (/** @type {number} */ to) => {
@@ -69,32 +73,25 @@ function Page() {
     };
     const open = (/** @type {Line} */ line) => {
         if (line.row) {
-            choose(line.name);
+            see({lock: line.name});
             return;
         }
-        const set = new Set(view.open);
-        if (!set.delete(line.name)) set.add(line.name);
-        see({...view, open: set});
+        const opened = new Set(view.open);
+        if (!opened.delete(line.name)) opened.add(line.name);
+        see({open: opened});
     };
     const close = () => {
-        choose(null);
+        if (chosen !== null) see({lock: null});
         document.getElementById("grid")?.focus();
     };
     keys = {all, at, go, open, close, help: () => tellKeys(true), dialog: help || taking !== null};
     useEffect(() => {
         const second = setInterval(changed, 1000);
-        const left = setInterval(async () => {
-            if (document.hidden || store.link !== "live" || !sighted.length) return;
-            try {
-                tellLefts(await ask(`ui/left?${query("name", sighted.slice(0, 60))}`));
-                tellAt(store.now());
-            } catch {
-                // The next answer will tell.
-            }
-        }, 1000);
+        const moved = () => set(before => ({...before, ...placed(location.hash)}));
+        addEventListener("popstate", moved);
         return () => {
             clearInterval(second);
-            clearInterval(left);
+            removeEventListener("popstate", moved);
         };
     }, []);
     heard = say;
@@ -104,20 +101,18 @@ function Page() {
             document.getElementById(chosen === null ? "grid" : "detail")?.focus({preventScroll: true});
         }
     });
-    const passed = store.known() - leftsAt;
-    const shownLefts = Object.fromEntries(Object.entries(lefts).map(([name, it]) => [name, it === null ? null : it - passed]));
-    const kind = chosen === null ? "" : store.rows.get(chosen)?.[0] ?? "";
+    const kind = chosen === null ? "" : store.rows.get(chosen)?.kind ?? "";
+    const old = store.stale();
     const asks = store.link === "token" || store.link === "forbidden";
-    return html`<div class="page ${store.link === "lost" ? "stale" : ""}">
+    return html`<div class="page ${old && `stale-${old}`}">
         <${Head} help=${() => tellKeys(true)} />
         <${Nodes} store=${store} />
         <${Totals} store=${store} />
         <main>
             <section class="locks" aria-label="All locks">
-                <${Filters} view=${view} change=${(/** @type {Partial<View>} */ it) => see({...view, ...it})} />
-                <${Table} store=${store} lines=${all} view=${view} change=${(/** @type {Partial<View>} */ it) => see({...view, ...it})}
-                    cursor=${at} chosen=${chosen} put=${go} choose=${open} lefts=${shownLefts}
-                    sight=${(/** @type {string[]} */ it) => { sighted = it; }} moved=${() => { scrolled = performance.now(); }} />
+                <${Filters} view=${view} change=${see} />
+                <${Table} store=${store} lines=${all} view=${view} change=${see} cursor=${at} put=${go} choose=${open}
+                    moved=${() => { scrolled = performance.now(); }} />
             </section>
             <${Detail} store=${store} name=${chosen} kind=${kind} take=${take} close=${close} />
         </main>
@@ -130,19 +125,21 @@ function Page() {
 
 /** @param {{help: () => void}} props */
 function Head({help}) {
-    const safe = store.nodes ? headline(store.nodes) : null;
-    const link = store.link === "live" ? html`<span class="link-live"><i aria-hidden="true">●</i> live</span>`
-        : store.link === "lost" ? html`<span class="link-lost"><i aria-hidden="true">○</i> stream lost, as of ${moment(store.asOf - store.skew)}</span>`
+    const safe = store.snapshot ? safety(store.snapshot) : null;
+    const old = store.stale();
+    const since = old === "all" ? store.heard : store.known();
+    const link = old ? html`<span class="link-lost"><i aria-hidden="true">○</i> ${old === "all" ? "no answer since" : "locks as of"} ${moment(since - store.skew)}, ${lasted(store.now() - since)} ago</span>`
+        : store.link === "live" ? html`<span class="link-live faint"><i aria-hidden="true">●</i> live</span>`
         : html`<span class="faint"><i aria-hidden="true">◐</i> connecting</span>`;
     return html`<header class="top">
         <h1>holdfast</h1>
-        <span class="prefix faint">${store.hello?.prefix ? `prefix ${shown(store.hello.prefix)}` : ""}</span>
-        <span class="safe ${safe?.trouble ? "trouble" : ""}">${safe?.text ?? ""}</span>
+        <span class="prefix faint">${store.snapshot?.prefix ? `prefix ${shown(store.snapshot.prefix)}` : ""}</span>
+        ${safe && html`<span class="safe ${safe.level}"><i aria-hidden="true">${safe.sign}</i> ${safe.text}</span>`}
         <span class="status">${link}
             <${Theme} changed=${changed} />
             <button class="plain" onClick=${help} title="Keys (?)" aria-label="Keys">?</button></span>
     </header>
-    ${safe?.trouble && html`<div class="alarm" role="alert"><b>No quorum.</b> ${safe.trouble}</div>`}`;
+    ${safe?.trouble && html`<div class="alarm ${safe.level}" role=${safe.level === "outage" ? "alert" : "status"}>${safe.trouble}</div>`}`;
 }
 
 /**
@@ -175,7 +172,7 @@ function pressed(event) {
     }
     const after = wentTo;
     wentTo = event.key === "g";
-    const page = Math.max(1, Math.floor((grid?.clientHeight ?? 320) / 32) - 2);
+    const page = Math.max(1, Math.floor((grid?.clientHeight ?? 320) / rowHeight()) - 2);
     /** @type {Record<string, number>} */
     const moves = {j: keys.at + 1, ArrowDown: keys.at + 1, k: keys.at - 1, ArrowUp: keys.at - 1, Home: 0, End: keys.all.length - 1,
         PageDown: keys.at + page, PageUp: keys.at - page};
@@ -203,9 +200,9 @@ function pressed(event) {
 
 /** Says which node went down: to those who listen, and never a number. */
 function told() {
-    const news = before && store.nodes ? transitions(before, store.nodes.nodes) : [];
+    const news = before && store.snapshot ? transitions(before, store.snapshot.nodes) : [];
     if (news.length) heard(news.join("; "));
-    before = store.nodes?.nodes ?? null;
+    before = store.snapshot?.nodes ?? null;
     changed();
 }
 /** @type {import("./pure.js").Node[] | null} */

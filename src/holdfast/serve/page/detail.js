@@ -1,18 +1,16 @@
 // One lock: its holder, its queue, its nodes and who had it before. And what was taken away.
 import {html, useEffect, useState} from "./vendor/preact.js";
-import {lasted, moment, sentence, shortened, shown, strip} from "./pure.js";
-import {ask, query} from "./stream.js";
+import {lasted, lasting, moment, sentence, shortened, shown, strip} from "./pure.js";
+import {ask} from "./store.js";
 
-/** @typedef {import("./stream.js").Store} Store */
+/** @typedef {import("./store.js").Store} Store */
 /** @typedef {{id: string, owner: string | null, asked: string | null, left_ms: number, nodes: number}} Waiting */
 /**
  * @typedef {{name: string, state: string, holder: string | null, owner: string | null, note: string | null, asked: string | null,
  *   left_ms: number | null, fence: number | null, queue: Waiting[], readers: Waiting[],
  *   nodes: {node: string, error: string | null, holder: string | null}[]}} Lock
  */
-/** @typedef {{lock: Lock, tenures: {fence: number | null, who: string | null, first: number, last: number}[], may_force: boolean}} Detail */
-
-const SPAN = 15 * 60_000;
+/** @typedef {{lock: Lock, may_force: boolean}} Detail */
 
 /**
  * @param {{store: Store, name: string | null, kind: string, take: (lock: Lock) => void, close: () => void}} props
@@ -25,7 +23,7 @@ export function Detail({store, name, kind, take, close}) {
         const look = async () => {
             if (document.hidden) return;
             try {
-                const detail = await ask(`ui/lock?${query("name", [name])}`);
+                const detail = await ask(`ui/lock?name=${encodeURIComponent(name)}`);
                 if (!over) tell({detail, at: store.now(), why: ""});
             } catch (problem) {
                 const why = /** @type {any} */ (problem).detail ?? "the gateway does not answer";
@@ -40,7 +38,7 @@ export function Detail({store, name, kind, take, close}) {
         };
     }, [name]);
     const detail = found.detail?.lock.name === name ? found.detail : null;
-    return html`<aside id="detail" class="detail" aria-label=${name === null ? "Taken away" : "The chosen lock"} tabindex="-1">
+    return html`<aside id="detail" class="detail ${name === null ? "" : "open"}" aria-label=${name === null ? "Taken away" : "The chosen lock"} tabindex="-1">
         ${name === null ? html`<${Audit} store=${store} />` : html`
             <header><h2>${shown(name)}</h2><span class="faint">${kind}</span>
                 <button class="plain" onClick=${close} title="Close (Escape)" aria-label="Close">✕</button></header>
@@ -53,7 +51,7 @@ export function Detail({store, name, kind, take, close}) {
 /** @param {{detail: Detail, at: number, store: Store, take: (lock: Lock) => void}} props */
 function Whole({detail, at, store, take}) {
     const {lock} = detail;
-    const now = store.known();
+    const now = store.nodesKnown();
     const votes = lock.nodes.filter(it => it.holder !== null && it.holder === lock.holder).length;
     const left = lock.left_ms === null ? null : Math.max(0, lock.left_ms - (now - at));
     const asked = lock.asked === null ? null : Date.parse(lock.asked);
@@ -70,9 +68,9 @@ function Whole({detail, at, store, take}) {
         ${lock.readers.length > 0 && html`<${People} title="Readers" people=${lock.readers} now=${now} />`}
         ${lock.queue.length > 0 && html`<${People} title="In line" people=${lock.queue} now=${now} />`}
         <${Votes} lock=${lock} />
-        <${Strip} tenures=${detail.tenures} now=${now} every=${store.pass?.interval_ms ?? 1000} />
+        <${Strip} tenures=${store.memory.get(lock.name)?.tenures ?? []} now=${now} every=${store.snapshot?.interval_ms ?? 1000} />
         ${detail.may_force && lock.state !== "free" && html`
-            <button id="take" class="danger" disabled=${store.link !== "live"} onClick=${() => take(lock)}>Take it away…</button>`}`;
+            <button id="take" class="danger" disabled=${store.stale() === "all"} onClick=${() => take(lock)}>Take it away…</button>`}`;
 }
 
 /** @param {{text: string}} props */
@@ -106,26 +104,26 @@ function Votes({lock}) {
     })}</ul>`;
 }
 
-/** @param {{tenures: Detail["tenures"], now: number, every: number}} props */
+/** @param {{tenures: import("./pure.js").Tenure[], now: number, every: number}} props */
 function Strip({tenures, now, every}) {
-    const parts = strip(tenures, now, SPAN);
+    const parts = strip(tenures, now, lasting);
     if (!parts.length) return null;
-    return html`<h3>15 minutes</h3>
+    return html`<h3>Holders in the last 15 minutes</h3>
         <svg class="strip" viewBox="0 0 1000 20" preserveAspectRatio="none" role="img"
-            aria-label=${parts.map(it => `${shown(it.who ?? "readers")} from ${moment(it.first)} to ${moment(it.last)}`).join("; ")}>
+            aria-label=${parts.map(it => `${shown(it.who)} from ${moment(it.first)} to ${moment(it.last)}`).join("; ")}>
             ${parts.map((it, at) => html`<rect key=${`${it.fence} ${it.first}`} class=${at === parts.length - 1 ? "last" : "earlier"} x=${it.from * 1000} y="2"
-                width=${it.width * 1000} height="16"><title>${shown(it.who ?? "readers")}, ${moment(it.first)} to ${moment(it.last)}</title></rect>`)}
+                width=${it.width * 1000} height="16"><title>${shown(it.who)}, ${moment(it.first)} to ${moment(it.last)}</title></rect>`)}
         </svg>
-        <p class="faint small">Sampled every ${lasted(Math.max(1000, every))}. A shorter hold is not seen.</p>`;
+        <p class="faint small">As this page has seen it, every ${lasted(every)}. A shorter hold is not seen.</p>`;
 }
 
 /** @param {{store: Store}} props */
 function Audit({store}) {
-    const lines = [...store.audit].reverse();
+    const lines = [...store.snapshot?.taken ?? []].reverse();
     return html`<header><h2>Taken away</h2></header>
         ${!lines.length && html`<p class="faint">Nothing was taken away since this gateway started.</p>`}
         <ul class="audit">${lines.map(it => html`<li key=${`${it.at} ${it.name}`}>
-            <span class="number faint">${moment(it.at)}</span> <b>${shown(it.name)}</b> by ${shown(it.client)}: ${shown(it.reason)}</li>`)}</ul>
+            <span class="number faint">${moment(Date.parse(it.at))}</span> <b>${shown(it.name)}</b> by ${shown(it.client)}: ${shown(it.reason)}</li>`)}</ul>
         <p class="faint">Choose a lock to see its holder, its queue and its nodes: <kbd>j</kbd> <kbd>k</kbd> and <kbd>Enter</kbd>.</p>
-        ${store.hello?.grafana_url && html`<p class="faint"><a href=${store.hello.grafana_url} rel="noreferrer">Grafana</a> has what processes count themselves.</p>`}`;
+        ${store.snapshot?.grafana_url && html`<p class="faint"><a href=${store.snapshot.grafana_url} rel="noreferrer">Grafana</a> has what processes count themselves.</p>`}`;
 }

@@ -1,7 +1,7 @@
 // Dialogs: taking a lock away, the token, and the keys.
 import {html, useEffect, useRef, useState} from "./vendor/preact.js";
 import {shown} from "./pure.js";
-import {ask, remember} from "./stream.js";
+import {ask, remembered} from "./store.js";
 
 /** @typedef {import("./detail.js").Lock} Lock */
 
@@ -53,7 +53,7 @@ export function Token({why, forbidden, done}) {
     const send = (/** @type {Event} */ it) => {
         it.preventDefault();
         if (!token.trim()) return;
-        remember(token.trim());
+        remembered(token.trim());
         done();
     };
     return html`<${Dialog} title=${forbidden ? "This token may not look" : "Token"} close=${null}>

@@ -1,18 +1,28 @@
 // The nodes, and the line of totals with what it was in the last fifteen minutes.
-import {html, useEffect, useLayoutEffect, useRef} from "./vendor/preact.js";
-import {ahead, counted, guarded, lasted, reason, shortened, shown, sign, taken} from "./pure.js";
-import {theme} from "./theme.js";
+import {html} from "./vendor/preact.js";
+import {ahead, counted, guarded, lasted, reason, shortened, shown, sign, spark, taken} from "./pure.js";
 
-/** @typedef {import("./stream.js").Store} Store */
+/** @typedef {import("./store.js").Store} Store */
+
+/** The heads of the columns, and what each of them means. */
+const NODE_COLUMNS = [
+    ["name", "Node", "The address of the node"],
+    ["state", "State", "Since when it is like this"],
+    ["trip", "Round trip", "The mean time from a question of the gateway to the node's answer"],
+    ["clock", "Clock", "How far the node's clock is ahead of the gateway's. At a quarter of the restart guard, the node is not used"],
+    ["version", "Server", "The node's version, and warnings"],
+];
 
 /** @param {{store: Store}} props */
 export function Nodes({store}) {
-    const nodes = store.nodes?.nodes ?? [];
+    const nodes = store.snapshot?.nodes ?? [];
     const names = shortened(nodes.map(it => it.node));
-    const passed = store.known() - store.nodesAt;
+    const passed = store.nodesKnown() - (store.snapshot?.at ?? 0);
     return html`<section id="nodes" class="nodes" aria-label="Nodes" tabindex="0">
-        ${!nodes.length && html`<p class="faint">asking the nodes</p>`}
-        ${nodes.map((it, at) => html`<${Node} key=${it.node} node=${it} name=${names[at]} passed=${passed} />`)}
+        ${!nodes.length ? html`<p class="faint">asking the nodes</p>` : html`<table>
+            <thead><tr class="node head">${NODE_COLUMNS.map(([name, label, why]) => html`<th class=${name} scope="col" title=${why}>${label}</th>`)}</tr></thead>
+            <tbody>${nodes.map((it, at) => html`<${Node} key=${it.node} node=${it} name=${names[at]} passed=${passed} />`)}</tbody>
+        </table>`}
     </section>`;
 }
 
@@ -22,17 +32,16 @@ function Node({node, name, passed}) {
     const state = node.state === "up" ? `up ${lasted((node.uptime_ms ?? node.since_ms) + passed)}`
         : node.state === "down" ? `down ${lasted(since)}` : node.state;
     const why = [...node.warnings.map(shown), ...node.cause && node.state !== "guarded" ? [reason(node.cause)] : []].join(", ");
-    return html`<div class="node ${node.state}" title=${shown(node.node)}>
-        <span class="sign" aria-hidden="true">${sign(node.state)}</span>
-        <span class="name">${node.shard ? `${shown(node.shard)} ` : ""}${shown(name)}</span>
-        <span class="state">${state}</span>
-        ${node.guard_left_ms !== null ? html`<${Guard} left=${node.guard_left_ms - passed} since=${since} />`
+    return html`<tr class="node ${node.state}" title=${shown(node.node)}>
+        <td class="name"><span class="sign" aria-hidden="true">${sign(node.state)}</span>${node.shard ? `${shown(node.shard)} ` : ""}${shown(name)}</td>
+        <td class="state">${state}</td>
+        ${node.guard_left_ms !== null ? html`<td class="rest" colspan="3"><${Guard} left=${node.guard_left_ms - passed} since=${since} /></td>`
             : node.state === "up" ? html`
-                <span class="number trip" title="Mean round trip">${((node.rtt_us ?? 0) / 1000).toFixed(1)} ms</span>
-                <span class="number clock" title="The node's clock, compared with the gateway's">${ahead(node.ahead_us)}</span>
-                <span class="version ${why ? "trouble" : ""}" title=${why || node.version}>${why || shown(node.version)}</span>`
-            : html`<span class="why" title=${why}>${why}</span>`}
-    </div>`;
+                <td class="number trip">${((node.rtt_us ?? 0) / 1000).toFixed(1)} ms</td>
+                <td class="number clock">${ahead(node.ahead_ms)}</td>
+                <td class="version ${why ? "trouble" : ""}" title=${why || node.version}>${why || shown(node.version)}</td>`
+            : html`<td class="rest why" colspan="3" title=${why}>${why}</td>`}
+    </tr>`;
 }
 
 /** @param {{left: number, since: number}} props */
@@ -48,16 +57,13 @@ function Guard({left, since}) {
 
 /** @param {{store: Store}} props */
 export function Totals({store}) {
-    const point = store.points.at(-1);
+    const [, , waiting, longest] = store.points.at(-1) ?? [0, 0, 0, 0];
     const midnight = new Date().setHours(0, 0, 0, 0);
-    const held = store.rows.size;
-    let waiting = 0, longest = 0;
-    if (point) [, , waiting, longest] = point;
     return html`<section class="totals" aria-label="Totals">
-        <span><b>${counted(held)}</b> held</span>
+        <span><b>${counted(store.rows.size)}</b> held</span>
         <span><b>${counted(waiting)}</b> waiting</span>
         <span>longest wait <b>${waiting ? lasted(longest) : "–"}</b></span>
-        <span><b>${taken(store.audit, midnight)}</b> taken away today</span>
+        <span><b>${taken(store.snapshot?.taken ?? [], midnight)}</b> taken away today</span>
         <span class="sparks"><${Spark} points=${store.points} field=${1} label="held" />
             <${Spark} points=${store.points} field=${2} label="waiting" /></span>
     </section>`;
@@ -68,25 +74,6 @@ export function Totals({store}) {
  * @param {{points: number[][], field: number, label: string}} props
  */
 function Spark({points, field, label}) {
-    const place = useRef(/** @type {Element | null} */ (null));
-    const plot = useRef(/** @type {uPlot | null} */ (null));
-    const now = theme();
-    const data = [points.map(it => it[0]), points.map(it => it[field])];
-    useLayoutEffect(() => {
-        if (!place.current) return;
-        const stroke = getComputedStyle(place.current).color;
-        plot.current = new uPlot({
-            width: 96, height: 20, legend: {show: false}, cursor: {show: false}, axes: [{show: false}, {show: false}],
-            padding: [2, 0, 2, 0],
-            scales: {
-                // A minute at least, so that the first seconds are no thick line.
-                x: {range: (/** @type {unknown} */ _, /** @type {number} */ low, /** @type {number} */ high) => [Math.min(low, high - 60), high]},
-                y: {range: (/** @type {unknown} */ _, /** @type {number} */ low, /** @type {number} */ high) => [0, Math.max(1, high)]},
-            },
-            series: [{}, {stroke, width: 1.5, points: {show: false}}],
-        }, data, place.current);
-        return () => plot.current?.destroy();
-    }, [now]);
-    useEffect(() => plot.current?.setData(data), [points]);
-    return html`<span class="spark" title="The last 15 minutes at most"><span ref=${place} aria-hidden="true"></span> ${label}</span>`;
+    return html`<span class="spark" title="Since this page was opened, and the last 15 minutes at most"><svg width="96" height="20" aria-hidden="true">
+        <polyline points=${spark(points, field, 96, 16)} transform="translate(0 2)" /></svg> ${label}</span>`;
 }

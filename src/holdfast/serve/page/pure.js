@@ -1,34 +1,54 @@
 // What the page computes: no document, no clock, no network. `node --test` runs all of it.
 
 /**
- * A lock, as the stream tells it: see `Sight` in scene.py.
- * @typedef {[kind: string, group: string | null, state: string, who: string | null, note: string | null,
- *   fence: number | null, waiting: number, waitsSince: number | null, nodes: number, asked: number | null,
- *   hot: number]} Row
+ * A lock of a snapshot, with its times as numbers.
+ * @typedef {{name: string, kind: string, group: string | null, slot: number | null, state: string, holder: string | null,
+ *   owner: string | null, note: string | null, left_ms: number | null, fence: number | null, waiting: number,
+ *   waits_since: number | null, nodes: number, asked: number | null}} Row
  */
+/** The same as the gateway says it. @typedef {Omit<Row, "asked" | "waits_since"> & {asked: string | null, waits_since: string | null}} Told */
 /**
- * A line of the table: a lock, or all permits of a semaphore.
- * @typedef {{name: string, label: string, row: Row | null, kind: string, holder: string, asked: number | null,
- *   queue: number, hot: number, state: string, permits: number, depth: number}} Line
+ * A line of the table: a lock, or all permits of a semaphore. The name of an `odd` one cannot be shown as it is.
+ * @typedef {{name: string, label: string, row: Row | null, kind: string, holder: string, note: string, asked: number | null,
+ *   left: number | null, queue: number, hot: number, looks: number, state: string, permits: number, depth: number, odd: boolean}} Line
  */
-/** @typedef {"name" | "holder" | "age" | "queue" | "hot"} Column */
+/** @typedef {"name" | "holder" | "age" | "left" | "queue" | "hot"} Column */
 /** @typedef {"all" | "waiting" | "long" | "slots" | "leaders"} Filter */
 /**
+ * What somebody looks at, as the address bar says it.
+ * @typedef {{text: string, filter: Filter, column: Column, down: boolean, lock: string | null}} Place
+ */
+/**
  * @typedef {{node: string, state: string, since_ms: number, uptime_ms: number | null, rtt_us: number | null,
- *   ahead_us: number | null, guard_left_ms: number | null, version: string, cause: string | null,
+ *   ahead_ms: number | null, guard_left_ms: number | null, version: string, cause: string | null,
  *   warnings: string[], shard: string}} Node
  */
 /** Of several shards, the numbers are those of the worst. @typedef {{majority: number, up: number, spare: number, nodes: Node[]}} Nodes */
-/** @typedef {{complete_at: number | null, interval_ms: number, met: number | null, found: number, why: string}} Pass */
+/** @typedef {{at: string, client: string, name: string, reason: string}} Taken */
+/**
+ * @typedef {Nodes & {at: number, prefix: string, grafana_url: string | null, locks: Told[], complete_at: number | null,
+ *   interval_ms: number, why: string, taken: Taken[]}} Snapshot
+ */
+/** Who has held a lock. @typedef {{who: string, fence: number | null, first: number, last: number}} Tenure */
+/** In how many looks a lock was held and in how many of these somebody waited. @typedef {{looks: number, waited: number, tenures: Tenure[]}} Memory */
 
-export const KIND = 0, GROUP = 1, STATE = 2, WHO = 3, NOTE = 4, FENCE = 5, WAITING = 6, SINCE = 7, VOTES = 8,
-    ASKED = 9, HOT = 10;
 /** A lock that was asked for longer ago is long, in milliseconds. */
 export const LONG = 5 * 60_000;
-export const ROW = 32;
+/** Milliseconds for which the page remembers what it has seen. */
+export const lasting = 15 * 60_000;
+/** Milliseconds between two questions, until there is something to show. */
+export const FIRST = 250;
+/** After so many milliseconds without an answer, nothing on the page can be trusted. */
+export const SILENT = 3000;
+/** Tenures of one lock. */
+export const TENURES = 20;
 /** As many events of the audit log the gateway keeps for the page. */
 export const AUDIT = 200;
 export const FILTERS = /** @type {const} */ (["all", "waiting", "long", "slots", "leaders"]);
+/** @type {readonly Column[]} */
+export const COLUMNS = ["name", "holder", "age", "left", "queue", "hot"];
+/** @type {Column} */
+export const SORTED = "queue";
 export const ESCAPED = new Map([["\n", "\\n"], ["\r", "\\r"], ["\t", "\\t"], ["\\", "\\"]]);
 
 /**
@@ -90,29 +110,46 @@ export function shortened(addresses) {
 }
 
 /**
- * The headline: how many nodes may fail, in words.
+ * How safe it is: in a word, a sign and a sentence, and for a bar across the page what that means.
  * @param {Nodes} nodes
- * @returns {{text: string, trouble: string | null}}
+ * @returns {{level: "fine" | "bare" | "outage" | "unknown", sign: string, text: string, trouble: string | null}}
  */
-export function headline(nodes) {
+export function safety(nodes) {
     const size = nodes.nodes.length;
-    const up = nodes.nodes.filter(it => it.state === "up").length;
     const shards = new Set(nodes.nodes.map(it => it.shard)).size;
     const where = shards > 1 ? ` in one of ${shards} shards` : "";
-    if (nodes.spare >= 0) {
-        const all = shards > 1 ? "in each shard" : `of ${size} node${size === 1 ? "" : "s"}`;
-        return {text: nodes.spare ? `safe to lose ${nodes.spare} ${all}` : `no node may fail now${where}`, trouble: null};
+    const up = `${nodes.up} of the ${shards > 1 ? "shard's" : size} nodes ${nodes.up === 1 ? "is" : "are"} up and ${nodes.majority} ${nodes.majority === 1 ? "is" : "are"} needed`;
+    if (nodes.spare > 0) {
+        const all = shards > 1 ? "in each shard" : `of ${size} nodes`;
+        return {level: "fine", sign: "✓", text: `Safe to lose ${nodes.spare} ${all}`, trouble: null};
+    }
+    const away = nodes.nodes.filter(it => it.state !== "up").length;
+    if (nodes.spare === 0) {
+        const what = away ? "Bring back the others soon." : "More nodes would make it safe.";
+        return {level: "bare", sign: "▲", text: `No spare node${where}`, trouble: `${up}. If one more fails, no lock can be acquired or renewed. ${what}`};
     }
     const asked = nodes.nodes.filter(it => it.state === "connecting").length;
-    if (asked + nodes.spare >= 0) return {text: "asking the nodes", trouble: null};
+    if (asked + nodes.spare >= 0) return {level: "unknown", sign: "◐", text: "Asking the nodes", trouble: null};
     const guarded = nodes.nodes.filter(it => it.state === "guarded").length;
     const wait = guarded ? `${guarded} ${guarded === 1 ? "is" : "are"} guarded after a restart and will be used again soon.`
         : "Start the nodes that are down, or mend the network.";
     return {
-        text: `no quorum${where}`,
-        trouble: `${nodes.up} of the ${shards > 1 ? "shard's" : size} nodes ${nodes.up === 1 ? "is" : "are"} up and ${nodes.majority} are needed. `
-            + `No lock can be acquired or renewed, and locks that are held run out. ${wait}`,
+        level: "outage", sign: "✕", text: `Outage: no quorum${where}`,
+        trouble: `${up}. No lock can be acquired or renewed, and locks that are held run out. ${wait}`,
     };
+}
+
+/**
+ * What of the page is too old to be trusted: all of it, the locks, or nothing.
+ * @param {number} now
+ * @param {number} heard when the gateway answered last; 0: never
+ * @param {{complete_at: number | null, interval_ms: number} | null} snapshot
+ * @returns {"all" | "locks" | ""}
+ */
+export function stale(now, heard, snapshot) {
+    if (heard && now - heard > SILENT) return "all";
+    const at = snapshot?.complete_at ?? null;
+    return snapshot && at !== null && now - at > 3 * snapshot.interval_ms ? "locks" : "";
 }
 
 /**
@@ -148,12 +185,9 @@ export function guarded(left, since) {
     return Math.max(0, Math.min(10, Math.round(10 * since / Math.max(left + since, 1))));
 }
 
-/** Difference of a clock, such as "+0.1 ms". @param {number | null} us */
-export function ahead(us) {
-    if (us === null) return "";
-    const ms = us / 1000;
-    const digits = Math.abs(ms) < 9.95 ? 1 : 0;
-    return `${ms < 0 ? "−" : "+"}${Math.abs(ms).toFixed(digits)} ms`;
+/** How far a clock is ahead, such as "+21 ms". @param {number | null} ms */
+export function ahead(ms) {
+    return ms === null ? "" : `${ms < 0 ? "−" : "+"}${Math.abs(ms)} ms`;
 }
 
 /**
@@ -174,42 +208,98 @@ export function transitions(before, after) {
 
 /**
  * How many locks were taken away since midnight. The gateway tells the last 200 at most.
- * @param {{at: number}[]} audit
+ * @param {{at: string}[]} audit
  * @param {number} midnight
  */
 export function taken(audit, midnight) {
-    const today = audit.filter(it => it.at >= midnight).length;
+    const today = audit.filter(it => Date.parse(it.at) >= midnight).length;
     return today < AUDIT ? counted(today) : `${AUDIT} or more`;
 }
 
-/** A permit's number, from its name. @param {string} name */
-export function slot(name) {
-    return Number(/\[slot (\d+)\]$/.exec(name)?.[1] ?? 0);
+/** A lock of a snapshot, with its times as numbers. @param {Told} told @returns {Row} */
+export function parsed(told) {
+    const [asked, waits_since] = [told.asked, told.waits_since].map(it => it === null ? null : Date.parse(it));
+    return {...told, asked, waits_since};
 }
 
 /** @param {Row} row */
 export function holder(row) {
-    return row[STATE] === "split" ? "no majority" : row[KIND] === "read" ? "readers" : row[WHO] ?? "–";
+    return row.state === "split" ? "no majority" : row.kind === "read" ? "readers" : row.owner ?? row.holder ?? "–";
+}
+
+/**
+ * Compares the locks of a snapshot with what was seen before.
+ * @param {Map<string, Memory>} memory is changed
+ * @param {Map<string, Row>} rows
+ * @param {number} at when they were seen
+ * @param {number | null} before when the snapshot before was
+ */
+export function remember(memory, rows, at, before) {
+    for (const [name, row] of rows) {
+        const known = memory.get(name) ?? {looks: 0, waited: 0, tenures: []};
+        memory.set(name, known);
+        known.looks += 1;
+        known.waited += row.waiting ? 1 : 0;
+        const last = known.tenures.at(-1), who = holder(row);
+        if (last && last.last === before && last.fence === row.fence && last.who === who) last.last = at;
+        else known.tenures = [...known.tenures, {who, fence: row.fence, first: at, last: at}].slice(-TENURES);
+    }
+    for (const [name, {tenures}] of memory) if ((tenures.at(-1)?.last ?? 0) < at - lasting) memory.delete(name);
+}
+
+/**
+ * How many wait, and since when the first of them. Somebody who waits for a semaphore waits for each of its permits.
+ * @param {Map<string, Row>} rows
+ * @param {number} now
+ */
+export function backlog(rows, now) {
+    const queues = new Map();
+    let since = now;
+    for (const row of rows.values()) {
+        if (!row.waiting) continue;
+        const name = row.group ?? row.name;
+        queues.set(name, Math.max(queues.get(name) ?? 0, row.waiting));
+        since = Math.min(since, row.waits_since ?? now);
+    }
+    return {waiting: [...queues.values()].reduce((sum, it) => sum + it, 0), longest: now - since};
+}
+
+/**
+ * A line over the last fifteen minutes, as the points of a polyline.
+ * @param {number[][]} points the first of each is its time
+ * @param {number} field
+ * @param {number} width
+ * @param {number} height
+ */
+export function spark(points, field, width, height) {
+    if (!points.length) return "";
+    const last = points[points.length - 1][0];
+    // A minute at least, so that the first seconds are no steep line.
+    const span = Math.max(60_000, last - points[0][0]);
+    const most = Math.max(1, ...points.map(it => it[field]));
+    return points.map(it => `${(width * (1 - (last - it[0]) / span)).toFixed(1)},${(height * (1 - it[field] / most)).toFixed(1)}`).join(" ");
 }
 
 /**
  * The lines of the table: filtered, permits together, sorted. One pass over the locks.
  * @param {Map<string, Row>} rows
- * @param {{text: string, filter: Filter, column: Column, down: boolean, open: Set<string>, now: number}} view
+ * @param {Map<string, Memory>} memory
+ * @param {Omit<Place, "lock"> & {open: Set<string>, now: number}} view
  * @returns {Line[]}
  */
-export function lines(rows, view) {
-    const text = view.text.toLowerCase();
+export function lines(rows, memory, view) {
     /** @type {Line[]} */
     const found = [];
     /** @type {Map<string, {line: Line, parts: Line[]}>} */
     const groups = new Map();
     for (const [name, row] of rows) {
-        if (!kept(name, row, text, view)) continue;
+        if (!kept(name, row, view)) continue;
+        const {looks, waited} = memory.get(name) ?? {looks: 0, waited: 0};
         /** @type {Line} */
-        const line = {name, label: name, row, kind: row[KIND], holder: holder(row), asked: row[ASKED], queue: row[WAITING],
-            hot: row[HOT], state: row[STATE], permits: 0, depth: 0};
-        const group = row[GROUP];
+        const line = {name, label: name, row, kind: row.kind, holder: holder(row), note: row.note ?? "", asked: row.asked, left: row.left_ms,
+            queue: row.waiting, hot: looks ? Math.round(100 * waited / looks) : 0, looks, state: row.state, permits: 0, depth: 0,
+            odd: shown(name) !== name};
+        const group = row.group;
         if (group === null) {
             if (line.kind === "election") line.label = name.replace(/\[election\]$/, "");
             found.push(line);
@@ -230,10 +320,10 @@ export function lines(rows, view) {
     return found.flatMap(it => {
         const parts = it.permits ? groups.get(it.name)?.parts : undefined;
         if (!parts) return [it];
-        it.holder = parts.length === 1 ? parts[0].holder : `${parts.length} holders`;
+        [it.holder, it.note] = parts.length === 1 ? [parts[0].holder, parts[0].note] : [`${parts.length} holders`, ""];
         if (!view.open.has(it.name)) return [it];
-        parts.sort((a, b) => slot(a.name) - slot(b.name));
-        return [it, ...parts.map(part => ({...part, label: `slot ${slot(part.name)}`, depth: 1}))];
+        parts.sort((a, b) => (a.row?.slot ?? 0) - (b.row?.slot ?? 0));
+        return [it, ...parts.map(part => ({...part, label: `slot ${part.row?.slot}`, depth: 1}))];
     });
 }
 
@@ -252,38 +342,63 @@ export function join(whole, line) {
 }
 
 /**
- * Whether a lock is in view.
+ * Whether a lock is in view. A text that ends with `*` is what the name begins with.
  * @param {string} name
  * @param {Row} row
- * @param {string} text
- * @param {{filter: Filter, now: number}} view
+ * @param {{text: string, filter: Filter, now: number}} view
  */
-export function kept(name, row, text, view) {
-    if (view.filter === "waiting" && !row[WAITING]) return false;
-    if (view.filter === "long" && (row[ASKED] === null || view.now - row[ASKED] < LONG)) return false;
-    if (view.filter === "slots" && row[GROUP] === null) return false;
-    if (view.filter === "leaders" && row[KIND] !== "election") return false;
-    return !text || name.toLowerCase().includes(text) || (row[WHO] ?? "").toLowerCase().includes(text)
-        || (row[NOTE] ?? "").toLowerCase().includes(text);
+export function kept(name, row, view) {
+    if (view.filter === "waiting" && !row.waiting) return false;
+    if (view.filter === "long" && (row.asked === null || view.now - row.asked < LONG)) return false;
+    if (view.filter === "slots" && row.group === null) return false;
+    if (view.filter === "leaders" && row.kind !== "election") return false;
+    if (view.text.endsWith("*")) return name.startsWith(view.text.slice(0, -1));
+    const text = view.text.toLowerCase();
+    return !text || [name, holder(row), row.note ?? ""].some(it => it.toLowerCase().includes(text));
 }
 
 /**
- * Compares lines. What is equal, and what has no value, is in the order of names.
+ * Compares lines. What is equal is in the order of age, then of names. What has no value, and odd names, are at the end.
  * @param {Column} column
  * @param {boolean} down
  * @returns {(a: Line, b: Line) => number}
  */
 export function order(column, down) {
     const sign = down ? -1 : 1;
+    /** @param {string} a @param {string} b */
+    const text = (a, b) => a < b ? -1 : a > b ? 1 : 0;
+    /** @param {number | null} a @param {number | null} b @param {number} sign */
+    const number = (a, b, sign) => a === null || b === null ? Number(a === null) - Number(b === null) : sign * (a - b);
     /** @param {Line} a @param {Line} b */
-    const byName = (a, b) => a.name < b.name ? -1 : a.name > b.name ? 1 : 0;
-    if (column === "name") return (a, b) => sign * byName(a, b);
-    if (column === "holder") return (a, b) => sign * (a.holder < b.holder ? -1 : a.holder > b.holder ? 1 : 0) || byName(a, b);
-    if (column === "age") {
-        return (a, b) => (a.asked === null ? 1 : 0) - (b.asked === null ? 1 : 0)
-            || sign * ((b.asked ?? 0) - (a.asked ?? 0)) || byName(a, b);
-    }
-    return (a, b) => sign * (a[column] - b[column]) || byName(a, b);
+    const byName = (a, b, sign = 1) => Number(a.odd) - Number(b.odd) || sign * text(a.name, b.name);
+    if (column === "name") return (a, b) => byName(a, b, sign);
+    /** @type {(a: Line, b: Line) => number} */
+    const first = column === "holder" ? (a, b) => sign * text(a.holder, b.holder)
+        : column === "age" ? (a, b) => number(a.asked, b.asked, -sign) : (a, b) => number(a[column], b[column], sign);
+    return (a, b) => first(a, b) || number(a.asked, b.asked, 1) || byName(a, b);
+}
+
+/**
+ * What somebody looks at, from the part of the address after `#`.
+ * @param {string} hash
+ * @returns {Place}
+ */
+export function placed(hash) {
+    const found = new URLSearchParams(hash.replace(/^#/, ""));
+    const [column, way] = (found.get("sort") ?? "").split(" ");
+    const filter = FILTERS.find(it => it === found.get("show")) ?? "all";
+    const sorted = COLUMNS.includes(/** @type {Column} */ (column)) ? {column: /** @type {Column} */ (column), down: way === "down"} : {column: SORTED, down: true};
+    return {text: found.get("filter") ?? "", filter, ...sorted, lock: found.get("lock")};
+}
+
+/** The part of the address for what somebody looks at; the opposite of `placed`. @param {Place} place */
+export function address({text, filter, column, down, lock}) {
+    const found = new URLSearchParams();
+    if (lock !== null) found.set("lock", lock);
+    if (text) found.set("filter", text);
+    if (filter !== "all") found.set("show", filter);
+    if (column !== SORTED || !down) found.set("sort", down ? `${column} down` : column);
+    return found.size ? `#${found}` : "";
 }
 
 /**
@@ -292,10 +407,11 @@ export function order(column, down) {
  * @param {number} top pixels
  * @param {number} height pixels
  * @param {number} count
+ * @param {number} row pixels of a line
  */
-export function seen(top, height, count) {
-    const first = Math.max(0, Math.min(count, Math.floor(top / ROW)) - 4);
-    return {first, last: Math.min(count, Math.ceil((top + height) / ROW) + 4), most: Math.ceil(height / ROW) + 9};
+export function seen(top, height, count, row) {
+    const first = Math.max(0, Math.min(count, Math.floor(top / row)) - 4);
+    return {first, last: Math.min(count, Math.ceil((top + height) / row) + 4), most: Math.ceil(height / row) + 9};
 }
 
 /**
@@ -313,25 +429,22 @@ export function kept_at(lines, name, at) {
 
 /**
  * What the foot of the table says: how complete it is, and how old.
- * @param {Pass | null} pass
- * @param {number} held
+ * @param {Snapshot | null} snapshot
  * @param {number} inView
- * @param {number} left rows that the stream has not told yet
  * @param {number} now
  */
-export function foot(pass, held, inView, left, now) {
-    if (left) return `loading: ${counted(held)} of ${counted(held + left)}`;
-    if (!pass) return "looking";
+export function foot(snapshot, inView, now) {
+    if (!snapshot) return "looking";
+    const held = snapshot.locks.length;
     const many = inView === held ? counted(held) : `${counted(inView)} of ${counted(held)}`;
-    if (pass.why) return `${many}, not complete: ${sentence(pass.why)}`;
-    if (pass.complete_at === null) return `still looking: ${counted(pass.met ?? 0)} so far`;
-    const every = lasted(Math.max(1000, pass.interval_ms));
-    return `${many} · complete ${lasted(now - pass.complete_at)} ago · every ${every}`;
+    if (snapshot.why) return `${many}, not complete: ${sentence(snapshot.why)}`;
+    if (snapshot.complete_at === null) return `still looking: ${counted(held)} so far`;
+    return `${many} · complete ${lasted(now - snapshot.complete_at)} ago · every ${lasted(snapshot.interval_ms)}`;
 }
 
 /**
  * Tenures as parts of a strip, from 0 to 1 of its width.
- * @param {{who: string | null, fence: number | null, first: number, last: number}[]} tenures
+ * @param {Tenure[]} tenures
  * @param {number} now
  * @param {number} span ms
  */
@@ -340,30 +453,4 @@ export function strip(tenures, now, span) {
         const from = Math.max(0, 1 - (now - it.first) / span);
         return {...it, from, width: Math.max(0.004, Math.min(1, 1 - (now - it.last) / span) - from)};
     });
-}
-
-/**
- * Reads server-sent events, as text comes in.
- * @param {(kind: string, data: string) => void} told
- * @returns {(text: string) => void}
- */
-export function events(told) {
-    let rest = "";
-    return text => {
-        const blocks = (rest + text).split("\n\n");
-        rest = blocks.pop() ?? "";
-        for (const block of blocks) {
-            let kind = "message", data = "";
-            for (const line of block.split("\n")) {
-                if (line.startsWith("event: ")) kind = line.slice(7);
-                else if (line.startsWith("data: ")) data += line.slice(6);
-            }
-            if (data) told(kind, data);
-        }
-    };
-}
-
-/** Milliseconds until the stream is asked for again. @param {number} failures */
-export function backoff(failures) {
-    return Math.min(5000, 250 * 2 ** Math.min(failures, 10));
 }
