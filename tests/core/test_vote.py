@@ -268,15 +268,25 @@ def test_which_moments_are_certain(vote: Vote, moment: float, now: float, covers
 
 @pytest.mark.parametrize(
     "fence, largest, reconnected, raised",
-    [(T + 1, T, False, False), (T + 1, T, True, True), (T + 1, T + 1, True, False), (T, 0, True, False)],
+    [
+        (T, T, False, False),
+        (T + 1, T, False, True),
+        (T + 1, T + 1, False, False),
+        (T + 2, T + 1, False, True),
+        (T - 1, 0, False, False),
+        (T + K * 500 - 1, T, False, True),
+        (T + K * 500, T, False, False),
+        (T + K * 500, T, True, True),
+        (T, T, True, False),
+    ],
 )
 def test_a_fence_shows_a_grant_that_was_not_heard(
     vote: Vote, fence: int, largest: int, reconnected: bool, raised: bool
 ) -> None:
-    """Rule C14."""
+    """Rule C14: the clock floor raises it by half the horizon at least."""
     if reconnected:
         vote.disconnected()
-    assert vote.raised(fence, largest) is raised
+    assert vote.raised(fence, largest, K) is raised
 
 
 # ---------------------------------------------------------------- connections

@@ -111,7 +111,7 @@ def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_world_is_explored_and_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fine, told = explore("two nodes")
     assert fine
-    assert told.startswith("two nodes: 630 states, ")
+    assert told.startswith("two nodes: 616 states, ")
     monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
     fine, told = explore("two nodes")
     assert not fine

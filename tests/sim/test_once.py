@@ -28,6 +28,7 @@ from holdfast.recipes import once as recipes
 from holdfast.recipes.exclusive import keys_of
 from holdfast.recipes.once import Copy
 from holdfast.testing.network import WALL, Node
+from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
@@ -736,6 +737,20 @@ def deaf(terms: Any) -> Any:
     return property(lambda turn: turn._on(terms.fget(turn).demand._replace(news_needed=0)))
 
 
+def loses_its_lease(build: Build) -> bool:
+    try:
+        return not own_ballot(build)
+    except Violation as broken:
+        return str(broken).startswith("unfounded")
+
+
+def just_above(promise: Any) -> Any:
+    def lower(turn: Turn, lease: Any, ballot: int, own: bool = False) -> Any:
+        return promise(turn, lease, ballot - 500 * turn._recipe.horizon + 1 if own else ballot, own)
+
+    return lower
+
+
 PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
     "a look before the lock only": (Turn, "look", lambda _: blind, breaks_the_law),
     "a look before the lock only, though nothing fails": (Turn, "look", lambda _: blind, runs_twice),
@@ -745,6 +760,7 @@ PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
     "nothing is stored under a lost lease": (Turn, "last", lambda _: gives_up, throws_away),
     "those who wait do not listen": (Turn, "terms", deaf, waits_in_turn),
     "a refusal is not understood": (recipes, "highest", lambda _: lambda answers: 0, breaks_the_law),
+    "a ballot just above the clock floor": (Turn, "_promise", just_above, loses_its_lease),
     "a failure is kept as a result": (Once, "run", keeps_failures, breaks_the_law),
     "what cannot be kept counts as failed": (Turn, "_written", lambda _: forgets_that_it_ran, charges_again),
     "a note is read as a result": (recipes, "noted", lambda _: lambda value: None, tells_a_note),

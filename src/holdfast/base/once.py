@@ -468,7 +468,7 @@ class Turn:
             if self.kept is None:
                 # The note of a forgotten result is settled now, under this caller's ballot. A
                 # result needs another ballot.
-                agreed = yield from self._promise(lease, self._ballot + 1, own=True)
+                agreed = yield from self._promise(lease, self._ballot + self._recipe.horizon * 500, own=True)
         return True
 
     def served(self) -> Plan[None]:
@@ -549,9 +549,10 @@ class Turn:
             stored, above = yield from self._stores()
             if stored:
                 return
-            # The floors of some nodes are above the ballot, as after a run that takes long.
+            # The floors of some nodes are above the ballot, as after a run that takes long. Choose a ballot above
+            # them, by as much as claims do.
             if above > self._ballot:
-                agreed = yield from self._promise(lease, above + 1, own=True)
+                agreed = yield from self._promise(lease, above + self._recipe.horizon * 500, own=True)
                 if self._newest is not None and adopts(self._newest):
                     self._adopt(self._newest)
                     if self._is_result(agreed):
@@ -582,7 +583,7 @@ class Turn:
                 break
             above = max(recipes.highest(seen.answers) for seen in rounds)
             if own and above > ballot:
-                ballot = above + 1
+                ballot = above + self._recipe.horizon * 500
             yield self._breath
         self._ballot, self._newest = ballot, _newest(rounds)
         self._took = round((rounds[-1].ended - rounds[0].began) * 1000)

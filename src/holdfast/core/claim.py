@@ -73,9 +73,8 @@ or by a restart. One such node is taken back in silence. But if a majority was w
 one moment, somebody else may have held the lock then, and the claim must be lost although every
 vote counts again. So each vote knows since when it is certain that its node had the token
 (`since`), and up to when (`last`). A break is harmless if enough *other* votes cover the last
-moment at which the broken one is certain (rules C12 and C13). An answer that a broken connection
-took along may have told of a break. Then only the fence can show it, because a grant raises it
-(rule C14).
+moment at which the broken one is certain (rules C12 and C13). An answer that got lost may have told
+of a break. Then only the fence can show it, because a grant raises it (rule C14).
 
 **Fences.** The claim proposes its ticket, and later the largest fence that it wrote back or agreed
 on. A fence that is further ahead than any sound clock allows is not counted (rule F5): one damaged
@@ -380,7 +379,9 @@ class Claim(Ballot):
         if vote.ceding and command.mode is not CEDE:
             return False
         # Did the node lose the token since its last grant (rules C12 and C14)?
-        again = isinstance(answer, Granted) and (answer.fresh or vote.raised(answer.fence, self._largest))
+        again = isinstance(answer, Granted) and (
+            answer.fresh or vote.raised(answer.fence, self._largest, self._reach.horizon)
+        )
         if vote.since < inf and (again or isinstance(answer, Denied)) and self._breaks(vote, now):
             return self.lose(now, "gap")
         vote.answered(command.sent, command.grants_until())

@@ -13,6 +13,9 @@ from math import inf
 
 from .answer import NO_KEY, Denied, Granted
 
+# Of the horizon K in milliseconds, half of it in microseconds.
+_HALF_A_HORIZON = 500
+
 
 class Vote:
     """What one node said last about one token.
@@ -289,16 +292,22 @@ class Vote:
         """Return whether the node counts, and certainly had the token at this moment (rule C12)."""
         return self.granted and now < self.bound and self.since <= moment
 
-    def raised(self, fence: int, largest: int) -> bool:
+    def raised(self, fence: int, largest: int, horizon: int) -> bool:
         """Return whether a fence shows that the node granted the token again unheard (rule C14).
 
-        Before the first answer on a connection, an answer on the one before may be missing.
+        Three things raise a fence: a grant, by one at least; what this claim has proposed; and the
+        clock floor, once the record has run out, by half the horizon at least. A grant to somebody
+        else raises it by that much, too. So in the first answer on a connection, when one on the
+        connection before may be missing, a grant is what is believed.
 
         Args:
             fence: The fence of a grant that the node does not call new.
             largest: The largest fence that this claim has ever proposed.
+            horizon: K, in milliseconds.
         """
-        return self.sent == -inf and fence > max(self.fence, largest)
+        if fence <= max(self.fence, largest):
+            return False
+        return self.sent == -inf or fence < self.fence + horizon * _HALF_A_HORIZON
 
     def may_grant(self, reachable: bool) -> bool:
         """Return whether a try may still get this node: one that denied or failed cannot (Q15).
