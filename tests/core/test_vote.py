@@ -278,6 +278,7 @@ def test_which_moments_are_certain(vote: Vote, moment: float, now: float, covers
         (T + K * 500, T, False, False),
         (T + K * 500, T, True, True),
         (T, T, True, False),
+        (T + 1, T + 1, True, True),
     ],
 )
 def test_a_fence_shows_a_grant_that_was_not_heard(

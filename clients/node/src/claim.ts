@@ -148,10 +148,9 @@ export class Claim {
     vote.error = reply instanceof Refusal ? reply.message : word ? '' : 'no script answers that';
     // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
     if (!word) return ceding ? this.burn(vote) : undefined;
-    // A fence above all that was proposed: the node granted it again in an answer that was lost (C14).
-    const isFirst = vote.sent === -Infinity;
-    const isRaised = word.fence > Math.max(this.proposed, vote.fence);
-    const shown = isRaised && (isFirst || word.fence - vote.fence < this.terms.K * 500);
+    // A fence that rises: the node may have granted it again in an answer that was lost (C14).
+    const isUnasked = word.fence > this.proposed && word.fence - vote.fence < this.terms.K * 500;
+    const shown = word.fence > vote.fence && (vote.sent === -Infinity || isUnasked);
     vote.sent = request.sent;
     if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1 || shown);
     else this.denied(vote, word, request.watch);

@@ -296,18 +296,18 @@ class Vote:
         """Return whether a fence shows that the node granted the token again unheard (rule C14).
 
         Three things raise a fence: a grant, by one at least; what this claim has proposed; and the
-        clock floor, once the record has run out, by half the horizon at least. A grant to somebody
-        else raises it by that much, too. So in the first answer on a connection, when one on the
-        connection before may be missing, a grant is what is believed.
+        clock floor, once the record has run out, by half the horizon at least. A grant may raise it
+        by as much, too. So in the first answer on a connection, when one on the connection before
+        may be missing, a grant is what is believed.
 
         Args:
             fence: The fence of a grant that the node does not call new.
             largest: The largest fence that this claim has ever proposed.
             horizon: K, in milliseconds.
         """
-        if fence <= max(self.fence, largest):
-            return False
-        return self.sent == -inf or fence < self.fence + horizon * _HALF_A_HORIZON
+        if self.sent == -inf:
+            return fence > self.fence
+        return max(self.fence, largest) < fence < self.fence + horizon * _HALF_A_HORIZON
 
     def may_grant(self, reachable: bool) -> bool:
         """Return whether a try may still get this node: one that denied or failed cannot (Q15).
