@@ -70,7 +70,7 @@ class Claim:
     def __init__(self, nodes, ticket, ttl, horizon, now):
         self.votes = [Vote() for _ in range(nodes)]
         self.quorum = nodes // 2 + 1  # C1
-        self.ticket = self.proposed = ticket
+        self.ticket = self.proposed = self.largest = ticket
         self.ttl, self.horizon, self.began = ttl, horizon, now
         self.state, self.fence, self.until = "waiting", 0, 0.0
         self.asked, self.renews, self.since = INF, INF, -INF  # the latest renewal, the next one, the beginning of the lease
@@ -109,8 +109,9 @@ class Claim:
         fence, fresh = said or (0, False)
         if 0 < fence < proposed:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
-        # Above all that was proposed: it granted the token again, in an answer that a broken connection took along (C14).
-        fresh = fresh or (not vote.met and fence > max(self.proposed, vote.fence))
+        # It granted the token again, in an answer that was lost (C14).
+        rise = fence - vote.fence if vote.fence else 0
+        fresh = fresh or (rise > 0 and (not vote.met or (fence > self.largest and rise < self.horizon * 500)))
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
         vote.met = True
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
@@ -144,6 +145,7 @@ class Claim:
 
     def _ask(self, node, now):
         vote = self.votes[node]
+        self.largest = max(self.largest, self.proposed)
         vote.owed.append((now, self.proposed))
         vote.touched = True
         self.out.append((node, "t" if self.state == "waiting" else "w", self.proposed))
