@@ -36,9 +36,9 @@ WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_f
 TEXTS = (
     "core/claim.py:_discounts",
     "core/claim.py:warning",
-    "engine/census.py:difference",
     "engine/crew.py:_unbounded",
-    "engine/roll.py:_warning",
+    "engine/registry.py:_setting",
+    "engine/registry.py:_spread",
     "recipes/semaphore.py:differs",
 )
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
@@ -252,8 +252,8 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "results may fade",
         "results may fade",
     ),
-    "a warning of the census": (
-        "engine/census.py",
+    "a warning of the registry": (
+        "engine/registry.py",
         "their majorities need not meet",
         "their ways part",
         "their ways part",

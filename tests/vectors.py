@@ -90,6 +90,8 @@ class Recorder(Conversation):
         step["state"] = claim.state.name.lower()
         if step["state"] == "held":
             step |= {"held": claim.fence, "until": ms(claim.until)}
+        if claim.reason == "refused":
+            step["refused"] = True
         self.steps.append(step)
         self.event = {"event": "tick"}
         return result

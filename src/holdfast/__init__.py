@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from .base.rate import Allowance
     from .base.repair import Repaired
     from .base.values import Serializer
-    from .engine.roll import Straggler
+    from .engine.registry import Straggler
     from .engine.status import NodeStatus
     from .recipes.inspection import LockStatus, NodeView, PermitHolder, Reader, Waiter
     from .recipes.survey import Row
@@ -61,7 +61,7 @@ else:
             ".base.rate": ["Allowance"],
             ".base.repair": ["Repaired"],
             ".base.values": ["Serializer"],
-            ".engine.roll": ["Straggler"],
+            ".engine.registry": ["Straggler"],
             ".engine.status": ["NodeStatus"],
             ".recipes.inspection": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
             ".recipes.survey": ["Row"],

@@ -19,7 +19,7 @@ from cli.kit import Command
 from failovers.groups import SECRET, Group, Watch
 from live.test_refusals import PRODUCTS, played
 
-from holdfast import Holdfast
+from holdfast import Holdfast, __version__
 from holdfast.cli.company import _connected, _parts
 from holdfast.embedded import Nodes
 
@@ -35,6 +35,11 @@ def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[s
         assert (it["level"] == "ok") or COMMAND.search(it["fix"]), it
         assert (it["level"] == "ok") or (it["doc"] and (Path(__file__).parents[2] / it["doc"].partition("#")[0]).exists()), it
     return told
+
+
+def told(examination: dict[str, Any], check: str) -> list[str]:
+    """What one check has found."""
+    return [it["found"] for it in examination["checks"] if it["check"] == check]
 
 
 def levels(told: dict[str, Any], check: str) -> list[str]:
@@ -121,7 +126,7 @@ def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str
         with Holdfast(*urls, fresh=nodes.run_ids | extra.run_ids, node_timeout=0.05, **options) as other:
             with other.lock("x"):
                 pass
-            key = "{holdfast}:config:"
+            key = "{holdfast}:clients::"
             with redis.Redis.from_url(nodes.urls[0]) as node:
                 deadline = threading.Event()
                 while not node.exists(key):
@@ -146,15 +151,15 @@ def test_who_is_connected_is_told(tmp_path: Path) -> None:
 def test_clients_are_told_apart() -> None:
     listed = (
         "id=3 addr=a name=holdfast:web-3:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
-        "id=4 addr=b name=holdfast:me:0123abcd lib-name=holdfast lib-ver=0.2.0\n"
+        "id=4 addr=b name=holdfast:me:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
         "id=5 addr=c name= lib-name=redis-py user=default\n"
         "id=6 addr=d name=cron user=default\n"
         "id=7 addr=e name=sentinel-0123abcd-cmd flags=N user=default\n"
         "id=8 addr=f name=sentinel-0123abcd-pubsub flags=P user=default\n"
         "id=9 addr=g name= flags=S user=default\n"
     )
-    ours, versions, others = _connected(listed, "me")
-    assert (ours, versions, dict(others)) == (["web-3"], {"0.1.0", "0.2.0"}, {"redis-py": 1, "cron": 1})
+    ours, others = _connected(listed, "me")
+    assert (ours, dict(others)) == (["web-3"], {"redis-py": 1, "cron": 1})
     assert _connected("", "me")[0] == []
 
 
@@ -412,14 +417,24 @@ def test_what_the_doctor_says_of_a_node_that_refuses_writes_shows_why(setting: s
         assert says in pasted(found["fix"])
 
 
-def test_a_client_that_is_connected_to_some_of_the_nodes_only_is_named(tmp_path: Path) -> None:
-    with Nodes(3) as nodes:
-        few = Holdfast(nodes.urls[0], fresh=nodes.run_ids, owner="some")
-        with few, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="all") as all_:
-            few.ready()
-            # It notes its settings last.
-            all_.ready()
-            time.sleep(1.5)
-            told = examined(tmp_path, nodes.environment)
-        (found,) = [it for it in told["checks"] if it["check"] == "settings" and "is not connected to" in it["found"]]
-    assert found["level"] == "unsafe" and found["found"].startswith("some is not connected to ")
+def test_every_client_that_differs_is_named_from_whichever_side_one_looks(tmp_path: Path) -> None:
+    """By its node list, its prefix and its version."""
+    note = "v2 30000 5   0 0.0.9"
+    with Nodes(5) as nodes:
+        few = Holdfast(*nodes.urls[:3], fresh=nodes.run_ids, owner="few")
+        elsewhere = Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="elsewhere", prefix="other:")
+        with few, elsewhere, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="many") as many, redis.Redis.from_url(nodes.urls[0]) as node:
+            for it in (many, few, elsewhere):
+                it.ready()
+            for key, member in (("{holdfast}:clients::", note), ("{holdfast}:clients::" + note, "old:1 0123abcd")):
+                seconds, micros = node.time()
+                node.zadd(key, {member: seconds * 1000 + micros // 1000})
+            by_many = examined(tmp_path, nodes.environment)
+            by_few = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": " ".join(nodes.urls[:3])})
+    assert any(found.startswith("3 nodes at few, and 5 at this client: ") for found in told(by_many, "settings"))
+    assert any(re.match(r"5 nodes at many(, .*)?, and 3 at this client: ", found) for found in told(by_few, "settings"))
+    for it in (by_many, by_few):
+        assert it["verdict"] == "unsafe"
+        assert told(it, "version") == [f"0.0.9 at old:1, and {__version__} here"]
+        [found] = told(it, "prefix")
+        assert found.startswith("connected, and not in the registry of prefix '': elsewhere. ")

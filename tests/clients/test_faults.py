@@ -40,7 +40,7 @@ FAULTS = {
     "a connection in doubt is kept": ("node.js", "!IN_DOUBT.test(value.message)", "true", "leaves it in doubt"),
     "missed heartbeats are caught up": ("claim.js", "while (time >= this.beat)", "if (time >= this.beat)", "heartbeats that were missed"),
     "a lease outlives its client": ("index.js", "claim.state === 'held' ? 'lost' : 'over'", "'over'", "its client was closed"),
-    "the roll is signed with each acquire": ("index.js", "now - node.signed < 60_000", "false", "signs the roll once a minute"),
+    "the settings are noted with each acquire": ("index.js", "now - node.noted.at < 30_000", "false", "notes its settings twice a minute"),
 }
 
 

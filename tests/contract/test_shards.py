@@ -21,7 +21,7 @@ from holdfast.base import migration
 from holdfast.base.lease import LeaseState
 from holdfast.base.shards import Shards
 from holdfast.embedded import Nodes
-from holdfast.engine import roll
+from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.recipes.exclusive import keys_of
 
@@ -597,7 +597,7 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
 ) -> None:
     """Step 2 of a change: whoever knows both lists sees who knows only the old one, on the nodes that the old one names."""
     if face.hears:
-        monkeypatch.setattr(roll, "EVERY", 0.3)
+        monkeypatch.setattr(registry, "EVERY", 0.3)
     options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
     before = {"a": sets["a"]}
     after = sets if change == "a set is added" else {"a": sets["b"]}
@@ -615,11 +615,11 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     ages = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert all(0 <= it < 30 for it in ages.values())
     await face.close(olds[1])
-    await face.sleep(1.0 if face.hears else 130.0)
+    await face.sleep(1.0 if face.hears else 80.0)
     seen = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert seen["old:1"] > seen["old:0"], "the one that has ended reports no more"
     if not face.hears:
-        assert seen["old:0"] <= 120 < seen["old:1"]
+        assert seen["old:0"] <= 75 < seen["old:1"]
 
 
 async def test_a_job_that_lives_for_a_moment_is_seen_afterwards(face: Face, sets: dict[str, Cluster], name: str) -> None:

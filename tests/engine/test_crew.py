@@ -16,14 +16,13 @@ from typing import Any
 
 import pytest
 from engine import world as world_
-from engine.world import ANOTHER, CEDE, INBOX, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, bulk, denied, granted, run_id, usual
+from engine.world import ANOTHER, CEDE, INBOX, SCRIPTS, START, TRIP, TRY, WAIT, WALL, World, denied, granted, run_id, usual
 from proof import patches
 
 from holdfast import events
 from holdfast.core.claim import Claim, State
 from holdfast.core.demand import Demand
 from holdfast.core.goal import Goal
-from holdfast.engine import roll
 from holdfast.engine.crew import CHORES, GRACE, REST, RESTING, TURN, Crew, Work
 from holdfast.engine.ready import Ready
 from holdfast.engine.record import Stats
@@ -59,10 +58,10 @@ def lines(world: World) -> list[str]:
     return [it.state for it in world.crew.status(world.now)]
 
 
-def announced(world: World) -> bytes:
-    """What the crew says of its settings to each node, once."""
-    known = ",".join(run_id(it.number)[:8] for it in world.nodes).encode()
-    return pack(b"SET", b"{holdfast}:config:", b"v1 30000 %d %b" % (len(world.nodes), known), b"PX", b"3600000", b"GET")
+def noted(world: World) -> bytes:
+    """What the crew notes of its settings when it has met all nodes."""
+    known = ",".join(run_id(it.number)[:8] for it in world.nodes)
+    return f"v2 30000 {len(world.nodes)} {known}  0 1.2".encode()
 
 
 def causes(claim: Claim) -> dict[str, str]:
@@ -73,14 +72,9 @@ def causes(claim: Claim) -> dict[str, str]:
 # ------------------------------------------------ connecting
 
 
-def signature(world: World) -> bytes:
-    """What the crew says when it signs the roll."""
-    return roll.Roll("", "me", INBOX, (), False, 1).question()
-
-
 def rests(world: World) -> bool:
-    """Does nothing wake the crew but its next signature of the roll?"""
-    return world.now < world.crew.next_wake() == world.crew._roll.due
+    """Does nothing wake the crew but its next note in the registry?"""
+    return world.now < world.crew.next_wake() == world.crew._registry.due
 
 
 def test_a_crew_begins_with_nothing() -> None:
@@ -99,7 +93,8 @@ def test_nothing_is_sent_before_somebody_wants_something_but_the_greeting() -> N
     world.run(50.0)
     for node in world.nodes:
         assert node.connection == 1
-        assert node.writes[1:] == [SCRIPTS, announced(world) + signature(world)]
+        assert node.writes[1] == SCRIPTS
+        assert {note for _, _, note in node.noted} == {noted(world)}
         assert b"".join(node.writes).count(b"HELLO") == 1
     assert (lines(world), world.crew.owing, rests(world)) == (["up"] * 3, False, True)
     assert b"$20\r\nholdfast:me:01234567\r\n" in world.nodes[0].writes[0] and b"\r\n1.2\r\n" in world.nodes[0].writes[0]
@@ -218,7 +213,7 @@ def test_only_a_tick_finds_a_node_late() -> None:
     assert crew.next_wake() < now
     world.now = now
     for node in range(3):
-        crew.received(node, usual(claim.ticket) + world.nodes[node].roll, now)  # what lies unread is not late
+        crew.received(node, usual(claim.ticket) + b"*0\r\n", now)  # what lies unread is not late
     assert [lane.line.name for lane in crew.lanes] == ["UP"] * 3
     crew.tick(now)
     assert crew.cut() == [] and lines(world) == ["up"] * 3
@@ -1674,7 +1669,7 @@ def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_fo
     world.run(3 * TRIP)
     assert goal.state is State.HELD
     assert [node.values[b"{s}:permits"] for node in world.nodes] == [b"3"] * 3
-    assert (world.crew._sizes.asked, world.crew.rounds, world.found) == ({}, set(), [])
+    assert (world.crew._registry.asked, world.crew.rounds, world.found) == ({}, set(), [])
     assert warnings(world) == []
 
 
@@ -1684,7 +1679,7 @@ def test_a_semaphore_whose_size_was_not_noted_in_time_is_held_all_the_same() -> 
     goal = semaphore(world, 3)
     world.run(2.0)
     assert goal.state is State.HELD
-    assert (world.crew._sizes.asked, world.crew.rounds) == ({}, set())
+    assert (world.crew._registry.asked, world.crew.rounds) == ({}, set())
     assert b"{s}:permits" not in world.nodes[2].values
 
 
@@ -1834,95 +1829,93 @@ def test_what_nodes_refuse_with_makes_no_long_message() -> None:
 def crowd(*, runs: tuple[World, ...]) -> None:
     """These clients use the same nodes: what one says there another reads."""
     for number in range(max(len(it.nodes) for it in runs)):
-        values: dict[bytes, bytes] = {}
+        registry: dict[bytes, tuple[float, bytes]] = {}
         for world in runs:
             if number < len(world.nodes):
-                world.nodes[number].values = values
+                world.nodes[number].registry = registry
+
+
+OTHER = b"01234567" * 4  # the inbox of the other client
+
+
+def together(one: World, other: World, seconds: float) -> None:
+    """Time passes for both."""
+    for _ in range(round(seconds)):
+        one.run(1.0)
+        other.run(1.0)
 
 
 def test_clients_that_agree_are_not_warned() -> None:
-    one, other = World(), World(owner="you")
+    one, other = World(), World(owner="you", inbox=OTHER)
     crowd(runs=(one, other))
-    for world in (one, other):
-        world.run(2.0)
-        assert warnings(world) == []
-        assert [len(node.of("SET")) for node in world.nodes] == [1, 1, 1]
-    assert one.nodes[0].values == {b"{holdfast}:config:": b"v1 30000 3 00000000,00000001,00000002"}
-
-
-def test_clients_with_another_prefix_say_it_elsewhere() -> None:
-    one, other = World(), World(prefix="app:", max_ttl=20.0)
-    crowd(runs=(one, other))
-    for world in (one, other):
-        world.run(2.0)
-        assert warnings(world) == []
-    assert set(one.nodes[0].values) == {b"{holdfast}:config:", b"{holdfast}:config:app:"}
+    together(one, other, 100)
+    assert warnings(one) + warnings(other) == []
+    assert [it.differences for it in one.crew.status(one.now)] == [()] * 3
+    assert {note for _, note in one.nodes[0].registry.values()} == {noted(one)}
 
 
 @pytest.mark.parametrize(
-    "what, words",
+    "what, to_one, to_other",
     [
-        ("max_ttl", "max_ttl=30, this one 20"),
-        ("nodes", "3 nodes, this one 5"),
-        ("one node", "uses other nodes"),
-        ("failover", "no failover for the server with run_id 00000000…, this one failover=15"),
+        ("max_ttl", "max_ttl=20 at you, and 30 at this client", "max_ttl=30 at me, and 20 at this client"),
+        ("nodes", "5 nodes at you, and 3 at this client", "3 nodes at me, and 5 at this client"),
+        ("one node", "other nodes besides this one at you", "other nodes besides this one at me"),
+        ("failover", "failover=15 at you for the server with run_id 00000000…, and no", "no failover at me for the server"),
     ],
 )
-def test_a_client_that_differs_is_warned_once(what: str, words: str) -> None:
+def test_clients_that_differ_are_both_warned_once(what: str, to_one: str, to_other: str) -> None:
+    # Rule G7.
     one = World()
     others: dict[str, Callable[[], World]] = {
-        "nodes": lambda: World(5),
-        "max_ttl": lambda: World(max_ttl=20.0),
-        "failover": lambda: World(query="?failover=15"),
+        "nodes": lambda: World(5, owner="you", inbox=OTHER),
+        "max_ttl": lambda: World(max_ttl=20.0, owner="you", inbox=OTHER),
+        "failover": lambda: World(query="?failover=15", owner="you", inbox=OTHER),
     }
-    other = others.get(what, World)()
+    other = others.get(what, lambda: World(owner="you", inbox=OTHER))()
     crowd(runs=(one, other))
     if what == "one node":
-        other.nodes[2].facts = {"run_id": "f" * 40, "uptime_in_seconds": 3600}  # as old as what the other one has said can be
-
-    def differences() -> list[tuple[str, str]]:
-        # (A node whose primary goes on without replicas is warned of too.)
-        return [it for it in warnings(other) if "another client" in it[1]]
-
-    one.run(2.0)
-    assert warnings(one) == []
-    other.run(2.0)
-    assert [node for node, _ in differences()] == ["n0"], "every node says it, and one is enough"
-    assert all(words in warning for _, warning in differences())
-    for number in range(3):
-        other.cut(number, dialled="refuses")
-    other.run(2.0)
-    for number in range(3):
-        other.nodes[number].dialled = "accepts"
-    one.run(1201.0)
-    one.claim()
-    one.run(2.0)
-    other.run(3.0)
-    assert [len(node.of("SET")) for node in other.nodes[:3]] == [2, 2, 2]  # it was said once more,
-    assert len(differences()) == 1  # and whatever was read has been told
+        other.nodes[2].facts = {"run_id": "f" * 40}
+    together(one, other, 35 if what != "one node" else 70)
+    for _ in range(3):
+        # (A node whose primary goes on without replicas is warned of, too.)
+        for world, words in ((one, to_one), (other, to_other)):
+            told = [it for _, it in warnings(world) if " at this client" in it or "besides" in it]
+            assert len(told) == 1 and words in told[0], "every node says it, and one is enough"
+            assert words in world.crew.status(world.now)[0].differences[0]
+        for number in range(3):
+            other.cut(number)
+        together(one, other, 35)
 
 
 def test_a_node_that_restarted_is_no_difference() -> None:
-    one, other = World(restart_guard=None), World(restart_guard=None)
+    one, other = World(restart_guard=None), World(restart_guard=None, owner="you", inbox=OTHER)
     crowd(runs=(one, other))
-    one.run(2.0)
-    other.run(2.0)
+    together(one, other, 100)
     for world in (one, other):
         world.nodes[2].facts = {"run_id": "f" * 40, "uptime_in_seconds": 0}
     one.cut(2)
-    one.run(1201.0)
-    one.claim()
-    one.run(2.0)
-    assert one.nodes[0].values[b"{holdfast}:config:"].endswith(b",ffffffff")
     other.cut(2, dialled="refuses")  # it cannot reach the node, and does not know of the new run
-    other.run(1201.0)
-    other.claim()
-    other.run(2.0)
-    assert [len(node.of("SET")) for node in other.nodes] == [2, 2, 1]
-    assert other.nodes[0].values[b"{holdfast}:config:"] == b"v1 30000 3 00000000,00000001"
+    together(one, other, 31)
+    assert one.nodes[0].registry[b"me 01234567"][1].split()[3].endswith(b",ffffffff")
+    together(one, other, 100)
+    assert other.nodes[0].registry[b"you 01234567"][1].split()[3] == b"00000000,00000001"
     other.nodes[2].dialled = "accepts"
-    other.run(3.0)
+    together(one, other, 100)
     assert (lines(other), warnings(one), warnings(other)) == (["up"] * 3, [], [])
+
+
+def test_a_node_that_failed_over_is_no_difference() -> None:
+    """The promoted server has run for long, and another client notes it a moment later."""
+    one, other = World(restart_guard=None), World(restart_guard=None, owner="you", inbox=OTHER)
+    crowd(runs=(one, other))
+    together(one, other, 100)
+    for world in (one, other):
+        world.nodes[2].facts = {"run_id": "f" * 40}
+    one.cut(2)
+    together(one, other, 5)
+    other.cut(2)
+    together(one, other, 100)
+    assert not any("other nodes" in it for _, it in warnings(one) + warnings(other))
 
 
 def test_an_idle_crew_says_nothing_again_but_that_it_lives() -> None:
@@ -1932,18 +1925,17 @@ def test_an_idle_crew_says_nothing_again_but_that_it_lives() -> None:
     assert rests(world)
     world.run(10_000.0)
     assert [len(node.asked) for node in world.nodes] == said
-    assert [len(node.signed) for node in world.nodes] == [1 + 10_000 // 60] * 3
+    assert [len(node.noted) for node in world.nodes] == [1 + 10_000 // 30] * 3
     claim = world.claim()
     world.run(2.0)
     world.end(claim)
     world.run(60.0)
-    assert [len(node.of("SET")) for node in world.nodes] == [2, 2, 2]
-    while world.crew._roll.asked:
+    while world.crew._registry.asked:
         world.run(1.0)
     assert (rests(world), world.crew.rounds, world.found) == (True, set(), [])
 
 
-def test_the_roll_is_signed_with_the_first_request_and_once_a_minute() -> None:
+def test_a_client_is_registered_with_its_first_request_and_twice_a_minute() -> None:
     """A program may live for less than a second."""
     # Rule G8.
     world = World()
@@ -1951,16 +1943,16 @@ def test_the_roll_is_signed_with_the_first_request_and_once_a_minute() -> None:
     world.run(5 * TRIP)
     assert claim.state is State.HELD
     when = START + 4 * TRIP
-    assert [node.signed for node in world.nodes] == [[(when, b"me 01234567", b"0")]] * 3
+    assert [node.noted for node in world.nodes] == [[(when, b"me 01234567", noted(world))]] * 3
     assert [len(node.writes) for node in world.nodes] == [2] * 3, "in the same write"
-    world.run(200.0)
-    assert [round(then - START) for then, _, _ in world.nodes[0].signed] == [0, 60, 120, 180]
+    world.run(100.0)
+    assert [round(then - START) for then, _, _ in world.nodes[0].noted] == [0, 30, 60, 90]
 
 
 @pytest.mark.parametrize("use", ["a claim", "a round"])
-def test_the_roll_is_signed_in_the_same_write_as_the_first_use(use: str) -> None:
+def test_a_client_is_registered_in_the_same_write_as_the_first_use(use: str) -> None:
     world = World().connect()
-    assert [node.signed for node in world.nodes] == [[]] * 3
+    assert [node.noted for node in world.nodes] == [[]] * 3
     before = [len(node.writes) for node in world.nodes]
     for _ in range(3):
         if use == "a claim":
@@ -1968,36 +1960,36 @@ def test_the_roll_is_signed_in_the_same_write_as_the_first_use(use: str) -> None
         else:
             world.consult(0, 1, 2)
         world.run(3 * TRIP)
-    assert [len(node.signed) for node in world.nodes] == [1] * 3
+    assert [len(node.noted) for node in world.nodes] == [1] * 3
     assert [len(node.writes) for node in world.nodes] == [it + 3 for it in before]
 
 
-def test_a_node_that_is_back_is_signed_at_once_and_one_that_is_away_is_not() -> None:
+def test_a_client_registers_at_once_on_a_node_that_is_back_and_not_on_one_that_is_away() -> None:
     world = World().connect()
     world.run(1.0)
     world.cut(0)
     world.cut(1, dialled="refuses")
     world.run(2.0)
-    assert [len(node.signed) for node in world.nodes] == [2, 1, 1]
+    assert [len(node.noted) for node in world.nodes] == [2, 1, 1]
     world.run(100.0)
-    assert [len(node.signed) for node in world.nodes] == [3, 1, 2]
+    assert [len(node.noted) for node in world.nodes] == [5, 1, 4]
     world.nodes[1].dialled = "accepts"
     world.run(10.0)
-    assert len(world.nodes[1].signed) == 2
+    assert len(world.nodes[1].noted) == 2
 
 
-def test_a_crew_that_is_closed_signs_no_more() -> None:
+def test_a_crew_that_is_closed_registers_no_more() -> None:
     world = World().connect()
     world.run(1.0)
     world.crew.close(world.now)
     world.run(500.0)
-    assert [len(node.signed) for node in world.nodes] == [1] * 3
+    assert [len(node.noted) for node in world.nodes] == [1] * 3
 
 
 def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> None:
     world = World(spreads=("a1", "b2"))
-    world.nodes[1].roll = b"*1\r\n*3\r\n" + bulk(b"b2") + bulk(b"web-1:7 0000000a") + b":5000\r\n"
-    world.nodes[2].roll = b"-NOPERM no\r\n"
+    world.nodes[1].registry[b"web-1:7 0000000a"] = START - 4.0, b"v2 30000 3   b2 1.2"
+    world.nodes[2].forbids = True
     assert [it.stragglers for it in world.crew.status(world.now)] == [None] * 3
     world.run(10.0)
     one, two, three = [it.stragglers for it in world.crew.status(world.now)]
@@ -2007,7 +1999,7 @@ def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> 
     assert "the former shards, or others: web-1:7" in warnings(world)[0][1]
     world.run(120.0)
     assert len(warnings(world)) == 1
-    assert world.crew._roll.asked == set()
+    assert world.crew._registry.asked == {}
 
 
 def test_nothing_is_said_to_a_node_that_is_guarded_or_away() -> None:
@@ -2016,20 +2008,10 @@ def test_nothing_is_said_to_a_node_that_is_guarded_or_away() -> None:
     world.nodes[2].dialled = "refuses"
     world.nodes[3].dialled = "hangs"
     world.run(5.0)
-    assert [len(node.of("SET")) for node in world.nodes] == [1, 0, 0, 0]
-    assert list(world.nodes[0].values.values()) == [b"v1 30000 4 00000000,00000001"]
+    assert [len(node.noted) for node in world.nodes] == [1, 0, 0, 0]
+    assert [note.split(b" ")[3] for _, _, note in world.nodes[0].noted] == [b"00000000,00000001"]
     world.run(60.0)
-    assert [len(node.of("SET")) for node in world.nodes] == [2, 1, 0, 0]
-
-
-def test_a_node_that_does_not_let_us_say_it_is_as_good_as_any() -> None:
-    world = World(1)
-    answers = world.nodes[0]._answers
-    world.nodes[0]._answers = lambda words, now: b"-NOPERM no\r\n" if words[0] == b"SET" else answers(words, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.run(2.0)
-    claim = world.claim()
-    world.run(2.0)
-    assert (claim.state, warnings(world), world.nodes[0].connection) == (State.HELD, [], 1)
+    assert [len(node.noted) > 0 for node in world.nodes] == [True, True, False, False]
 
 
 # ------------------------------------------------ several names
@@ -2040,7 +2022,7 @@ def test_several_names_are_one_batch_a_node_and_one_round_trip() -> None:
     goal = world.want("a", "b", "c")
     assert isinstance(goal, Goal)
     assert [node.writes[2:] for node in world.nodes] == [[world.nodes[0].writes[2]]] * 3
-    assert world.nodes[0].writes[2].count(b"EVALSHA") == 4  # (the fourth signs the roll)
+    assert world.nodes[0].writes[2].count(b"EVALSHA") == 4  # (the fourth is a note in the registry)
     world.run(2 * TRIP)
     assert (goal.state, goal.since, world.settled) == (State.HELD, START + 0.5 + 2 * TRIP, [goal])
     assert {it.token for it in goal.claims} == set(world.crew.live)
@@ -2293,7 +2275,7 @@ def test_callers_who_ask_the_same_share_a_question_that_goes_out_after_they_came
     assert third.over
     assert [len(node.of("PING")) for node in world.nodes] == [5, 5, 5]
     assert world.found.count(second) == 1
-    world.run(90.0)
+    world.run(80.0)
     assert (world.crew._shared, world.crew._shares, world.crew.rounds, timers(world)) == ({}, {}, set(), 0)
 
 
@@ -3027,7 +3009,7 @@ def test_the_numbers_about_each_node() -> None:
     assert up.answered > guard.answered > 0 == down.answered
     assert (up.owing, guard.owing, down.owing) == (0, 0, 0)
     claim = world.claim()
-    assert [it.owing for it in world.crew.status(world.now)] == [2, 0, 0], "a request, and a signature of the roll"
+    assert [it.owing for it in world.crew.status(world.now)] == [2, 0, 0], "a request, and a note in the registry"
     world.run(30.0)
     assert claim.state is State.HELD
     up, was_guarded, down = world.crew.status(world.now)
@@ -3421,7 +3403,7 @@ def test_after_any_storm_everything_is_put_in_order(seed: int) -> None:
     assert all(claim.state in (State.OVER, State.LOST) for claim in claims)
     assert all(claim in world.settled for claim in claims if claim.refusal is not None or claim.state is State.LOST)
     world.run(60.0)
-    for _ in range(10):  # (it signs the roll of each node once a minute, whatever happens)
+    for _ in range(10):  # (it registers on each node twice a minute, whatever happens)
         world.run(0.0 if rests(world) and not timers(world) else 1.0)
     assert (lines(world), world.crew.live, world.crew.owing) == (["up"] * 5, {}, False)
     assert (timers(world), rests(world)) == (0, True)

@@ -30,7 +30,7 @@ from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
 from holdfast.recipes import exclusive
 from holdfast.recipes.exclusive import Exclusive
-from holdfast.scripts import BASIC, LOADED, PROBE, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
+from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from holdfast.wire.lane import Lane, Line
 from holdfast.wire.resp import pack
 
@@ -93,11 +93,12 @@ class Node:
     answer: Callable[[Asked], bytes] = lambda asked: b""
     holders: dict[bytes, bytes] = field(default_factory=dict)
     values: dict[bytes, bytes] = field(default_factory=dict)  # what clients have said of themselves, by key
-    asked: list[Asked] = field(default_factory=list)  # all but signatures of the roll
-    signed: list[tuple[float, bytes, bytes]] = field(default_factory=list)  # the roll: when, by whom, and which lists it knows
-    roll: bytes = b"*0\r\n"  # what it tells of the roll
+    asked: list[Asked] = field(default_factory=list)  # all but notes of the registry
+    noted: list[tuple[float, bytes, bytes]] = field(default_factory=list)  # in the registry: when, by whom, and what
+    registry: dict[bytes, tuple[float, bytes]] = field(default_factory=dict)  # by client: when, and what it noted last
+    forbids: bool = False  # to call the script of the registry
     scripts: set[bytes] = field(default_factory=set)  # the digests of those that it knows
-    called: list[tuple[float, str]] = field(default_factory=list)  # those that are no lock's and not the roll's: when, and which
+    called: list[tuple[float, str]] = field(default_factory=list)  # those that are no lock's and not the registry's: when, and which
     refusal: bytes = b""  # what it says to every probe, request and release; empty: it does what it is asked
     probed: list[float] = field(default_factory=list)  # when
     connection: int = 0  # the number of the last one
@@ -162,9 +163,14 @@ class Node:
             case PROBE.sha:
                 self.probed.append(now)
                 return b"-%b\r\n" % self.refusal if self.refusal else b"*0\r\n"
-            case ROLL.sha:
-                self.signed.append((now, words[6], words[7]))
-                return self.roll
+            case REGISTRY.sha:
+                if self.forbids:
+                    return b"-NOPERM no\r\n"
+                self.noted.append((now, words[7], words[8]))
+                self.registry[words[7]] = now, words[8]
+                others = [(note, who, now - then) for who, (then, note) in self.registry.items() if note != words[8]]
+                entries = [b"*3\r\n%b%b:%d\r\n" % (bulk(note), bulk(who), age * 1000) for note, who, age in others]
+                return b"*%d\r\n%b" % (len(entries), b"".join(entries))
             case REQUEST.sha:
                 token, ttl, mode, fence = words[7], int(words[8]), words[9], int(words[10])
                 self.asked.append(Asked("request", now, self.connection, words[3], token, ttl, mode, fence))

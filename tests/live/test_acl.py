@@ -24,7 +24,7 @@ RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSE
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
-NOTES = {"~{holdfast}:config:app:", "~{holdfast}:lists:app:", "~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*"}
+NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:"}
 OPTIONAL = {*NOTES, "+mget", "+client|setname", "+client|tracking", "+client|caching"}
 UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
 REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")

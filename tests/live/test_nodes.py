@@ -20,6 +20,7 @@ from contract.faces import Face
 from live.tls_kit import Listener
 
 from holdfast.drivers import sockets
+from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 from holdfast.events import Lost, NodeDown, NodeUp, Warned
 from holdfast.recipes.exclusive import keys_of
@@ -379,43 +380,32 @@ async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> No
 
 
 @pytest.mark.parametrize(
-    "nodes, max_ttl, to_one, to_other",
+    "few, max_ttl, to_one, to_other",
     [
-        (3, 20, "has max_ttl=20, this one 30", "has max_ttl=30, this one 20"),
-        (2, 30, "uses 2 nodes, this one 3", "uses 3 nodes, this one 2"),
+        (5, 20, "max_ttl=20 at other, and 30 at this client", "max_ttl=30 at one, and 20 at this client"),
+        (3, 30, "3 nodes at other, and 5 at this client", "5 nodes at one, and 3 at this client"),
     ],
     ids=["max_ttl", "nodes"],
 )
 async def test_s10_clients_that_differ_are_warned_once(
-    face: Face, three: Cluster, nodes: int, max_ttl: float, to_one: str, to_other: str
+    face: Face, five: Cluster, few: int, max_ttl: float, to_one: str, to_other: str, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Both of them, also the one with the shorter list, whichever was there first."""
+    monkeypatch.setattr(registry, "EVERY", 0.5)
     heard: dict[str, list[Any]] = {"one": [], "other": []}
-
-    def said(times: int) -> bool:
-        return min(three.calls("set")[:nodes]) >= times
-
-    def down(who: str) -> set[str]:
-        return {it.node for it in heard[who] if isinstance(it, NodeDown)}
-
-    await face.connected(three, observer=heard["one"].append)
-    await face.until(lambda: said(1))
-    other = face.kind(*three.urls[:nodes], fresh=three.fresh, max_ttl=max_ttl, observer=heard["other"].append)
-    await face.ready(face.keep(other))
-    await face.until(lambda: said(2) and warned(heard["other"]))
-    assert warned(heard["one"]) == [], "it has not looked since"
-    for _ in range(2):
-        before = max(three.calls("set"))
-        for it in heard.values():
-            it[:] = [event for event in it if isinstance(event, Warned)]
-        while not (len(down("one")) == 3 and len(down("other")) == nodes):
-            cut(three)
-            await face.sleep(0.02)
-        await face.until(lambda: said(before + 2))  # noqa: B023  # whoever finds a node again looks again
-        await face.until(lambda: warned(heard["one"]))
-    for who, words in (("one", to_one), ("other", to_other)):
+    one = await face.connected(five, owner="one", prefix=name, observer=heard["one"].append)
+    await face.release(await face.acquire(one.lock("x")))
+    options: dict[str, Any] = {"owner": "other", "prefix": name, "max_ttl": max_ttl}
+    other = face.kind(*five.urls[:few], fresh=five.fresh, observer=heard["other"].append, **options)
+    shown = await face.ready(face.keep(other))
+    assert all(it.differences[0].startswith(to_other) for it in shown)
+    await face.until(lambda: warned(heard["one"]) and warned(heard["other"]))
+    await face.sleep(1.2)
+    for who, client, words in (("one", one, to_one), ("other", other, to_other)):
         told = warned(heard[who])
         assert len(told) == 1, f"{who}: every node says it, and one is enough"
-        assert words in told[0][1]
+        assert told[0][1].startswith(words)
+        assert {text for it in client.nodes() for text in it.differences} == {told[0][1]}
 
 
 # ------------------------------------------------ ways to get there
@@ -441,8 +431,8 @@ async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> N
     await face.ready(client)
     lease = await face.acquire(client.lock(name))
     assert three.holders(name) == [None] * 3
-    # (those of the lock and of the roll; the fifth is the census)
-    await face.until(lambda: re.search(r"db3:keys=([45]),expires=\1", three.ask(0, "INFO", "keyspace")))
+    # (two of the lock, and six of the registry)
+    await face.until(lambda: re.search(r"db3:keys=([78]),expires=\1", three.ask(0, "INFO", "keyspace")))
     await face.release(lease)
 
 

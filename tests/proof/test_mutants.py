@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import test_errors
 from core import test_claim, test_renewal, test_ticket
-from engine import test_census, test_crew, test_record
+from engine import test_crew, test_record, test_registry
 from model.test_model import MUTANTS as MODEL
 from proof import patches
 from recipes import test_exclusive, test_inspection
@@ -35,7 +35,7 @@ from holdfast.core.command import Command
 from holdfast.core.renewal import Renewal
 from holdfast.core.ticket import Mint
 from holdfast.core.vote import Vote
-from holdfast.engine.census import Census
+from holdfast.engine import registry
 from holdfast.engine.crew import Crew
 from holdfast.engine.record import Record
 from holdfast.recipes import exclusive, inspection
@@ -371,12 +371,13 @@ CONVERSATIONS = {
         test_claim.test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock,
         {"seconds": 3600.0, "patient": True},
     ),
-    "the census compares no max_ttl": Conversation(
-        patched(Census, "difference", "if match[1] != mine[1]:", "if False:"), test_census.test_another_max_ttl_is_a_difference
+    "the registry compares no max_ttl": Conversation(
+        lambda it: patches.function(it, registry._setting, "if theirs.max_ttl != own.max_ttl:", "if False:"),
+        test_registry.test_another_max_ttl_is_a_difference,
     ),
-    "the census compares no failover": Conversation(
-        patched(Census, "difference", "_failover(known & others, ", "_failover((), "),
-        test_census.test_another_failover_is_a_difference,
+    "the registry compares no failover": Conversation(
+        lambda it: patches.function(it, registry._setting, "for run in sorted(own.runs & theirs.runs):", "for run in ():"),
+        test_registry.test_another_failover_is_a_difference,
     ),
     "patience never comes back": Conversation(
         patched(Crew, "_relax", "if not self._briefs[ttl]:", "if False:"),
@@ -647,11 +648,11 @@ ROWS = (
     Row("a fence that no clock allows does not count", "S2", conversation=("any fence counts",)),
     Row("a clock that was read late is asked for again", "S2", conversation=("a clock that was read late counts",)),
     Row("tickets of a wrong clock are replaced", "L3", conversation=("a ticket of a wrong clock is kept",)),
-    Row("clients compare their `max_ttl`", "S1: guards of different length", conversation=("the census compares no max_ttl",)),
+    Row("clients compare their `max_ttl`", "S1: guards of different length", conversation=("the registry compares no max_ttl",)),
     Row(
         "clients compare their `failover`",
         "S1: guards of different length after a promotion",
-        conversation=("the census compares no failover",),
+        conversation=("the registry compares no failover",),
     ),
     Row("every key has an expiry (B10)", "M1", script=("the queue stays for ever", "the deadlines stay for ever")),
     Row(

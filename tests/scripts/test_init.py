@@ -33,9 +33,9 @@ from holdfast.scripts import (
     RATES,
     RECALL,
     REGISTERS,
+    REGISTRY,
     RELEASE,
     REQUEST,
-    ROLL,
     RW_FORCE_RELEASE,
     RW_RELEASE,
     RW_REQUEST,
@@ -49,7 +49,7 @@ from holdfast.scripts import (
 )
 
 ALL = (*LOADED, INSPECT, FORCE_RELEASE, RW_FORCE_RELEASE, NAMES, REGISTERS)
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)  # each of which is one file
+OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -77,7 +77,7 @@ def test_only_whole_lines_of_comment_are_taken_out_and_no_text_of_a_script_s_can
 
 
 def test_what_a_client_of_plain_locks_loads_is_small() -> None:
-    assert (*EXCLUSIVE, ROLL) == BASIC
+    assert (*EXCLUSIVE, REGISTRY) == BASIC
     assert sum(len(it.source) for it in BASIC) < 8 * 1024
 
 
@@ -106,7 +106,7 @@ def named(word: str, head: str) -> tuple[str, ...]:
 
 def test_those_that_lanes_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING) == LOADED
+    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
     assert MENDING == (RECALL, MEND)
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
@@ -114,7 +114,7 @@ def test_those_that_lanes_load() -> None:
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT, VOID)
     names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store"]
-    names += ["peek", "put", "void", "arrive", "roll", "recall", "mend"]
+    names += ["peek", "put", "void", "arrive", "registry", "recall", "mend"]
     assert [script.name for script in OWN] == names
 
 

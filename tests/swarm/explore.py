@@ -19,7 +19,7 @@ from holdfast.core.claim import State
 from holdfast.core.command import READER, WRITER, Recipe
 from holdfast.core.demand import Demand
 from holdfast.engine.ready import Want
-from holdfast.engine.roll import LIFE
+from holdfast.engine.registry import LIFE
 from holdfast.errors import Closed, ConfigError, NoQuorum, NotAcquired
 from holdfast.recipes.readwrite import ReadWrite
 from holdfast.testing.driver import Driver

@@ -239,7 +239,10 @@ export class Claim {
   private expire(): void {
     const held = this.state === 'held';
     if (held && this.now >= this.deadline) {
-      return this.end('its time is up: no majority confirmed a renewal in time', 'lost');
+      const refusals = this.votes.filter(({ error }) => error !== '').map(({ node, error }) => `node ${node}: ${error}`);
+      const isRefused = refusals.length > 0 && this.isDark();
+      const why = `refused: too many of the nodes refused to renew its lease (${refusals.join('; ')})`;
+      return this.end(isRefused ? why : 'its time is up: no majority confirmed a renewal in time', 'lost');
     }
     for (const vote of this.votes) {
       if (vote.bound === 0 || vote.bound > this.now) continue;
@@ -278,6 +281,12 @@ export class Claim {
     this.giveUp();
   }
 
+  /** Whether too many nodes are down or refuse (rule C17). */
+  private isDark(): boolean {
+    const isAway = ({ node, error }: Vote) => error !== '' || this.standing[node] === 'down' || this.standing[node] === 'useless';
+    return this.votes.filter(isAway).length > this.votes.length - this.quorum;
+  }
+
   /** End a wait that cannot succeed (C17), and a try that can no longer be granted (Q15). */
   private giveUp(): void {
     const { patient, ttl } = this.terms;
@@ -285,10 +294,9 @@ export class Claim {
       this.votes.filter((vote) => is(vote, this.standing[vote.node]!)).length;
     const spare = this.votes.length - this.quorum;
     const isDown = (_: Vote, standing: Standing) => standing === 'down' || standing === 'useless';
-    const isAway = (vote: Vote, standing: Standing) => isDown(vote, standing) || vote.error !== '';
     const mayGrant = (vote: Vote, standing: Standing) =>
       vote.bound > 0 || ((standing === 'up' || standing === 'dialling') && vote.sent === -Infinity && !vote.error);
-    this.away = many(isAway) > spare ? Math.min(this.away, this.now) : Infinity;
+    this.away = this.isDark() ? Math.min(this.away, this.now) : Infinity;
     if (many(({ error }) => error.includes('WRONGTYPE')) >= this.quorum) this.end('the name is a key of another type');
     else if (many((_, standing) => standing === 'useless') > spare) this.end('no majority');
     else if (this.now >= this.givesUp()) this.end('no majority');

@@ -2,8 +2,9 @@
 export class Guard {
   /** When the server last said something. */
   heard = -Infinity;
-  /** The run of the server, or its reign since a promotion; when it was met, and when the one before it last spoke. */
-  private run = '';
+  /** The run of the server, or its reign since a promotion. */
+  run = '';
+  /** When it was met, and when the one before it last spoke. */
   private known = 0;
   private before = -Infinity;
 

@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Claim } from './claim.js';
 import { checkName, keysOf, monotonic, Tickets } from './names.js';
-import { Node } from './node.js';
+import { Node, VERSION } from './node.js';
 import type { Value } from './resp.js';
 
 export interface Options {
@@ -124,7 +124,7 @@ export class Holdfast {
     this.ahead = ownClock();
     this.nodes = urls.map((text, at) => new Node(at, addressOf(text), this));
     for (const node of this.nodes) node.start();
-    this.chores = [setInterval(() => this.live.size && this.sign(), 10_000), setInterval(() => this.askTime(), 1_200_000)];
+    this.chores = [setInterval(() => this.live.size && this.register(), 10_000), setInterval(() => this.askTime(), 1_200_000)];
     for (const chore of this.chores) chore.unref();
   }
 
@@ -178,7 +178,7 @@ export class Holdfast {
       const one: Live = { claim, key: this.prefix + name, done };
       this.live.add(one);
       this.run(one);
-      this.sign();
+      this.register();
     });
   }
 
@@ -225,7 +225,7 @@ export class Holdfast {
       for (const met of this.runs.values()) if (met.node === node) met.until = Math.min(met.until, now + this.guard);
     }
     this.each((claim) => claim.stands(node.at, node.standing));
-    if (this.live.size) this.sign();
+    if (this.live.size) this.register();
   }
 
   pushed(node: Node, items: Value[]): void {
@@ -312,16 +312,20 @@ export class Holdfast {
     for (const node of wrong) if (!old.includes(node)) node.hangUp(FAR_OFF);
   }
 
-  /** Sign the roll, once a minute, so that others know this client and its owner (rules G8 and G9). */
-  private sign(): void {
+  /** Note the settings twice a minute, so that others know this client and its owner (rules G7 to G9). */
+  private register(): void {
     const key = (name: string) => `{holdfast}:${name}:${this.prefix}`;
-    const keys = [key('lists'), key('clients'), key('owner') + this.inbox];
-    const args = [`${this.owner} ${this.inbox.slice(0, 8)}`, '0', 26 * 3_600_000, '16 1000 16', this.owner, 180_000];
+    const keys = [key('clients'), key('owner') + this.inbox, key('lists'), key('config')];
+    const isMet = ({ state }: Node) => state === 'up' || state === 'guarded' || state === 'loading';
+    const isKnown = this.nodes.every(({ standing }) => standing !== 'dialling');
+    const runs = isKnown ? this.nodes.filter(isMet).map(({ guard }) => guard.run.slice(0, 8)).sort() : [];
+    const note = `v2 ${Math.round(this.maxTtl)} ${this.nodes.length} ${runs.join(',')}  0 ${VERSION}`;
     const now = monotonic();
     for (const node of this.nodes) {
-      if (node.state !== 'up' || now - node.signed < 60_000) continue;
-      node.signed = now;
-      node.call('roll', keys, args);
+      if (node.state !== 'up' || (now - node.noted.at < 30_000 && (note === node.noted.note || !isKnown))) continue;
+      const was = node.noted.note || note;
+      node.call('registry', keys, [`${this.owner} ${this.inbox.slice(0, 8)}`, note, was, 26 * 3_600_000, '32 1000 16', 180_000]);
+      node.noted = { note, at: now };
     }
   }
 

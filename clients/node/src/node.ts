@@ -9,10 +9,10 @@ import { monotonic } from './names.js';
 import { encode, Push, Reader, Refusal, type Value } from './resp.js';
 
 type Word = string | number;
-const NAMES = ['request', 'release', 'roll'] as const;
+const NAMES = ['request', 'release', 'registry'] as const;
 const SCRIPTS = NAMES.map((name) => readFileSync(new URL(`./${name}.lua`, import.meta.url), 'utf8'));
 const SHA = SCRIPTS.map((text) => createHash('sha1').update(text).digest('hex'));
-const VERSION = '0.1.0';
+export const VERSION = '0.1.0';
 /** After these errors a connection begins anew (rule T5). */
 const IN_DOUBT = /^(NOSCRIPT|LOADING|NOAUTH|MASTERDOWN|MOVED|ASK)|(^|-)READONLY /;
 /** Refusals of the greeting that time will mend. All others are about what the server is. */
@@ -54,8 +54,8 @@ export class Node {
   measured = -Infinity;
   /** The shortest time that an answer on the latest connection took, in ms (rule C19). 0: not measured yet. */
   trip = 0;
-  /** When this client signed the roll here. */
-  signed = -Infinity;
+  /** What this client noted in the registry here, and when. */
+  noted = { note: '', at: -Infinity };
 
   private socket: Socket | undefined;
   private pending: { sent: number; then: (reply: Value) => void }[] = [];
@@ -76,7 +76,7 @@ export class Node {
   private worked = false;
   private closed = false;
   private subscribed = false;
-  private readonly guard = new Guard();
+  readonly guard = new Guard();
   private readonly unsaid = new Map<string, { keys: string[]; args: Word[]; ended: number }>();
   private readonly login: string[] = [];
 
@@ -336,7 +336,7 @@ export class Node {
     this.worked = true;
     this.opened = now;
     this.excused = now;
-    this.signed = -Infinity;
+    this.noted.at = -Infinity;
     this.unsaid.clear();
     for (const { keys, args, ended } of unsaid) if (now - ended < this.crew.maxTtl) this.release(keys, args, ended);
     this.crew.stands(this);

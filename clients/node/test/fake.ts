@@ -27,7 +27,7 @@ export class Fake {
   /** Become another run, which has just started. */
   restart(uptime = '0'): this {
     runs += 1;
-    this.facts = { redis_version: '7.4.0', redis_mode: 'standalone', role: 'master', run_id: `run-${runs}` };
+    this.facts = { redis_version: '7.4.0', redis_mode: 'standalone', role: 'master', run_id: runs.toString(16).padStart(40, '0') };
     this.facts.uptime_in_seconds = uptime;
     return this;
   }

@@ -8,7 +8,7 @@ import { Refusal, type Value } from '../src/resp.js';
 interface Said { to: number[]; what: string; token: number; P?: number; watch?: boolean }
 interface Step {
   at: number; event: string; node: number; reply: Value; error?: string; kind: string; fence: number; by: number;
-  standing: Standing; sends: Said[]; state: string; held?: number; until?: number;
+  standing: Standing; sends: Said[]; state: string; held?: number; until?: number; refused?: boolean;
 }
 interface Vector {
   test: string; number: number; nodes: number; standing: Standing[]; ttl: number; patient: boolean; ticket: number; K: number;
@@ -56,6 +56,7 @@ class Talk {
     });
     deepStrictEqual(this.said(claim.out.splice(0)), this.meant(step.sends), `what it sends at ${at} after ${step.event}`);
     strictEqual(claim.state, step.state, `its state at ${at} after ${step.event}`);
+    strictEqual(claim.reason.startsWith('refused'), step.refused ?? false, `the reason: ${claim.reason}`);
     if (step.state !== 'held') return;
     strictEqual(claim.fence, step.held);
     ok(Math.abs(claim.deadline - (step.until ?? 0)) < 0.01, `it is held until ${claim.deadline}, not ${step.until}`);

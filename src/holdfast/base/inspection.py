@@ -13,7 +13,7 @@ from ..core import quorum
 from ..core.command import Recipe
 from ..core.round import Answers, Round
 from ..core.ticket import TOKEN, inbox_of
-from ..engine import roll
+from ..engine import registry
 from ..engine.settings import Settings
 from ..engine.status import NodeStatus
 from ..errors import ConfigError, HoldfastError, LockBusy, NoQuorum
@@ -52,8 +52,8 @@ def owners(settings: Settings, values: Iterable[bytes], nodes: Collection[int]) 
     inboxes = list(dict.fromkeys(inbox_of(it) for it in values if TOKEN.fullmatch(it)))
     if not inboxes:
         return {}
-    seen = yield Ask(dict.fromkeys(nodes, roll.owned(settings.prefix, inboxes)))
-    return roll.owners(inboxes, seen.answers.values())
+    seen = yield Ask(dict.fromkeys(nodes, registry.owned(settings.prefix, inboxes)))
+    return registry.owners(inboxes, seen.answers.values())
 
 
 def tell_owner(settings: Settings, busy: LockBusy, recipes: tuple[Recipe, ...] | Slots) -> Plan[None]:
@@ -89,10 +89,11 @@ def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Pl
     keys are in different slots. It is then asked for the owner alone.
     """
     inbox, size = inbox_of(holder), len(settings.addresses)
-    keys = roll.owner_key(settings.prefix, inbox), *map(note.key_of, locks)
+    keys = registry.owner_key(settings.prefix, inbox), *map(note.key_of, locks)
 
-    def owners(answers: Answers) -> list[bytes]:
-        return [it[0] for it in answers.values() if isinstance(it, list) and it and isinstance(it[0], bytes)]
+    def owners(answers: Answers) -> list[str]:
+        told = [registry.owner_of(it[0]) for it in answers.values() if isinstance(it, list) and it]
+        return [it for it in told if it is not None]
 
     def enough(answers: Answers) -> bool:
         return len(answers) >= quorum.majority(size) or bool(owners(answers))
@@ -100,10 +101,9 @@ def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Pl
     seen = yield Ask(dict.fromkeys(range(size), pack(b"MGET", *keys)), enough, share=("owner", *keys))
     if locks and not seen.answers and any(str(it).startswith("CROSSSLOT") for it in seen.causes.values()):
         return (yield from _identity(settings, holder, ()))
-    known = [it.decode("utf-8", "replace") for it in owners(seen.answers)]
     answers = [it for it in seen.answers.values() if isinstance(it, list)]
     notes = [said for answer in answers for it in answer[1:] if (said := note.read(it, holder)) is not None]
-    return next(iter(known), None), next(iter(notes), None)
+    return next(iter(owners(seen.answers)), None), next(iter(notes), None)
 
 
 def locked_by(settings: Settings, name: str) -> Plan[str | None]:
@@ -118,14 +118,22 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
 
 
 def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
-    """Ask which clients use the nodes and do not know this client's list of shards.
+    """Ask which clients use the nodes and know another list of shards or have other settings.
 
     Nodes that do not answer have None.
     """
     up = [at for at, node in enumerate(nodes) if node.state == "up"]
-    seen = yield Ask(dict.fromkeys(up, roll.look(settings.prefix, settings.spreads)))
-    told = {at: roll.found(answer, settings.spreads, settings.leaving) for at, answer in seen.answers.items()}
-    return tuple(node._replace(stragglers=told.get(at)) for at, node in enumerate(nodes))
+    mine = registry.written(settings, [it.run_id for it in nodes], "-")
+    lasted = {it.run_id: it.uptime for it in nodes if it.uptime is not None}
+    seen = yield Ask(dict.fromkeys(up, registry.look(settings.prefix, mine)))
+    told = {
+        at: registry.differences(answer, mine, settings.leaving, lasted) for at, answer in seen.answers.items()
+    }
+    shown = [(None, ()) if (it := told.get(at)) is None else registry.shown(it) for at in range(len(nodes))]
+    return tuple(
+        node._replace(stragglers=strange, differences=texts)
+        for node, (strange, texts) in zip(nodes, shown, strict=True)
+    )
 
 
 def names(settings: Settings, pattern: str) -> Plan[list[str]]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from .. import checks
-from ..engine.roll import ALONE
+from ..engine.registry import ALONE
 from ..errors import ConfigError
 from ..node import Node, node_of
 from ..recipes.exclusive import tag_of

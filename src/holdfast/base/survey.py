@@ -18,7 +18,7 @@ from .. import checks
 from ..core import quorum
 from ..core.round import Round
 from ..core.ticket import TOKEN, inbox_of
-from ..engine import roll
+from ..engine import registry
 from ..engine.settings import Settings
 from ..errors import ConfigError, NoQuorum
 from ..recipes import inspection
@@ -166,8 +166,8 @@ class Search:
         if not new:
             return 0.0
         self._met.update(new)
-        told: Round = yield Ask(dict.fromkeys(seen.answers, roll.owned(settings.prefix, new)), shard=self._at)
-        self._owners.update(roll.owners(new, told.answers.values()))
+        told: Round = yield Ask(dict.fromkeys(seen.answers, registry.owned(settings.prefix, new)), shard=self._at)
+        self._owners.update(registry.owners(new, told.answers.values()))
         return told.heard - told.began
 
     def _take(self, key: bytes, settings: Settings, view: dict[int, Told]) -> None:

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from .. import __version__
 from ..core.ticket import TOKEN
-from ..engine.census import LIFE, Census
+from ..engine import registry
 from ..errors import readable
-from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, asked, cli_of, text_of
+from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, asked, cli_of, sent, text_of
 
 if TYPE_CHECKING:
     from ..engine.status import NodeStatus
@@ -23,9 +24,11 @@ _KEYS = 1000  # that are looked at on each node
 _CLOSELY = 20  # of these, those that may be another program's
 _SHOWN = 3  # names in a line
 _OURS = re.compile(r"holdfast:(.*):[0-9a-f]{8}")
+_CONNECTED = r" name=holdfast:(\S*):([0-9a-f]{8}) "
 _WATCHES = re.compile(r"sentinel-[0-9a-f]+-(?:cmd|pubsub)")
-_LIMIT = re.compile(r"max_ttl=([0-9.]+), this one ([0-9.]+)")
-_BOUND = re.compile(r"failover=([0-9.]*[0-9])")
+_LIMIT = re.compile(r"max_ttl=([0-9.e+]+) at .*, and ([0-9.e+]+) at this client:")
+_FAILOVER = r"(?:failover=([0-9.e+]+)|no failover) at"
+_BOUND = re.compile(rf"{_FAILOVER} .* for the server with run_id (\w+)…, and {_FAILOVER} this client:")
 _MAGIC = re.compile(rb"[][*?\\^-]")  # what a pattern of SCAN does not take for itself
 _TYPES = ("list", "set", "zset", "hash", "stream")
 
@@ -33,28 +36,21 @@ _TYPES = ("list", "set", "zset", "hash", "stream")
 # ------------------------------------------------ clients
 
 
-def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
-    """Compare the settings of other clients, which they leave on the nodes, with ours."""
-    settings = locks.settings
-    mine = Census(settings.prefix, settings.max_ttl, 0.0)
-    mine.question([it.run_id for it in nodes], 0.0, [it.failover for it in locks._shards.all[shard].settings.addresses])
-    young = [it.run_id for it in nodes if it.uptime is not None and it.uptime < LIFE]
-    told = ask(locks, shard, len(nodes), b"GET", b"{holdfast}:config:" + settings.prefix.encode())
-    differences = {mine.difference(it, young): at for at, it in told.answers.items()}
-    differences.pop("", None)
-    for it, at in differences.items():
-        node = nodes[at].node
+def others(nodes: list[NodeStatus]) -> Iterator[Check]:
+    """Compare the settings of other clients, which they note on the nodes, with ours."""
+    differences = {it: node.node for node in nodes for it in node.differences}
+    for it, node in differences.items():
         fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
-        if bounds := _BOUND.findall(it):
-            # The text names the server by the beginning of its run_id.
-            node = next((known.node for known in nodes if known.run_id and known.run_id[:8] in it), node)
-            add = f"add ?failover={max(map(float, bounds)):g} to the address of every client"
+        if bounds := _BOUND.match(it):
+            node = next((known.node for known in nodes if known.run_id.startswith(bounds[2])), node)
+            most = max(float(bounds[1] or 0), float(bounds[3] or 0))
+            add = f"add ?failover={most:g} to the address of every client"
             fix = f"{add}, in HOLDFAST_NODES (their passwords and other options stay)"
-        elif limits := _LIMIT.search(it):
+        elif limits := _LIMIT.match(it):
             fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
         yield Check(node, "settings", UNSAFE, it, fix, "docs/operations.md")
-    if told.answers and not differences:
-        same = "the client that last noted its max_ttl, failover and nodes here has the same as this one"
+    if not differences and any(it.stragglers is not None for it in nodes):
+        same = "all clients that live have the max_ttl, failover and nodes that this one has"
         yield Check("all", "settings", OK, same)
     strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
     if strange:
@@ -65,34 +61,36 @@ def census(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
 
 def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:
     """Say who is connected besides this command, where the server tells it."""
-    told = ask(locks, shard, len(nodes), b"CLIENT", b"LIST")
-    met = {at: set(re.findall(r" name=holdfast:(\S*):([0-9a-f]{8}) ", text_of(it))) for at, it in told.answers.items()}
-    for name in sorted(set().union(*met.values())):
-        lacks = [nodes[at].node for at, names in met.items() if name not in names]
-        if lacks and name[0] != locks.settings.owner:
-            found = f"{readable(name[0], 60)} is not connected to {', '.join(lacks)}, and uses other nodes of this list"
-            fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
-            yield Check("all", "settings", UNSAFE, found, fix, "docs/operations.md")
+    settings, size = locks.settings, len(nodes)
+    told = ask(locks, shard, size, b"CLIENT", b"LIST")
     for at, it in told.answers.items():
-        ours, versions, others = _connected(text_of(it), locks.settings.owner)
+        ours, others = _connected(text_of(it), settings.owner)
         found = f"{len(ours)} other clients of holdfast"
         if ours:
             found += f" ({_few(ours)})"
         found += f", and {sum(others.values())} of other programs"
         if others:
             found += f" ({_few(sorted(others))})"
-        if len(versions) > 1:
-            found += f"; versions {', '.join(sorted(versions))}"
         yield Check(nodes[at].node, "clients", OK, found)
     for at in told.causes:
         if nodes[at].state == "up":
             yield Check(nodes[at].node, "clients", OK, "this user may not see who is connected (CLIENT LIST)")
+    all_of_them = registry.look(settings.prefix, told=registry.CLIENTS)
+    answers = sent(locks, shard, dict.fromkeys(range(size), all_of_them)).answers.values()
+    known = {it.name: it for answer in answers for it in registry.clients(answer) or ()}
+    for version in sorted({it.note.version for it in known.values()} - {"", __version__}):
+        those = {it.owner for it in known.values() if it.note.version == version and it.age <= registry.RECENT}
+        if those:
+            yield Check("all", "version", OK, f"{version} at {_few(sorted(those))}, and {__version__} here")
+    everybody = {it for listed in told.answers.values() for it in re.findall(_CONNECTED, text_of(listed))}
+    if strangers := sorted({it[0] for it in everybody if it[0] != settings.owner and " ".join(it) not in known}):
+        found = f"connected, and not in the registry of prefix {settings.prefix!r}: {_few(strangers)}"
+        yield Check("all", "prefix", OK, f"{found}. They use another prefix, or may not write there")
 
 
-def _connected(listed: str, me: str) -> tuple[list[str], set[str], Counter[str]]:
-    """From CLIENT LIST: other clients of holdfast, their versions, and other programs."""
+def _connected(listed: str, me: str) -> tuple[list[str], Counter[str]]:
+    """From CLIENT LIST: other clients of holdfast, and other programs."""
     ours: set[str] = set()
-    versions: set[str] = set()
     others: Counter[str] = Counter()
     for line in listed.splitlines():
         facts = dict(it.split("=", 1) for it in line.split(" ") if "=" in it)
@@ -104,9 +102,7 @@ def _connected(listed: str, me: str) -> tuple[list[str], set[str], Counter[str]]
             others[facts.get("lib-name") or facts.get("name") or facts.get("user") or "?"] += 1
         elif name[1] != me:
             ours.add(name[1])
-        if name is not None and facts.get("lib-ver"):
-            versions.add(facts["lib-ver"])
-    return sorted(ours), versions, others
+    return sorted(ours), others
 
 
 def _few(names: list[str]) -> str:

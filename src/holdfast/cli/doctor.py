@@ -17,7 +17,7 @@ from ..engine.status import EFFICIENT
 from ..errors import ConfigError, message_of
 from ..wire.rights import OPTIONAL, refused, rule
 from .codes import NO_QUORUM
-from .company import census, company, foreign, proxied
+from .company import company, foreign, others, proxied
 from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
 from .looking import client, first_line, usable
 from .table import colored, objects, table
@@ -62,8 +62,7 @@ def doctor(options: Namespace) -> int:
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
     for shard, own in _shards(locks._seen(1.0)):
-        # First of all, before this client has written its own settings.
-        looked += census(locks, shard, own)
+        looked += others(own)
         looked += _looked(locks, shard, own)
         looked += company(locks, shard, own)
         looked += foreign(locks, shard, own)

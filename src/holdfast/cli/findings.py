@@ -48,9 +48,14 @@ def ask(locks: Holdfast, shard: int, size: int, *command: bytes) -> Round:
 
 def asked(locks: Holdfast, shard: int, commands: dict[int, tuple[bytes, ...]]) -> Round:
     """Send a command to each of some nodes of a shard, and wait for the answers."""
+    return sent(locks, shard, {at: pack(*it) for at, it in commands.items()})
+
+
+def sent(locks: Holdfast, shard: int, commands: dict[int, bytes]) -> Round:
+    """Send these bytes to each of some nodes of a shard, and wait for the answers."""
 
     def plan() -> Plan[Round]:
-        found: Round = yield Ask({at: pack(*it) for at, it in commands.items()}, shard=shard)
+        found: Round = yield Ask(commands, shard=shard)
         return found
 
     return locks._look(plan())

@@ -31,18 +31,18 @@ from ..errors import ConfigError, NoQuorum, message_of
 from ..wire.address import Address
 from ..wire.lane import MET, Lane, LaneSettings, Line, clustered, replicas
 from ..wire.resp import pack
-from . import census
-from .census import Census
 from .ready import Ready, Want
 from .record import Record, Stats
-from .roll import Roll
+from .registry import Registry
 from .settings import SLACK, Settings
-from .sizes import Sizes
 from .status import EFFICIENT, SAFE, UNPROVEN, NodeStatus, majorities
 from .timers import Timers
 
 # Seconds for which the measure of a node's clock is exact: no two clocks drift apart by much in a minute.
 RECENT = 60.0
+
+# Seconds after which a client that is in use asks the nodes for their clocks again.
+RECHECK = 1200.0
 
 # Seconds that a client's end waits for other nodes once a majority has answered everything.
 GRACE = 0.02
@@ -139,9 +139,7 @@ class Crew:
         self._told = [""] * len(self.lanes)
         # Since when each node cannot be used, as far as observers and the log were told.
         self._fell = [inf] * len(self.lanes)
-        self._census = Census(settings.prefix, settings.max_ttl, settings.node_timeout)
-        self._roll = Roll(settings.prefix, settings.owner, inbox, settings.spreads, settings.leaving, len(self.lanes))
-        self._sizes = Sizes(settings.max_ttl)
+        self._registry = Registry(settings, inbox, version)
         # By what questions share: the round that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Round]] = {}
         # By the round that is under way: what its questions share.
@@ -202,7 +200,7 @@ class Crew:
 
         if isinstance(recipes, Some):
             # The others get the ticket of the first claim, which may have changed by then.
-            self._sizes.wanted(recipes, now)
+            self._registry.wanted(recipes, now)
             goal = Goal(
                 claims(recipes.first(ticket), ticket), lambda: claims(recipes.others(ticket), goal.claims[0].ticket)
             )
@@ -218,7 +216,6 @@ class Crew:
 
     def begin(self, want: Want, now: float) -> None:
         """Begin to acquire it."""
-        self._census.used(now)
         if now >= self._recheck:
             self._check_clocks(now)
         if self.reach.dark < inf:
@@ -238,10 +235,11 @@ class Crew:
         self.record.happened(events.Attempt, want, now)
         for claim in claims:
             self.act(claim, now)
-        if self._sizes.due:
-            self._note_sizes(now)
-        if self._roll.fresh:
-            self._sign_first(now)
+        if self._registry.permits:
+            for slots, data in self._registry.sizes():
+                self._note(dict.fromkeys(range(len(self.lanes)), data), slots, now)
+        if self._registry.fresh:
+            self._register_first(now)
 
     def _dial_soon(self, now: float) -> None:
         """Have nodes dialled that are away, because a caller has come."""
@@ -321,8 +319,8 @@ class Crew:
             self._shared[share] = [round_]
             self._shares[round_] = share
         self._consult(round_, now)
-        if self._roll.fresh:
-            self._sign_first(now)
+        if self._registry.fresh:
+            self._register_first(now)
         return round_
 
     def chore(self, about: bytes, work: Work, now: float) -> None:
@@ -414,7 +412,7 @@ class Crew:
             self.act(claim, now)
         for want, state in before:
             self.record.ended(want, state, now)
-        self._roll.end()
+        self._registry.end()
         self.changes += 1
 
     def farewell(self, now: float) -> float:
@@ -451,6 +449,7 @@ class Crew:
     def status(self, now: float) -> tuple[NodeStatus, ...]:
         """Return the state of the nodes, in the order of their addresses."""
         reach = self.reach
+        seen = [self._registry.seen(node, now) for node in range(len(self.lanes))]
         return tuple(
             NodeStatus(
                 node=lane.address.label,
@@ -460,7 +459,7 @@ class Crew:
                 run_id=lane.run_id,
                 ahead=None if lane.ahead is None else lane.ahead - self.record.epoch,
                 shard=self.settings.shard,
-                stragglers=self._roll.stragglers(i, now),
+                stragglers=seen[i][0],
                 repaired=self._repaired.get(lane.run_id),
                 guard_left=max(0.0, reach.free[i] - now) if reach.standing[i] is Standing.GUARDED else None,
                 since=max(0.0, now - reach.since[i]),
@@ -470,6 +469,7 @@ class Crew:
                 owing=len(lane.ledger),
                 warnings=self.record.kinds_of(lane.address.label),
                 guarantee=_guarantee(lane),
+                differences=seen[i][1],
             )
             for i, lane in enumerate(self.lanes)
         )
@@ -615,10 +615,8 @@ class Crew:
         Call it only when everything that could be read has been read: what lies unread is not late.
         """
         self._wake_timed(now)
-        if self._census.due <= now:
-            self._take_census(now)
-        if self._roll.due <= now:
-            self._sign(now)
+        if self._registry.due <= now:
+            self._register(now)
         if self._examine_due <= now:
             self._examine(now)
         if self._pulse <= now:
@@ -752,7 +750,7 @@ class Crew:
 
     def next_wake(self) -> float:
         """Return when to call `tick` at the latest."""
-        return min(self._timers.due, self._pulse, self._census.due, self._roll.due, self._examine_due)
+        return min(self._timers.due, self._pulse, self._registry.due, self._examine_due)
 
     def ready(self) -> Ready:
         """Take over what is to be done now.
@@ -788,7 +786,7 @@ class Crew:
             What is to be done. Nothing of it is returned again. If nothing is to be done, or
             nothing but to send, no new value is made.
         """
-        wake = min(self._timers.due, self._pulse, self._census.due, self._roll.due, self._examine_due)
+        wake = min(self._timers.due, self._pulse, self._registry.due, self._examine_due)
         record = self.record
         changed = self.changes != self._shown
         spoke = self.spoke
@@ -922,12 +920,8 @@ class Crew:
             return
         self.rounds.discard(round_)
         self._timers.disarm(round_)
-        if round_ is self._census.round:
-            self._compare(round_, now)
-        elif round_ in self._roll.asked:
-            self._called(round_, now)
-        elif round_ in self._sizes.asked:
-            self._compare_sizes(round_, now)
+        if round_ in self._registry.asked:
+            self._registered(round_, now)
         elif round_ is self._checkup:
             self._clocks_told(round_, now)
         elif (chore := self._chores.pop(round_, None)) is not None:
@@ -1107,7 +1101,7 @@ class Crew:
         self._runs[lane.run_id] = lane.node, inf
         self._look_over(lane, now)
         self._compare_clocks(now)
-        self._recheck = min(self._recheck, now + census.AGAIN)
+        self._recheck = min(self._recheck, now + RECHECK)
         self._judge_clocks(now, lane)
         if lane.bad is not None:
             return
@@ -1233,7 +1227,7 @@ class Crew:
         """Ask the nodes for their clocks again, because they may have been set meanwhile."""
         if self._checkup is None and now >= self._checked + self._manners.patience:
             self._checked = now
-            self._recheck = now + census.AGAIN
+            self._recheck = now + RECHECK
             self._checkup = Round(
                 dict.fromkeys(self.reach.up, pack(b"TIME")), self.reach, deadline=now + self.settings.node_timeout
             )
@@ -1250,59 +1244,29 @@ class Crew:
             self._try(lane, lane.told_time, None, reply, round_.began, now)
         self._judge_clocks(now)
 
-    def _take_census(self, now: float) -> None:
-        # Without the run ids of nodes that cannot be reached, whose servers may have restarted.
-        runs = [it.run_id if it.line in MET else "" for it in self.lanes]
-        data = self._census.question(runs, now, [it.address.failover for it in self.lanes])
-        self._census.round = Round(
-            dict.fromkeys(self.reach.up, data), self.reach, deadline=now + self.settings.node_timeout
-        )
-        self._consult(self._census.round, now)
+    def _register_first(self, now: float) -> None:
+        """Note this client's settings with its first use, in the same write."""
+        self._registry.used(now)
+        self._register(now)
 
-    def _compare(self, round_: Round, now: float) -> None:
-        """Compare what other clients have noted in the census with what this client assumes."""
-        young = [it.run_id for it in self.lanes if it.uptime < census.LIFE]
-        for node, reply in round_.answers.items():
-            if (difference := self._census.difference(reply, young)) and self._census.news(difference):
-                self.record.warn(self.reach.labels[node], difference, now, "settings", difference)
+    def _register(self, now: float) -> None:
+        """Note this client's settings on the nodes on which that is due."""
+        dialled = Standing.CONNECTING in self.reach.standing
+        runs = [it.run_id if it.line in MET and not dialled else "" for it in self.lanes]
+        if asked := self._registry.questions(runs, self.reach.up, now):
+            self._note(asked, None, now)
 
-    def _sign_first(self, now: float) -> None:
-        """Sign the roll with the client's first use, in the same write."""
-        self._roll.used(now)
-        self._sign(now)
-
-    def _sign(self, now: float) -> None:
-        """Sign the roll, on the nodes on which that is due."""
-        if not (nodes := self._roll.asks(self.reach.up, now)):
-            return
-        data = self._roll.question()
-        round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
-        self._roll.asked.add(round_)
+    def _note(self, asks: Mapping[int, bytes], slots: Some | None, now: float) -> None:
+        """Note something on nodes, for whose answers nobody waits."""
+        round_ = Round(asks, self.reach, deadline=now + self.settings.node_timeout)
+        self._registry.asked[round_] = slots
         self._consult(round_, now)
 
-    def _called(self, round_: Round, now: float) -> None:
-        """Take in who else is on the nodes' rolls."""
-        self._roll.asked.discard(round_)
-        for node, answer in round_.answers.items():
-            if warning := self._roll.told(node, answer, now):
-                self.record.warn(self.reach.labels[node], warning, now, "shards", warning)
-
-    def _note_sizes(self, now: float) -> None:
-        """Note the sizes of semaphores on all nodes.
-
-        The bytes leave with the requests, and nobody waits for the answers.
-        """
-        nodes = range(len(self.lanes))
-        for slots, data in self._sizes.questions():
-            round_ = Round(dict.fromkeys(nodes, data), self.reach, deadline=now + self.settings.node_timeout)
-            self._sizes.asked[round_] = slots
-            self._consult(round_, now)
-
-    def _compare_sizes(self, round_: Round, now: float) -> None:
-        """Take in the sizes of semaphores that other clients have noted."""
-        if (found := self._sizes.difference(round_)) is not None:
-            node, warning = found
-            self.record.warn(self.reach.labels[node], warning, now, "permits", warning)
+    def _registered(self, round_: Round, now: float) -> None:
+        """Warn of other clients whose settings or permits differ."""
+        lasted = {it.run_id: now - it.started for it in self.lanes if it.line in MET}
+        for node, kind, warning in self._registry.told(round_, lasted, now):
+            self.record.warn(self.reach.labels[node], warning, now, kind, warning)
 
     def _open(self, lane: Lane[Command], now: float) -> None:
         self._try(lane, lane.opened, None, now)
@@ -1339,7 +1303,8 @@ class Crew:
         if standing is before:
             return
         if standing is Standing.UP:
-            self._roll.up(node, now if self.live or self.rounds else now + self.settings.node_timeout)
+            due = now if self.live or self.rounds else now + self.settings.node_timeout
+            self._registry.up(node, due)
             if self._briefs:
                 self._refuse_briefs(now)
         self._tell_of(node, standing, before, now, standing is Standing.UP and self._forgetful(lane))
@@ -1357,7 +1322,6 @@ class Crew:
         self._fell[lane.node] = inf if news in ("up", "guarded") else min(fell, now)
         down = max(0.0, now - fell)
         if news == "up":
-            self._census.soon(now)
             self.record.note(events.NodeUp(at=at, node=label, down=down))
             if self._lasting:
                 self._examine_soon(now)

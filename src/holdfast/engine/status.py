@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..core import quorum
-from .roll import Straggler
+from .registry import Straggler
 
 # What `NodeStatus.guarantee` says of a node.
 SAFE = "safe"
@@ -50,6 +50,9 @@ class NodeStatus(NamedTuple):
             second client, because its server has replicas or was promoted, and its address does not
             say `failover=`; or "unproven" if its server is neither Redis nor Valkey. Other dangers
             are in `warnings`.
+        differences: How the settings of clients that live differ from this client's: their
+            `max_ttl`, their list of nodes, or the `failover` of a node. One text for each
+            difference, which names clients.
     """
 
     node: str
@@ -69,6 +72,7 @@ class NodeStatus(NamedTuple):
     owing: int = 0
     warnings: tuple[str, ...] = ()
     guarantee: str = SAFE
+    differences: tuple[str, ...] = ()
 
 
 class Majority(NamedTuple):

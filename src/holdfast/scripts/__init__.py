@@ -42,7 +42,7 @@ __all__ = [
     "REGISTERS",
     "RELEASE",
     "REQUEST",
-    "ROLL",
+    "REGISTRY",
     "RW_FORCE_RELEASE",
     "RW_RELEASE",
     "RW_REQUEST",
@@ -107,7 +107,7 @@ _ASIDE = re.compile(rb"^[ \t]+(?:--.*)?|^--.*", re.MULTILINE)
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
 PERMITS = _script("permits", 1, "permits")
-ROLL = _script("roll", 3, "me", "known", "life", "most", "name", "lasts")
+REGISTRY = _script("registry", 4, "me", "note", "was", "life", "most", "lasts")
 GCRA = _script("gcra", 1, "what", "patience", "parts", "q", "r", "Q", "R")
 WINDOW = _script("window", 1, "cost", "limit", "period", "at")
 ANNOUNCE = _script("announce", 2, "term", "version", "ttl", "keep", "value")
@@ -148,7 +148,7 @@ FILLS = (PEEK, PUT, VOID)
 MENDING = (RECALL, MEND)
 
 # Those that every lane loads as it connects, in this order: all that a client of plain locks says.
-BASIC = (*EXCLUSIVE, ROLL)
+BASIC = (*EXCLUSIVE, REGISTRY)
 
 # Those that are called by their digests. A lane loads the others before their first use.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, ROLL, *MENDING)
+LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)

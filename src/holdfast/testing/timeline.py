@@ -11,7 +11,7 @@ from math import inf
 
 import hiredis
 
-from ..scripts import PROBE, RELEASE, REQUEST, ROLL, RW_RELEASE, RW_REQUEST
+from ..scripts import PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from .network import Node
 from .world import Flight, World
 
@@ -96,8 +96,8 @@ def _one(item: object) -> str:
             _,
         ]:
             return f"release {_words([name, token])}"
-        case [b"EVALSHA", ROLL.sha, _, _, _, client, known, *_]:
-            return f"signs the roll as {_words([client])}, knows {_words([known])}"
+        case [b"EVALSHA", REGISTRY.sha, _, _, _, _, _, client, note, *_]:
+            return f"is registered as {_words([client])} with {_words([note])}"
         case [b"SCRIPT" | b"EVALSHA" as word, b"LOAD" | PROBE.sha, *_]:
             return "SCRIPT LOAD" if word == b"SCRIPT" else "probe"
         case [bytes(), *_]:

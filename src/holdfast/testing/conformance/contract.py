@@ -239,17 +239,17 @@ class Contract:
         expect("arrive of the last one", (int(over), known, ids), (1, 0, b""))
         expect("the news that a latch is open", self.two.messages(), [b"n %b 0 %b" % (token, keys[0])])
 
-    def roll(self) -> None:
-        """Two clients that know different lists of shards."""
-        keys = [self.name(it) for it in ("lists", "clients", "owner")]
+    def registry(self) -> None:
+        """Two clients with different settings."""
+        keys = [self.name(it) for it in ("clients", "owner", "lists", "config")]
 
-        def sign(me: bytes, known: bytes) -> Any:
-            return self.one.call(scripts.ROLL, keys, me, known, LEASE, b"16 1000 16", b"name", LEASE)
+        def register(me: bytes, note: bytes) -> Any:
+            return self.one.call(scripts.REGISTRY, keys, me, note, note, LEASE, b"16 1000 16", LEASE)
 
-        expect("roll", sign(b"one 1", b"aa"), [])
-        ((text, client, ms),) = sign(b"two 2", b"bb")
-        expect("roll of another list", (text, client), (b"aa", b"one 1"))
-        expect("roll of another list", int(ms), lambda it: 0 <= it < LEASE)
+        expect("registry", register(b"one 1", b"v2 30000 1   aa 1"), [])
+        ((note, client, ms), *_) = register(b"two 2", b"v2 20000 1   bb 1")
+        expect("registry of other settings", (note, client), (b"v2 30000 1   aa 1", b"one 1"))
+        expect("registry of other settings", int(ms), lambda it: 0 <= it < LEASE)
 
     def checks(self) -> dict[str, Callable[[], None]]:
         """Return every check of this class, by its name."""
@@ -263,7 +263,7 @@ class Contract:
             self.once,
             self.fill,
             self.latch,
-            self.roll,
+            self.registry,
         )
         return {it.__name__: it for it in own}
 
