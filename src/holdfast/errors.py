@@ -25,6 +25,7 @@ error.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -87,6 +88,14 @@ def readable(text: str, most: int = LONGEST_TOLD) -> str:
     """
     told = "".join([it if it.isprintable() else it.encode("unicode_escape").decode() for it in text[:most]])
     return told if len(told) <= most and len(text) <= most else f"{told[:most]}..."
+
+
+def shortened(text: str) -> str:
+    """Shorten each token in a text to its first 16 and last 8 digits.
+
+    These tell it from other tokens of its client. Who knows a whole token can release its lock.
+    """
+    return re.sub(r"([0-9]{16}):[0-9a-f]{32}:([0-9a-f]{8})(?::[rw])?", r"\1:\2", text)
 
 
 def outcome_of(error: BaseException | None) -> str:
@@ -199,7 +208,7 @@ class LockBusy(NotAcquired, TimeoutError):
             advice: The end of the message. Empty: to wait longer, or to come back later.
         """
         left = "" if ttl_left is None else f" for up to {ttl_left:.1f} s more unless renewed"
-        who = who or ("another client" if holder is None else readable(holder, 64))
+        who = who or ("another client" if holder is None else shortened(readable(holder, 64)))
         advice = advice or "Wait longer (`wait=`), or come back later."
         self._before, self._who, self._after = f"{name!r} is held by ", who, f"{left} (waited {waited:.3f} s). {advice}"
         super().__init__(f"{self._before}{who}{self._after}")

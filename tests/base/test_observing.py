@@ -171,6 +171,24 @@ def test_neither_a_holder_nor_a_reason_can_forge_a_line(caplog: pytest.LogCaptur
     assert third == "'x' was taken from nobody on 0 nodes: stuck"
 
 
+TOKEN = "0000000001500000:0123456789abcdef0123456789abcdef:00000001"
+
+
+@pytest.mark.parametrize("kind", ["", ":r", ":w"])
+def test_no_line_has_a_whole_token(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Who knows it can release the lock."""
+    caplog.set_level(logging.DEBUG, "holdfast")
+    token = TOKEN + kind
+    Observers().log(events.Forced(name="x", holder=token, nodes=3, reason=f"held by {token}"))
+    for it in SAID:
+        told = {name: token for name in ("token", "holder") if name in type(it).fields}
+        error = {"error": LockBusy("x", 0.5, token, None)} if "error" in type(it).fields else {}
+        Observers().log(it.replace(**told, **error))
+    assert len(caplog.records) == len(SAID) + 1
+    assert [it.message for it in caplog.records if token[17:49] in it.message or token[17:49] in str(vars(it))] == []
+    assert "was taken from 0000000001500000:00000001 on 3 nodes" in caplog.records[0].message
+
+
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Observers().log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message

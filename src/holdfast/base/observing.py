@@ -10,8 +10,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from .. import checks, events
-from ..core.ticket import TOKEN
-from ..errors import ConfigError, message_of, readable
+from ..errors import ConfigError, message_of, readable, shortened
 from ..events import Event
 from ..log import loaded, logger
 
@@ -94,6 +93,7 @@ class Observers:
             self._load()
         name, level = _weight(event)
         text, arguments = _line(event)
+        arguments = tuple(shortened(it) if isinstance(it, str) else it for it in arguments)
         self._loggers[name].log(level, text, *arguments, extra={"holdfast": structured(event)})
 
 
@@ -105,19 +105,12 @@ def structured(event: Event) -> dict[str, Any]:
     told: dict[str, Any] = {"event": type(event).__name__}
     for name, value in event.facts().items():
         if isinstance(value, BaseException):
-            told[name] = readable(message_of(value), LONGEST_REASON)
-        elif name in ("token", "holder") and value is not None:
-            told[name] = _shortened(value)
+            told[name] = shortened(readable(message_of(value), LONGEST_REASON))
         elif isinstance(value, tuple):
             told[name] = list(value)
         elif name != "at":
-            told["lock" if name == "name" else name] = value
+            told["lock" if name == "name" else name] = shortened(value) if isinstance(value, str) else value
     return told
-
-
-def _shortened(token: str) -> str:
-    """Return the ticket and the serial of a token: what tells it from others of a client."""
-    return f"{token[:16]}:{token[50:58]}" if TOKEN.fullmatch(token.encode("utf-8", "replace")) else token
 
 
 def _weight(event: Event) -> tuple[str, int]:
@@ -172,4 +165,4 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
             why = event.why and f": {event.why}"
             return "%r is lost: %s (fence %d)%s", (event.name, event.reason, event.fence, why)
         case _:
-            return "%s", (event,)
+            return "%s", (str(event),)
