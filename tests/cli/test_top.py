@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import pty
@@ -15,6 +16,8 @@ import pytest
 from cli.kit import Command, lines, until
 
 from holdfast import Holdfast
+from holdfast.aio import Holdfast as Tasks
+from holdfast.cli.looking import HEAD
 from holdfast.embedded import Nodes
 
 
@@ -61,37 +64,85 @@ def test_without_a_majority_it_says_so_and_shows_the_nodes(tmp_path: Path) -> No
     assert (told["complete"], told["up"], told["spare"]) == (False, 1, -1)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_on_a_terminal_it_uses_the_second_screen_and_leaves_it(number: signal.Signals, holdfast: Command, locks: Holdfast) -> None:
-    pid, fd = pty.fork()
-    if pid == 0:
-        os.execve(holdfast.words()[0], holdfast.words("top", "--every", "100ms", "top:*"), {**holdfast.environment, "TERM": "xterm"})
-    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("4H", 14, 60, 0, 0))
-    shown = b""
+class Screen:
+    """`holdfast top` on a terminal of this size."""
 
-    def read() -> bytes:
-        nonlocal shown
+    def __init__(self, holdfast: Command, pattern: str, lines: int, columns: int) -> None:
+        self.pid, self._fd = pty.fork()
+        if self.pid == 0:
+            os.execve(holdfast.words()[0], holdfast.words("top", "--every", "100ms", pattern), {**holdfast.environment, "TERM": "xterm"})
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+        self.shown = b""
+
+    def read(self) -> bytes:
+        """All that it has shown so far."""
         try:
-            while select.select([fd], [], [], 0)[0]:
-                shown += os.read(fd, 65536)
+            while select.select([self._fd], [], [], 0)[0]:
+                self.shown += os.read(self._fd, 65536)
         except OSError:
             pass  # the other end is closed
-        return shown
+        return self.shown
 
+    def ends(self, number: int) -> list[str]:
+        """End it. Returns the lines of the last screen that is whole."""
+        os.kill(self.pid, number)
+        until(lambda: b"\x1b[?1049l" in self.read())
+        assert os.waitpid(self.pid, 0)[1] == 0
+        os.close(self._fd)
+        assert self.shown.startswith(b"\x1b[?1049h")
+        return self.shown.split(b"\x1b[H\x1b[J")[-2].decode().replace("\r\n", "\n").splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_on_a_terminal_it_uses_the_second_screen_and_leaves_it(number: signal.Signals, holdfast: Command, locks: Holdfast) -> None:
     leases = [locks.lock(f"top:{it:02}").acquire() for it in range(20)]
+    screen = Screen(holdfast, "top:*", 14, 60)
     try:
-        until(lambda: b"locks: 20;" in read())
-        until(lambda: read().count(b"locks: 20;") > 2)
-        os.kill(pid, number)
-        until(lambda: b"\x1b[?1049l" in read())
-        assert os.waitpid(pid, 0)[1] == 0
+        until(lambda: b"locks: 20;" in screen.read())
+        until(lambda: screen.read().count(b"locks: 20;") > 2)
+        rows = screen.ends(number)
     finally:
         for it in leases:
             it.release()
-        os.close(fd)
-    assert shown.startswith(b"\x1b[?1049h")
-    last = shown.split(b"\x1b[H\x1b[J")[-2].decode()
-    rows = last.splitlines()
-    assert len(rows) <= 14, "it fits on the screen"
-    assert [it[:6] for it in rows if it.startswith("top:")] == ["top:00", "top:01", "top:02", "top:03"][: len(rows)]
-    assert max(len(it) for it in rows if it.startswith("top:")) <= 60
+    # The last line ends, so that one more would scroll the first one away.
+    assert len(rows) <= 13
+    assert [it[:6] for it in rows if it.startswith("top:")] == [f"top:{it:02}" for it in range(9)]
+    assert max(map(len, rows)) <= 60
+
+
+@pytest.mark.parametrize(
+    "lines, columns, heads, listed",
+    [(24, 80, "NAME HOLDER WAIT AGE LEFT KIND NODES FENCE", 5), (10, 40, "NAME HOLDER WAIT AGE", 0), (30, 160, " ".join(HEAD), 5)],
+)
+def test_a_number_is_never_cut(
+    holdfast: Command, nodes: Nodes, locks: Holdfast, lines: int, columns: int, heads: str, listed: int
+) -> None:
+    """Columns drop out from the right. A queue of 39 is 39 at any width."""
+    name = "top:a-name-that-is-longer-than-its-column"
+
+    async def wait() -> None:
+        async with Tasks(*nodes.urls, fresh=nodes.run_ids) as waiting:
+            tasks = [asyncio.create_task(waiting.lock(name).acquire()) for _ in range(39)]
+            await asyncio.to_thread(look)
+            for it in tasks:
+                it.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    shown: list[str] = []
+
+    def look() -> None:
+        screen = Screen(holdfast, "top:a*", lines, columns)
+        until(lambda: screen.read().count(b"waiting for them: 39") > 1)
+        shown.extend(screen.ends(signal.SIGTERM))
+
+    with locks.lock(name, note="a note of the holder that is rather long, too"):
+        asyncio.run(wait())
+    assert max(map(len, shown)) <= columns
+    assert len(shown) < lines
+    (head,) = (it for it in shown if it.startswith("NAME"))
+    assert head.split() == heads.split()
+    (row,) = (it for it in shown if it.startswith("top:a-name"))
+    assert row[head.index("WAIT") :].split()[0] == "39"
+    assert row[head.index("HOLDER") :].startswith("the-test")
+    assert sum(".../" in it or "unix://" in it for it in shown) == listed
+    assert any(it.startswith("5 of 5 are up") for it in shown)

@@ -93,7 +93,9 @@ def row_of(row: Row) -> dict[str, Any]:
     }
 
 
-HEAD = ("NAME", "KIND", "HOLDER", "AGE", "LEFT", "WAIT", "FENCE", "NODES", "NOTE")
+# In the order in which they matter: a narrow terminal has no room for the last ones.
+HEAD = ("NAME", "HOLDER", "WAIT", "AGE", "LEFT", "KIND", "NODES", "FENCE", "NOTE")
+TEXTS = ("NAME", "HOLDER", "NOTE", "NODE", "WHY")
 
 
 def columns(row: Row) -> list[str]:
@@ -103,7 +105,7 @@ def columns(row: Row) -> list[str]:
     name = row.name if row.state == "held" else f"{row.name} ({row.state})"
     note = readable(row.note or "-", 80)
     fence = dash(row.fence)
-    return [name, row.kind, holder, _age(row.asked), left, str(row.waiting), fence, str(row.nodes), note]
+    return [name, holder, str(row.waiting), _age(row.asked), left, row.kind, str(row.nodes), fence, note]
 
 
 def _age(asked: datetime | None) -> str:
@@ -213,13 +215,18 @@ def nodes_of(found: Sequence[NodeStatus]) -> dict[str, Any]:
     return {"quorum": needed, "up": up, "spare": spare, "nodes": [node_of(it) for it in found]}
 
 
-def show_nodes(found: Sequence[NodeStatus]) -> None:
-    """Print the nodes as columns."""
-    table(("NODE", "STATE", "SINCE", "SERVER", "ROUND TRIP", "CLOCK", "WHY"), map(_node_columns, found))
+def show_nodes(found: Sequence[NodeStatus], width: int | None = None, all_of_them: bool = True) -> None:
+    """Print the nodes as columns, or only those that are not up."""
+    shown = [it for it in found if all_of_them or it.state != "up"]
+    head = ("NODE", "STATE", "SINCE", "ROUND TRIP", "CLOCK", "SERVER", "WHY")
+    table(head, map(_node_columns, shown), width, TEXTS)
     up = sum(it.state == "up" for it in found)
     whole = nodes_of(found)
-    needed = "" if len({it.shard for it in found}) > 1 else f", {whole['quorum']} are needed"
-    print(f"{up} of {len(found)} are up{needed}, {max(whole['spare'], 0)} more may fail", flush=True)
+    needed = [] if len({it.shard for it in found}) > 1 else [f"{whole['quorum']} are needed"]
+    said = [f"{up} of {len(found)} are up", *needed, f"{max(whole['spare'], 0)} more may fail"]
+    while width is not None and len(said) > 1 and len(", ".join(said)) > width:
+        said.pop()
+    print(", ".join(said), flush=True)
 
 
 def node_of(status: NodeStatus) -> dict[str, Any]:
@@ -250,4 +257,4 @@ def _node_columns(status: NodeStatus) -> list[str]:
     notes = [*status.warnings, *([] if status.guarantee == "safe" else [status.guarantee])]
     cause = ", ".join(notes) if status.cause is None else message_of(status.cause)
     state = status.state if status.guard_left is None else f"{status.state} {told(status.guard_left)}"
-    return [status.node, state, told(status.since), dash(status.version), trip, ahead, cause]
+    return [status.node, state, told(status.since), trip, ahead, dash(status.version), cause]

@@ -20,7 +20,7 @@ from ..checks import seconds
 from ..errors import HoldfastError, message_of
 from .codes import DONE, NO_QUORUM
 from .durations import moment
-from .looking import HEAD, client, columns, nodes_of, row_of, show_nodes, usable
+from .looking import HEAD, TEXTS, client, columns, nodes_of, row_of, show_nodes, usable
 from .options import Usage
 from .table import objects, table
 
@@ -34,7 +34,8 @@ _SHARE = 0.1
 # On a terminal: its second screen without a cursor, and back to the first one.
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 _HOME, _END = "\x1b[H", "\x1b[J"
-_AROUND = 4  # lines around both tables
+_AROUND = 5  # lines around both tables
+_FEW = 6  # locks that are worth more than the nodes that are up
 _ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -100,14 +101,17 @@ def _surveyed(locks: Holdfast, pattern: str) -> tuple[list[Row], str, int]:
 
 
 def _show(nodes: Sequence[NodeStatus], found: list[Row], why: str, every: float, screen: bool) -> None:
-    room, width = len(found), None
+    room, width, whole = len(found), None, True
     if screen:
         sys.stdout.write(_HOME + _END)
         width, lines = os.get_terminal_size(1)
+        # Where there are few lines, the nodes that are up are only counted.
+        whole = lines - len(nodes) - _AROUND >= _FEW
+        listed = sum(whole or it.state != "up" for it in nodes)
         # One line too many would scroll the first ones away.
-        room = max(1, lines - len(nodes) - _AROUND - 1)
-    print(f"# looks every {every:g} s: nodes do not report changes" + ("; Ctrl-C ends" if screen else ""))
-    show_nodes(nodes)
-    print(why or f"locks: {len(found)}; waiting for them: {sum(it.waiting for it in found)}")
-    table(HEAD, map(columns, found[:room]), width)
+        room = max(1, lines - listed - _AROUND - 1 + (not listed))
+    print((f"# looks every {every:g} s: nodes do not report changes" + ("; Ctrl-C ends" if screen else ""))[:width])
+    show_nodes(nodes, width, whole)
+    print((why or f"locks: {len(found)}; waiting for them: {sum(it.waiting for it in found)}")[:width])
+    table(HEAD, map(columns, found[:room]), width, TEXTS)
     sys.stdout.flush()
