@@ -37,6 +37,7 @@ FAULTS = {
     "MOVED is heard again and again": ("node.js", "isElsewhere ? 'useless' : 'down'", "'down'", "MOVED"),
     "the mode of a Valkey is not read": ("node.js", "fact('server_mode') === 'cluster'", "false", "a node of a cluster of Valkey"),
     "a release is forgotten with its connection": ("node.js", "this.unsaid.clear();", "unsaid.length = 0;", "a release that was owed"),
+    "a grant below the proposed fence counts": ("index.js", "< command.P", "< 0", "a grant below"),
     "a connection in doubt is kept": ("node.js", "!IN_DOUBT.test(value.message)", "true", "leaves it in doubt"),
     "missed heartbeats are caught up": ("claim.js", "while (time >= this.beat)", "if (time >= this.beat)", "heartbeats that were missed"),
     "a lease outlives its client": ("index.js", "claim.state === 'held' ? 'lost' : 'over'", "'over'", "its client was closed"),

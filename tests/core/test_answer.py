@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.answer import LASTING, NO_KEY, SHOWN, Denied, Granted, read
+from holdfast.core.answer import LASTING, NO_KEY, SHOWN, Denied, Granted, is_below, read
 
 P = 1_700_000_000_000_000
 
@@ -67,3 +67,12 @@ def test_what_is_no_answer(reply: object) -> None:
 def test_of_a_long_value_only_the_beginning_is_kept() -> None:
     assert read([0, 5000, 2, b"x" * SHOWN + b"y"]) == Denied(5000, 2, b"x" * SHOWN)
     assert SHOWN == 64
+
+
+@pytest.mark.parametrize(
+    "reply, below",
+    [(1, True), (P - 1, True), (P, False), (0, False), (b"%016d" % (P - 1), True), ([1, 0, 1], True),
+     ([P, 0, 1], False), ([0, 5000, 2, None], False), (Exception("OOM"), False)],
+)  # fmt: skip
+def test_a_grant_below_the_proposed_fence(reply: object, below: bool) -> None:
+    assert is_below(reply, P) is below

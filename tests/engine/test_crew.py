@@ -3324,6 +3324,19 @@ def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:
     assert claim.state is State.HELD
 
 
+@pytest.mark.parametrize("reply", [b":1\r\n", b"$16\r\n0000000000000001\r\n", granted(1)])
+def test_a_grant_below_the_proposed_fence_is_out_of_step_and_ends_the_connection(reply: bytes) -> None:
+    """Rules F1 and T5: two such answers made it held, with fence 1."""
+    world = World().connect()
+    for node in world.nodes[:2]:
+        node.answer = lambda asked: reply
+    claim = world.claim()
+    world.run(2 * TRIP)
+    assert claim.state is State.WAITING
+    assert [node.linked for node in world.nodes] == [False, False, True]
+    assert str(world.crew.status(world.now)[0].cause).startswith("it says what nobody asked for")
+
+
 ANSWERS = {
     "no fence": b":0\r\n",
     "a word that is no fence": b"$2\r\nOK\r\n",

@@ -39,7 +39,7 @@ export interface Terms {
 interface Word { fence: number; second: number; third: number; holder: string | null }
 
 /** Read what `request` answers, or nothing if the script never answers that. */
-function wordOf(reply: Value): Word | undefined {
+export function wordOf(reply: Value): Word | undefined {
   let list = Array.isArray(reply) ? reply : [reply, 0, 0];
   // The P that was proposed, as it was sent: granted just now.
   if (typeof reply === 'string' && /^\d{16}$/.test(reply)) list = [Number(reply), 0, 1];

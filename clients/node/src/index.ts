@@ -2,7 +2,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Claim } from './claim.js';
+import { Claim, wordOf } from './claim.js';
 import { checkName, keysOf, monotonic, Tickets } from './names.js';
 import { Node, VERSION } from './node.js';
 import type { Value } from './resp.js';
@@ -259,7 +259,11 @@ export class Holdfast {
       }
       if (command.watch) node.send(['CLIENT', 'CACHING', 'YES']);
       const args = [token, claim.terms.ttl, what, command.P, this.K, command.pxat];
-      node.call('request', keys, args, (reply) => this.run(one, () => claim.answer(node.at, token, reply)));
+      node.call('request', keys, args, (reply) => {
+        // No grant is below P (F1): this answers something else (T5).
+        if ((wordOf(reply)?.fence || Infinity) < command.P) return node.hangUp('it answered what nobody had asked');
+        this.run(one, () => claim.answer(node.at, token, reply));
+      });
     }
     one.done();
     clearTimeout(one.timer);

@@ -258,6 +258,18 @@ describe('the client', { concurrency: 6 }, () => {
     }, { maxTtl: 1000 });
   });
 
+  it('connects again after a grant below the proposed fence (T5)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      (await locks.acquire('jobs', { ttl: 1000 })).release();
+      const before = node!.connections;
+      node!.instead = (words) => (words.length === 13 ? ':1\r\n' : undefined);
+      void failure(locks.acquire('others', { ttl: 1000 }));
+      await until(() => node!.connections > before);
+      node!.instead = () => undefined;
+    }, { maxTtl: 1000 });
+  });
+
   it('connects again after an error that leaves it in doubt (T5), and sends a release that was owed (T6)', async () => {
     const [node] = await servers(1);
     await using([node!], async (locks) => {

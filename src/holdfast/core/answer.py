@@ -58,6 +58,17 @@ def read(reply: object) -> Granted | Denied | None:
     return None
 
 
+def is_below(reply: object, proposed: int) -> bool:
+    """Return whether a reply is a grant with a fence below the proposed one: no request has that.
+
+    A grant raises F to P at least (rule F1). So this is the answer to something else.
+    """
+    if type(reply) is int:
+        return 0 < reply < proposed
+    answer = read(reply)
+    return isinstance(answer, Granted) and answer.fence < proposed
+
+
 def _read_list(reply: list[object]) -> Granted | Denied | None:
     """Return what a list says, if it is an answer."""
     if len(reply) < 3:

@@ -18,7 +18,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from .. import events, scripts
-from ..core.answer import Granted, read
+from ..core.answer import Granted, is_below, read
 from ..core.claim import Claim, State
 from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
 from ..core.demand import Demand
@@ -836,6 +836,12 @@ class Crew:
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
         """Take in a node's answer to a command."""
         owner = question.owner
+        proposed = question.fence
+        usual = proposed if type(reply) is int else b"%016d" % proposed
+        if proposed and reply != usual and is_below(reply, proposed):
+            # Nobody knows what else on this connection answers something else (rule T5).
+            self.lanes[node].bad = ConnectionError("it says what nobody asked for: a grant below the proposed fence")
+            return
         try:
             if type(reply) is list and question.data == self._manners.probe:
                 self.lanes[node].judge(reply)
