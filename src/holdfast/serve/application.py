@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp
 
 from ..aio import Holdfast
-from . import doing, electing, health, leasing, live, looking, rating, schema
+from . import doing, health, leasing, live, looking, schema
 from .gate import Gate
 from .gateway import Gateway
 from .options import options_of
@@ -50,8 +50,8 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
     table = Table()
     # The most frequent ones are tried first.
     if not gateway.options.page_only:
-        table += [*leasing.routes, *doing.routes, *rating.routes]
-    table += [*health.routes, *looking.routes, *electing.routes]
+        table += [*leasing.routes, *doing.routes]
+    table += [*health.routes, *looking.routes]
     _describe(table)
     if gateway.options.page:
         table += live.routes(gateway)

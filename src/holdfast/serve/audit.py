@@ -14,7 +14,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import IO, Any
+from functools import partial
+from io import TextIOWrapper
+from logging.handlers import WatchedFileHandler
+from typing import Any
 
 from ..errors import ConfigError
 from .limits import Limits
@@ -29,6 +32,13 @@ FORCED = 200
 asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")
 
 
+class _File(WatchedFileHandler):
+    """A file that only its owner can read. It is opened again once a log rotation has moved it away."""
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=partial(os.open, mode=0o600))
+
+
 class Audit:
     """Writes one line of JSON for each event, to a file and to the logger `holdfast.audit`.
 
@@ -40,33 +50,22 @@ class Audit:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._file: IO[str] | None = None
+        self._file: _File | None = None
         # Locks that were taken away, for the page.
         self.forced: deque[dict[str, Any]] = deque(maxlen=FORCED)
         self._limits = Limits(LINES)
         # What was not written, by the kind and the client.
         self._left_out: Counter[tuple[str, str]] = Counter()
-        self.reopen()
-
-    def reopen(self) -> None:
-        """Open the file again, after a log rotation has moved it away."""
-        if self._path is None:
-            return
-        try:
-            opened = open(  # noqa: SIM115 - it stays open
-                os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8", buffering=1
-            )
-        except OSError as error:
-            raise ConfigError(f"the audit log {self._path} cannot be opened: {error}") from None
-        self.close()
-        self._file = opened
+        if path is not None:
+            try:
+                self._file = _File(path)
+            except OSError as error:
+                raise ConfigError(f"the audit log {path} cannot be opened: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
 
     def note(self, event: str, **facts: Any) -> None:
         """Write an event.
@@ -99,5 +98,5 @@ class Audit:
         line = json.dumps({"at": at, "event": event, **facts})
         logging.getLogger(LOGGER).warning("%s", line)
         if self._file is not None:
-            self._file.write(line + "\n")
+            self._file.handle(logging.makeLogRecord({"msg": line}))
         return at

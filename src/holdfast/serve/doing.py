@@ -1,6 +1,6 @@
-"""Routes of work that is done once. The client does it, and the gateway keeps the result.
+"""Routes of work that is done once, and of rates. The client works, and the gateway keeps the result.
 
-Knows the client's `once`, and leases. Must not know how a result is kept.
+Knows the client's `once` and its rates, and leases. Must not know how a result is kept.
 
 The function that `once` runs here only waits: for the result that its client sends, for the loss of
 the lease, or for its client to give up.
@@ -21,9 +21,9 @@ from ..errors import Misuse, message_of
 from . import models
 from .gateway import Gateway
 from .identity import Identity
-from .leases import Hold, Wanted
+from .leases import Hold
 from .leasing import lease_of, part_of, settled
-from .problems import Problem
+from .problems import Problem, milliseconds
 from .routing import Answer, Table
 
 routes = Table()
@@ -57,6 +57,19 @@ class Work(NamedTuple):
     running: asyncio.Task[Any]
 
 
+@routes.add("POST", "/v1/rates/{name:path}/take")
+async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
+    """Ask for one call, and count it if it is allowed."""
+    name = asked.name or name
+    gateway.demand(client, "rate", name)
+    found = await gateway.locks.rate(name, asked.limit, asked.period_ms / 1000, key=asked.key).take(asked.cost)
+    if not found:
+        wait = milliseconds(found.retry_after)
+        detail = f"{name!r} is used up: {asked.limit} in {asked.period_ms} ms are allowed."
+        raise Problem("rate-limited", detail, after=found.retry_after, name=name, retry_after_ms=wait)
+    return models.Taken(allowed=True, remaining=found.remaining, reset_after_ms=milliseconds(found.reset_after))
+
+
 # This address is asked first: the other one would take it for a key.
 @routes.add("PUT", "/v1/once/{key:path}/result")
 async def keep_result(gateway: Gateway, client: Identity, key: str, asked: models.Result) -> models.Done:
@@ -71,7 +84,7 @@ async def keep_result(gateway: Gateway, client: Identity, key: str, asked: model
     if not isinstance(work, Work):
         hold.refuse_if_over()
         raise Problem("kind-mismatch", f"The lease {hold.id} is not for work that is done once.")
-    if hold.wanted.names != (key,):
+    if hold.wanted.names != [key]:
         raise Problem("kind-mismatch", f"The lease {hold.id} is for another key than {key!r}.")
     if not work.outcome.done():
         hold.refuse_if_over()
@@ -93,13 +106,10 @@ async def begin_once(gateway: Gateway, client: Identity, request: Request, key: 
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
-    ttl = gateway.locks.settings.ttl if asked.ttl_ms is None else asked.ttl_ms / 1000
-    wanted = Wanted((key,), "once", ttl, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms)
-
-    async def begun(hold: Hold) -> Lease:
-        return await _begun(gateway, client, hold, asked.keep_ms / 1000)
-
-    hold, _ = gateway.leases.put(client, part, wanted, begun)
+    # No lease that is asked for has this kind.
+    shared = asked.model_dump(include={"ttl_ms", "wait_ms", "linger_ms", "label"})
+    wanted = models.Acquire.model_construct(names=[key], kind="once", **shared)
+    hold, _ = gateway.leases.put(client, part, wanted, lambda hold: _begun(gateway, hold, asked.keep_ms / 1000))
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
@@ -119,7 +129,7 @@ async def forget_once(gateway: Gateway, client: Identity, key: str, asked: model
     return models.Forgotten(key=key, forgotten=await once.forget())
 
 
-async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) -> Lease:
+async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
     """Run `once` until it is this client that does the work.
 
     Raises:
@@ -143,11 +153,11 @@ async def _begun(gateway: Gateway, client: Identity, hold: Hold, keep: float) ->
     once = gateway.locks.once(
         hold.wanted.names[0],
         keep=keep,
-        ttl=hold.wanted.ttl,
-        wait=0 if hold.wanted.attempt else None,
+        ttl=hold.ttl,
+        wait=None if hold.wanted.wait_ms else 0,
         renew=False,
         on_lost=hold.lost,
-        note=hold.wanted.note(client),
+        note=hold.note,
     )
     running = loop.create_task(once.run(function))
     running.add_done_callback(_heard)

@@ -50,7 +50,7 @@ class Gate:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                self._gateway.metering.answered(message["status"])
+                self._gateway.metering.answers[message["status"]] += 1
                 message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance.encode())]
             await send(message)
 

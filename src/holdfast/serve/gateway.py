@@ -76,14 +76,13 @@ class Gateway:
         self.reload()
 
     def reload(self) -> None:
-        """Read the file of tokens again, and open the audit log again.
+        """Read the file of tokens again.
 
         Waits and streams of clients that it does not allow any more end.
 
         Raises:
             ConfigError: The file cannot be read, or is wrong. The clients stay as they were.
         """
-        self.audit.reopen()
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
             self.leases.end_waits(self._why_not)

@@ -12,7 +12,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from ..aio import Holdfast, Lease
@@ -20,8 +19,9 @@ from ..aio.election import Leadership
 from ..base.lease import LeaseState
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
 from .identity import Identity
+from .models import Acquire
 from .options import Options
-from .problems import Problem, problem_of
+from .problems import Problem, milliseconds, problem_of
 from .validity import valid_ms
 
 # Seconds for which the end of a lease is remembered, so that the same request gets the same answer.
@@ -32,63 +32,34 @@ VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read",
 Begin = Callable[["Hold"], Awaitable[Lease]]
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a client wants to hold.
-
-    Attributes:
-        names: The names.
-        kind: "exclusive", "read", "write", "permit", "election" or "once".
-        ttl: Seconds.
-        max_hold: Seconds. None: no limit.
-        permits: How many permits the semaphore has.
-        count: How many of them are wanted.
-        value: What a leader says.
-        label: What the client says of itself.
-        linger: Seconds for which its place in line is kept while no request waits.
-        attempt: Whether it is one try. Two requests that differ in nothing else are the same.
-    """
-
-    names: tuple[str, ...]
-    kind: str
-    ttl: float
-    max_hold: float | None = None
-    permits: int = 1
-    count: int = 1
-    value: str | None = None
-    label: str = ""
-    linger: float = 2.0
-    attempt: bool = field(default=False, compare=False)
-
-    def note(self, client: Identity) -> str:
-        """Return what the nodes show of the holder."""
-        return ": ".join(it for it in (client.name, client.note, self.label) if it)
-
-
 class Hold:
     """One lease of a client, from the wait for it until it is forgotten.
 
     Attributes:
         id: Its id, with the gateway's name.
         client: The client that it belongs to.
-        wanted: What it is.
+        wanted: What it is. Two requests that differ only in `wait_ms` want the same.
         state: "waiting", "held" or "over".
         lease: The lease. None while it is waited for.
         problem: Why it is over. None if it was released, and while it is not over.
         confirmed: On how many nodes its release was confirmed.
         began: When it was first asked for, by the loop's clock.
         work: What its routes know of it besides.
+        note: What the nodes show of its holder.
+        ttl: Seconds for which it lasts unless it is extended.
     """
 
-    def __init__(self, lease_id: str, client: Identity, wanted: Wanted, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, lease_id: str, client: Identity, wanted: Acquire, loop: asyncio.AbstractEventLoop) -> None:
         self.id = lease_id
         self.client = client
         self.wanted = wanted
+        self.note = ": ".join(it for it in (client.name, client.note, wanted.label) if it)
         self.state = "waiting"
         self.lease: Lease | None = None
         self.problem: Problem | None = None
         self.confirmed = 0
         self.began = loop.time()
+        self.ttl = (wanted.ttl_ms or 0) / 1000
         self.work: object = None
         self._loop = loop
         self._task: asyncio.Task[None] | None = None
@@ -121,7 +92,7 @@ class Hold:
             if lease.contended:
                 # It counts from the last time that the client asked for it, which may be most of a ttl ago.
                 try:
-                    await lease.extend(self.wanted.ttl)
+                    await lease.extend(self.ttl)
                 except NoQuorum:
                     # It lasts until its earlier deadline, and that is what the client is told.
                     pass
@@ -176,7 +147,7 @@ class Hold:
         finally:
             self._listeners -= 1
             if self.state != "over" and not self._heard and not self._listeners:
-                self._linger = self._loop.call_later(self.wanted.linger, self._left_alone)
+                self._linger = self._loop.call_later(self.wanted.linger_ms / 1000, self._left_alone)
 
     def _left_alone(self) -> None:
         self._linger = None
@@ -237,7 +208,7 @@ class Hold:
         if self.lease is None or self.state == "waiting":
             return
         try:
-            await self.lease.extend(self.wanted.ttl if ttl is None else ttl)
+            await self.lease.extend(self.ttl if ttl is None else ttl)
         except NoQuorum as error:
             self.changed()
             said = problem_of(error)
@@ -356,7 +327,7 @@ class Leases:
         """Return the lease of this client with this id."""
         return self._holds.get((client.name, part))
 
-    def put(self, client: Identity, part: str, wanted: Wanted, begin: Begin | None = None) -> tuple[Hold, bool]:
+    def put(self, client: Identity, part: str, wanted: Acquire, begin: Begin | None = None) -> tuple[Hold, bool]:
         """Return the lease of this id. Begin to acquire it if there is none.
 
         Args:
@@ -372,20 +343,29 @@ class Leases:
             Problem: lease-mismatch; or too-many.
             ConfigError: It cannot be acquired like this.
         """
+        if wanted.ttl_ms is None:
+            wanted.ttl_ms = milliseconds(self._locks.settings.ttl)
         known = self._holds.get((client.name, part))
         if known is not None:
-            if known.wanted != wanted:
+            if known.wanted.terms() != wanted.terms():
                 detail = f"The lease {known.id} was asked for with another body. Use a new id for another lease."
                 raise Problem("lease-mismatch", detail)
             return known, False
         self._count(client)
         hold = Hold(f"{self._name}.{part}", client, wanted, asyncio.get_running_loop())
-        made = begin or _beginning(self._locks, client, wanted, hold)
+        if begin is None:
+            # That checks it.
+            lock = described(self._locks, hold)
+
+            async def begin(hold: Hold) -> Lease:
+                lease: Lease = await lock.acquire()
+                return lease
+
         self._holds[client.name, part] = hold
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
-        hold.start(made, self._settled, self._ended)
+        hold.start(begin, self._settled, self._ended)
         return hold, True
 
     def _count(self, client: Identity) -> None:
@@ -450,40 +430,29 @@ def _less(counts: Counter[str], name: str) -> None:
         del counts[name]
 
 
-def _beginning(locks: Holdfast, client: Identity, wanted: Wanted, hold: Hold) -> Begin:
-    """Describe what is wanted, which checks it, and return what acquires it."""
-    lock = described(locks, client, wanted, hold.lost)
-
-    async def begin(hold: Hold) -> Lease:
-        lease: Lease = await lock.acquire()
-        return lease
-
-    return begin
-
-
-def described(locks: Holdfast, client: Identity, wanted: Wanted, lost: Callable[[Any], None]) -> Any:
+def described(locks: Holdfast, hold: Hold) -> Any:
     """Describe the lock that a client wants. It is never renewed by the gateway.
 
     Raises:
         ConfigError: It cannot work.
     """
+    wanted, name, note = hold.wanted, hold.wanted.names[0], hold.note
     options: dict[str, Any] = {
-        "ttl": wanted.ttl,
-        "wait": 0 if wanted.attempt else None,
-        "max_hold": wanted.max_hold,
+        "ttl": hold.ttl,
+        "wait": None if wanted.wait_ms else 0,
+        "max_hold": None if wanted.max_hold_ms is None else wanted.max_hold_ms / 1000,
         "renew": False,
-        "on_lost": lost,
+        "on_lost": hold.lost,
     }
-    note = wanted.note(client)
     match wanted.kind:
         case "read":
-            return locks.rwlock(wanted.names[0]).read(**options)
+            return locks.rwlock(name).read(**options)
         case "write":
-            return locks.rwlock(wanted.names[0]).write(**options, note=note)
+            return locks.rwlock(name).write(**options, note=note)
         case "permit":
-            return locks.semaphore(wanted.names[0], wanted.permits, count=wanted.count, note=note, **options)
+            return locks.semaphore(name, wanted.permits or 1, count=wanted.count, note=note, **options)
         case "election":
-            return locks.election(wanted.names[0], note if wanted.value is None else wanted.value, **options)
+            return locks.election(name, note if wanted.value is None else wanted.value, **options)
         case _:
             return locks.lock(*wanted.names, note=note, **options)
 

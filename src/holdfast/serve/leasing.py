@@ -19,7 +19,7 @@ from . import models
 from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, note_client
-from .leases import VERBS, Hold, Wanted, leadership_of
+from .leases import VERBS, Hold, leadership_of
 from .models import Held, Released, Waits
 from .problems import Elsewhere, Problem, milliseconds
 from .routing import Answer, Table
@@ -43,18 +43,8 @@ async def acquire(gateway: Gateway, client: Identity, request: Request, lease_id
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
-    hold, new = gateway.leases.put(client, part, wanted(gateway, asked))
+    hold, new = gateway.leases.put(client, part, asked)
     return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
-
-
-def wanted(gateway: Gateway, asked: models.Acquire) -> Wanted:
-    """Return what this request wants to hold."""
-    ttl, most = asked.ttl_ms, asked.max_hold_ms
-    return Wanted(
-        tuple(asked.names), asked.kind, gateway.locks.settings.ttl if ttl is None else ttl / 1000,
-        max_hold=None if most is None else most / 1000, permits=asked.permits or 1, count=asked.count,
-        value=asked.value, label=asked.label, linger=asked.linger_ms / 1000, attempt=not asked.wait_ms,
-    )  # fmt: skip
 
 
 def part_of(gateway: Gateway, lease_id: str) -> str:
@@ -101,7 +91,7 @@ async def settled(gateway: Gateway, request: Request, hold: Hold, wait: float, c
         created: Answer 201, and not 200, if it is held.
     """
     if hold.state == "waiting":
-        await changed(request, hold, LONGEST_TRY if hold.wanted.attempt else wait)
+        await changed(request, hold, wait if hold.wanted.wait_ms else LONGEST_TRY)
     hold.heard()
     hold.refuse_if_over()
     return await either(gateway, hold, 201 if created else 200)
@@ -139,9 +129,9 @@ def held(hold: Hold) -> Held:
     fences = lease.fences
     # Several names have several fences, and no client should take one of them for that of all.
     alone = len(fences) == 1
-    ttl = milliseconds(hold.wanted.ttl)
+    ttl = milliseconds(hold.ttl)
     return Held(
-        id=hold.id, state="held", names=list(hold.wanted.names), kind=hold.wanted.kind,
+        id=hold.id, state="held", names=hold.wanted.names, kind=hold.wanted.kind,
         fence=next(iter(fences.values())) if alone else None, fences=fences, slots=list(lease.slots),
         valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=keepalive_ms(ttl), waited_ms=milliseconds(lease.waited),
         contended=lease.contended, doubt=lease.state is LeaseState.DOUBT, votes=lease.votes,
@@ -161,8 +151,8 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
             holder = models.Holder(owner=found.owner, note=found.note, left_ms=left)
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
-        id=hold.id, state="waiting", names=list(hold.wanted.names), kind=hold.wanted.kind, place=place,
-        linger_ms=milliseconds(hold.wanted.linger), holder=holder,
+        id=hold.id, state="waiting", names=hold.wanted.names, kind=hold.wanted.kind, place=place,
+        linger_ms=hold.wanted.linger_ms, holder=holder,
     )  # fmt: skip
 
 
@@ -254,7 +244,7 @@ def _kept(hold: Hold, client: Identity) -> models.Kept:
     own = hold.client.name == client.name and client is not EVERYBODY
     return models.Kept(
         id=hold.id if own else None, client=hold.client.name, state="waiting" if hold.state == "waiting" else "held",
-        names=list(hold.wanted.names), kind=hold.wanted.kind, label=hold.wanted.label,
+        names=hold.wanted.names, kind=hold.wanted.kind, label=hold.wanted.label,
         age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began), valid_ms=hold.valid_ms,
     )  # fmt: skip
 

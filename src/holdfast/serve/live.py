@@ -12,11 +12,13 @@ import asyncio
 from typing import Annotated, Any
 
 from pydantic import Field
+from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from ..clock import sources_of
 from ..engine.status import majorities
+from ..recipes.survey import Row
 from . import models
 from .assets import Asset, asset, assets
 from .gateway import Gateway
@@ -89,7 +91,8 @@ class Snapshots:
     """What the page shows, made once for all viewers.
 
     A new one is made when a survey has ended, when a node is in another state, and when a lock was
-    taken away. The figures of nodes are those of that moment.
+    taken away. The figures of nodes are those of that moment. Moments are milliseconds since 1970,
+    and of several shards, the numbers are those of the worst.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -112,15 +115,16 @@ class Snapshots:
                     "complete_at": surveys.complete_at and _milliseconds(surveys.complete_at),
                     "interval_ms": _milliseconds(surveys.interval), "grafana_url": gateway.options.grafana_url,
                     "majority": needed, "up": up, "spare": spare, "taken": taken,
-                    "nodes": nodes, "locks": [*surveys.rows.values()],
+                    "nodes": [models.Node.model_validate(it) for it in nodes],
                 }  # fmt: skip
                 # With 10,000 locks that takes a tenth of a second.
-                self._made = of, await asyncio.to_thread(_packed, facts)
+                self._made = of, await asyncio.to_thread(_packed, facts, [*surveys.rows.values()])
             return self._made[1]
 
 
-def _packed(facts: dict[str, Any]) -> Asset:
-    return asset("application/json", models.Snapshot.model_validate(facts).model_dump_json(), level=1)
+def _packed(facts: dict[str, Any], rows: list[Row]) -> Asset:
+    locks = [models.Row.model_validate(it) for it in rows]
+    return asset("application/json", to_json({**facts, "locks": locks}), level=1)
 
 
 def _wall() -> float:

@@ -1,6 +1,6 @@
-"""Routes that show nodes and locks, and the one that takes a lock away.
+"""Routes that show nodes, locks and leaders, and the one that takes a lock away.
 
-Knows the client's `nodes`, `survey`, `inspect` and `force_release`. Must not know leases.
+Knows the client's `nodes`, `survey`, `inspect`, `force_release` and elections. Must not know leases.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from ..engine.status import majorities
 from ..recipes import inspection, survey
@@ -175,3 +176,22 @@ async def _explain(gateway: Gateway, name: str) -> None:
     left = None if found.ttl_left is None else milliseconds(found.ttl_left)
     holder = {"owner": found.owner, "note": found.note, "left_ms": left}
     raise Problem("not-the-holder", f"Another client holds {name!r} by now. Inspect it again.", holder=holder)
+
+
+@routes.add("GET", "/v1/elections/{name:path}/events", {200: "text/event-stream"})
+async def follow_election(gateway: Gateway, client: Identity, request: Request, name: str) -> Response:
+    """Follow who leads, as the nodes report it: first who leads now, then each change."""
+    gateway.demand(client, "look", name)
+    return stream(gateway, client, request, _leaders(gateway, name))
+
+
+async def _leaders(gateway: Gateway, name: str) -> AsyncIterator[Event]:
+    async for found in gateway.locks.election(name).observe():
+        yield "leader", models.LeaderSaid.model_validate(found).model_dump()
+
+
+@routes.add("GET", "/v1/elections/{name:path}")
+async def show_leader(gateway: Gateway, client: Identity, name: str) -> models.LeaderSaid:
+    """Show who leads."""
+    gateway.demand(client, "look", name)
+    return models.LeaderSaid.model_validate(await gateway.locks.election(name).leader())

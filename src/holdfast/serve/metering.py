@@ -15,33 +15,27 @@ from prometheus_client.registry import Collector
 from .lag import Lag
 from .leases import Leases
 
-Family = CounterMetricFamily | GaugeMetricFamily
-
 
 class Metering(Collector):
-    """Counts what a gateway does, and tells it when it is asked."""
+    """Counts what a gateway does, and tells it when it is asked.
+
+    Args:
+        leases: The leases of a gateway.
+        streams: The open event streams.
+        lag: How late its event loop is.
+
+    Attributes:
+        answers: How many answers had each status.
+    """
 
     def __init__(self, leases: Leases, streams: Sized, lag: Lag) -> None:
-        """Begin to count.
-
-        Args:
-            leases: The leases of a gateway.
-            streams: The open event streams.
-            lag: How late its event loop is.
-        """
         self._leases, self._streams, self._lag = leases, streams, lag
-        self._answers: Counter[int] = Counter()
-        self._own = CollectorRegistry()
-        self._own.register(self)
+        self.answers: Counter[int] = Counter()
 
-    def answered(self, status: int) -> None:
-        """Count an answer."""
-        self._answers[status] += 1
-
-    def collect(self) -> Iterator[Family]:
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
         """Return the metrics as they are now."""
         answers = CounterMetricFamily("holdfast_gateway_responses", "Answers to requests.", labels=["status"])
-        for status, count in self._answers.items():
+        for status, count in self.answers.items():
             answers.add_metric([str(status)], count)
         yield answers
         leases = GaugeMetricFamily("holdfast_gateway_leases", "Leases of clients of the gateway.", labels=["state"])
@@ -58,4 +52,4 @@ class Metering(Collector):
         Args:
             others: More metrics.
         """
-        return generate_latest(self._own) + (b"" if others is None else generate_latest(others))
+        return b"".join(generate_latest(it) for it in (self, others) if it is not None)

@@ -163,33 +163,6 @@ class AllLocks(Said):
     next: str | None
 
 
-class TakenAway(Said):
-    """A lock that was taken away."""
-
-    at: str
-    client: str
-    name: str
-    reason: str
-
-
-class Snapshot(Said):
-    """All that the page shows. Moments are milliseconds since 1970, on the gateway's clock."""
-
-    at: Milliseconds
-    prefix: str
-    grafana_url: str | None
-    # Of several shards, the numbers are those of the worst.
-    majority: int
-    up: int
-    spare: int
-    nodes: list[Node]
-    locks: list[Row]
-    complete_at: Milliseconds | None
-    interval_ms: Milliseconds
-    why: str
-    taken: list[TakenAway]
-
-
 class Waiting(Said):
     """One that waits for a lock, or reads."""
 
@@ -258,6 +231,10 @@ class Acquire(Asked):
     # What a leader says.
     value: Value | None = None
     label: Label = ""
+
+    def terms(self) -> dict[str, Any]:
+        """Return what is wanted, however long the client waits for it in one request."""
+        return self.model_dump(exclude={"wait_ms"})
 
     @model_validator(mode="after")
     def _together(self) -> Self:

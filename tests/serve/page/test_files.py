@@ -1,4 +1,4 @@
-"""The page's files: as npm delivers them, joined into one module, typed, small, and in the wheel."""
+"""The page's files: as npm delivers them, typed, small, and in the wheel."""
 
 from __future__ import annotations
 
@@ -108,26 +108,14 @@ def test_the_pure_parts() -> None:
     assert exported - tried == {"escaped", "join", "kept", "order", "sentence"}
 
 
-def test_modules_are_joined() -> None:
-    text = assets.assets()["ui/app.js"].body.decode()
-    assert len(re.findall(r"^import ", text, re.MULTILINE)) == 1
-    assert not re.search(r"^export ", text, re.MULTILINE)
-    done = subprocess.run(["node", "--check", "--input-type=module", "-"], input=text, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    # Nothing is left out.
-    assert {f"{it}.js" for it in assets.MODULES} == {it.name for it in PAGE.glob("*.js")}
-
-
-def test_planted_a_name_that_two_modules_have_is_found() -> None:
-    text = assets.joined({"a": 'import {html} from "./vendor/preact.js";\nexport function Row() {}\n', "b": "function Row() {}\n"})
-    assert text.startswith('import {html} from "./preact.js";\nfunction Row')
-    done = subprocess.run(["node", "--check", "--input-type=module", "-"], input=text, capture_output=True, text=True)
-    assert "already been declared" in done.stderr
+def test_a_browser_asks_for_all_modules_at_once() -> None:
+    named = re.findall(r'(?:modulepreload" href|src)="(ui/[^"]+\.js)"', assets.assets()[""].body.decode())
+    assert sorted(named) == sorted(it for it in assets.assets() if it.endswith(".js"))
 
 
 def test_the_page_is_small() -> None:
     files = assets.assets()
-    assert len(files) <= 6
+    assert len(files) <= 12
     assert sum(len(it.packed) for it in files.values()) <= 32 * 1024
 
 
