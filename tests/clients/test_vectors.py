@@ -35,6 +35,13 @@ FAULTS = {
     "an unconfirmed renewal is not repeated": ("this.askAgain = this.now + this.patience;", ""),
     "an outage never ends the wait": ("if (this.now >= this.givesUp())", "if (false)"),
     "an outage from before the claim counts": ("many(isDown) <= spare", "true"),
+    "answers to an old token count": ("if (token !== this.token)\n            return;", ""),
+    "a burnt node is renewed": ("!== 'up' || vote.burnt)", "!== 'up')"),
+    "who granted late vouches for all of the lease": ("vote.last === -Infinity && vote.sent <= this.since", "vote.last === -Infinity"),
+    "the first in line asks again and again": ("vote.again = Infinity;", ""),
+    "heartbeats go to nodes that owe an answer": ("vote.owed.length === 0", "true"),
+    "nodes that owe two answers are renewed": ("owed.length < 2", "true"),
+    "a try makes way": ("this.terms.patient", "true"),
     "a ticket of a wrong clock is kept": ("this.terms.ticket += by;", ""),
 }
 

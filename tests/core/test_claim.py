@@ -2466,6 +2466,14 @@ def test_a_holder_whose_node_grants_anew_with_a_fence_that_no_clock_allows_loses
     talk.lost("gap")
 
 
+def test_a_node_with_a_fence_that_no_clock_allows_vouches_only_from_its_next_grant_on(held: Held) -> None:
+    """Rule C13: it granted the token again, so another may have had it in between."""
+    talk = held()
+    renewal(talk, {0: kept(), 1: granted(MOST * 2), 2: kept()})
+    renewal(talk, {1: kept(), 2: denied()})
+    talk.lost("gap")
+
+
 def test_a_holder_counts_a_node_whose_record_was_damaged_while_it_has_the_token(held: Held) -> None:
     talk = held()
     renewal(talk, {0: kept(), 1: kept(MOST * 2), 2: kept()})
