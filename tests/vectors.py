@@ -3,7 +3,7 @@
     ./task vectors
 
 Each test of that file that passes without a planted fault gives its conversations. Left out are those with what only some
-clients have: extensions, `max_hold`, leases without renewal, downgrades, results of others, and the caller's deadline. Times are
+clients have: extensions, `max_hold`, leases without renewal, downgrades, ballots, results of others, and the caller's deadline. Times are
 in ms from the conversation's own beginning, fences in microseconds. `clients/vectors/README.md` describes the format.
 `parts.json` has inputs and results: the keys of names, the arguments of a request, servers that are of no use, and guards.
 """
@@ -124,6 +124,10 @@ class Recorder(Conversation):
     def inquires(self, node: int, at: float | None = None) -> bool:
         self.event = {"event": "push", "node": node, "kind": "i", "fence": 0}
         return super().inquires(node, at)
+
+    def expects(self, fence: int) -> None:
+        self.shared = False
+        super().expects(fence)
 
     def takes(self, node: int, at: float | None = None) -> bool:
         self.event = {"event": "push", "node": node, "kind": "x", "fence": 0}

@@ -180,6 +180,10 @@ class Conversation:
         self._at(at)
         return self._happened(self.claim.pushed(node, INQUIRY, 0, self.now))
 
+    def expects(self, fence: int) -> None:
+        """Its owner raises the nodes' fences by other means."""
+        self.claim.expects(fence)
+
     def takes(self, node: int, at: float | None = None) -> bool:
         """An operator has taken the lock away there."""
         self._at(at)

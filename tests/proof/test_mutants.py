@@ -97,8 +97,8 @@ CONVERSATIONS = {
         {"reply": [0, 5000, 2, None]},
     ),
     "a missing answer is suspected for ever": Conversation(
-        patched(Vote, "raised", "if self.sent == -inf:", "if True:"),
-        test_claim.test_what_a_missing_answer_may_have_said_is_settled_by_the_next_one,
+        patched(Vote, "raised", "if self.sent == -inf else", "if True else"),
+        test_claim.test_a_fence_that_its_owner_raises_is_no_gap,
     ),
     "a node that only a renewal won vouches for all of the lease": Conversation(
         patched(Claim, "_begins", " and vote.sent <= self.since", ""),

@@ -149,8 +149,8 @@ export class Claim {
     // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
     if (!word) return ceding ? this.burn(vote) : undefined;
     // A fence that rises: the node may have granted it again in an answer that was lost (C14).
-    const isUnasked = word.fence > this.proposed && word.fence - vote.fence < this.terms.K * 500;
-    const shown = word.fence > vote.fence && (vote.sent === -Infinity || isUnasked);
+    const isRaised = word.fence > vote.fence && (vote.sent === -Infinity || word.fence > this.proposed);
+    const shown = isRaised && word.fence <= this.latest();
     vote.sent = request.sent;
     if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1 || shown);
     else this.denied(vote, word, request.watch);
@@ -340,14 +340,14 @@ export class Claim {
   // Votes -----------------------------------------------------------------------------------------------------------
 
   private granted(vote: Vote, fence: number, lower: boolean, anew: boolean): void {
-    const { ticket, ttl, K } = this.terms;
+    const { ttl } = this.terms;
     if (vote.burnt) return this.release(vote.node, this.token);
     vote.again = Infinity;
     if (anew) this.breaks(vote);
     if (this.isOver()) return;
     const isNew = anew || vote.bound === 0;
     // No clock allows such a fence, unless a lease has had it all the time (F5).
-    const absurd = fence > ticket + (this.now - this.began) * 1000 + K * 1500 && (isNew || this.state !== 'held');
+    const absurd = fence > this.latest() && (isNew || this.state !== 'held');
     if (absurd) vote.error = 'its fence is further ahead than any clock';
     // A push before the first answer on this connection has no bound (C3).
     if (absurd || vote.sent === -Infinity) return this.broken(vote);
@@ -358,6 +358,11 @@ export class Claim {
     const isEarly = this.state === 'waiting' || (isFirst && fence <= this.fence);
     if (vote.since === Infinity) vote.since = isEarly ? -Infinity : this.now;
     Object.assign(vote, { fence, lower, bound: isNew ? bound : Math.max(vote.bound, bound), last: vote.sent });
+  }
+
+  /** The largest fence that a sound node can have granted by now (F5). */
+  private latest(): number {
+    return this.terms.ticket + (this.now - this.began) * 1000 + this.terms.K * 1500;
   }
 
   private denied(vote: Vote, { second: left, third: place, holder }: Word, watch: boolean): void {

@@ -468,7 +468,7 @@ class Turn:
             if self.kept is None:
                 # The note of a forgotten result is settled now, under this caller's ballot. A
                 # result needs another ballot.
-                agreed = yield from self._promise(lease, self._ballot + self._recipe.horizon * 500, own=True)
+                agreed = yield from self._promise(lease, self._ballot + 1, own=True)
         return True
 
     def served(self) -> Plan[None]:
@@ -549,10 +549,9 @@ class Turn:
             stored, above = yield from self._stores()
             if stored:
                 return
-            # The floors of some nodes are above the ballot, as after a run that takes long. Choose a ballot above
-            # them, by as much as claims do.
+            # The floors of some nodes are above the ballot, as after a run that takes long.
             if above > self._ballot:
-                agreed = yield from self._promise(lease, above + self._recipe.horizon * 500, own=True)
+                agreed = yield from self._promise(lease, above + 1, own=True)
                 if self._newest is not None and adopts(self._newest):
                     self._adopt(self._newest)
                     if self._is_result(agreed):
@@ -576,6 +575,9 @@ class Turn:
         tokens = [it.token.encode() if own else b"" for it in (new, old)]
         while True:
             lease.check()
+            if own:
+                for it in (new, old):
+                    it._claim.claims[0].expects(ballot)
             commands = [self._register.look(ballot, token) for _, token in zip(self._places, tokens, strict=False)]
             rounds = yield from self._ask(commands, recipes.promised)
             both = zip(self._places, rounds, strict=True)
@@ -583,7 +585,7 @@ class Turn:
                 break
             above = max(recipes.highest(seen.answers) for seen in rounds)
             if own and above > ballot:
-                ballot = above + self._recipe.horizon * 500
+                ballot = above + 1
             yield self._breath
         self._ballot, self._newest = ballot, _newest(rounds)
         self._took = round((rounds[-1].ended - rounds[0].began) * 1000)

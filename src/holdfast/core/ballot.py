@@ -189,9 +189,9 @@ class Ballot(ABC):
         """Return the largest fence that a sound node can have granted by now (rule F5).
 
         Clocks of nodes that are used are at most half the horizon from the median. So is ours, and
-        a fence that `once` proposed may be another half above the clock of its client. A fence
-        above that is not counted, and is proposed to nobody. A record that was damaged, or written
-        by a clock that is wrong, must not become the record of all nodes.
+        another half is to spare. A fence above that is not counted, and is proposed to nobody. A
+        record that was damaged, or written by a clock that is wrong, must not become the record of
+        all nodes.
         """
         return self.ticket + int((now - self.began) * 1e6) + self._reach.horizon * 1500
 

@@ -318,6 +318,10 @@ class Claim(Ballot):
             self.news = not self._parting
         self._undo(self._may_know, now, heard)
 
+    def expects(self, fence: int) -> None:
+        """Note that its owner raises the nodes' fences to this one by other means (rule O8)."""
+        self._largest = max(self._largest, fence)
+
     def abandon(self) -> None:
         """Stop renewing: its owner is gone without a release, so that it ends with its lease."""
         self._renewal.stops()
@@ -379,8 +383,9 @@ class Claim(Ballot):
         if vote.ceding and command.mode is not CEDE:
             return False
         # Did the node lose the token since its last grant (rules C12 and C14)?
+        # A record that is damaged meanwhile shows no grant (rule F5).
         again = isinstance(answer, Granted) and (
-            answer.fresh or vote.raised(answer.fence, self._largest, self._reach.horizon)
+            answer.fresh or (vote.raised(answer.fence, self._largest) and answer.fence <= self.latest(now))
         )
         if vote.since < inf and (again or isinstance(answer, Denied)) and self._breaks(vote, now):
             return self.lose(now, "gap")

@@ -13,9 +13,6 @@ from math import inf
 
 from .answer import NO_KEY, Denied, Granted
 
-# Of the horizon K in milliseconds, half of it in microseconds.
-_HALF_A_HORIZON = 500
-
 
 class Vote:
     """What one node said last about one token.
@@ -292,22 +289,17 @@ class Vote:
         """Return whether the node counts, and certainly had the token at this moment (rule C12)."""
         return self.granted and now < self.bound and self.since <= moment
 
-    def raised(self, fence: int, largest: int, horizon: int) -> bool:
+    def raised(self, fence: int, largest: int) -> bool:
         """Return whether a fence shows that the node granted the token again unheard (rule C14).
 
-        Three things raise a fence: a grant, by one at least; what this claim has proposed; and the
-        clock floor, once the record has run out, by half the horizon at least. A grant may raise it
-        by as much, too. So in the first answer on a connection, when one on the connection before
-        may be missing, a grant is what is believed.
+        In the first answer on a connection, what was proposed on the one before explains nothing:
+        a grant may have had that fence, too.
 
         Args:
             fence: The fence of a grant that the node does not call new.
             largest: The largest fence that this claim has ever proposed.
-            horizon: K, in milliseconds.
         """
-        if self.sent == -inf:
-            return fence > self.fence
-        return max(self.fence, largest) < fence < self.fence + horizon * _HALF_A_HORIZON
+        return fence > (self.fence if self.sent == -inf else max(self.fence, largest))
 
     def may_grant(self, reachable: bool) -> bool:
         """Return whether a try may still get this node: one that denied or failed cannot (Q15).
