@@ -110,8 +110,7 @@ class Claim:
         if 0 < fence < proposed:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
         # It granted the token again, in an answer that was lost (C14).
-        rise = fence - vote.fence if vote.fence else 0
-        fresh = fresh or (rise > 0 and (not vote.met or (fence > self.largest and rise < self.horizon * 500)))
+        fresh = fresh or (0 < vote.fence < fence and (not vote.met or fence > self.largest))
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
         vote.met = True
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
