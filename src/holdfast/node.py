@@ -57,6 +57,7 @@ class Node(Described):
             ssl: An SSLContext for this node. The address has to say `rediss://` (default: that of
                 the client, or the `ssl_...` options of the address).
             resolve: A function that is called with the node's address before each connection, and
+                every `max_ttl` / 6 while there is one, and
                 returns the (host, port) of the primary at this moment. It may block, and may be a
                 coroutine function, like `credentials`. The host and port in `url` are then only the
                 node's name. Clients treat a server that no client has seen there before as one that

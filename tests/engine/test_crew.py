@@ -3538,8 +3538,8 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
     claim = world.claim(ttl=3.0)
     world.run(0.1)
     called = plant(world, 2, call, ZeroDivisionError("secret"))
-    # Four calls need an occasion: a claim that is refused for its round trip, a fence that looks wrong, the first use of a script, and a
-    # caller that comes while too few nodes are up.
+    # Five calls need an occasion: a claim that is refused for its round trip, a fence that looks wrong, the first use of a script, a
+    # caller that comes while too few nodes are up, and a place that was asked for.
     if call == "measure":
         world.crew._measure(world.now)
     if call == "told_time":
@@ -3548,6 +3548,8 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
         world.crew.consult({0: pack(b"EVALSHA", PERMITS.sha, b"0")}, world.now)
     if call == "hurry":
         world.crew._dial_soon(world.now)
+    if call == "placed":
+        world.crew.placed(2, world.now, world.crew.lanes[2].address, world.now)
     if call == "take":  # (the world has no driver of its own that could contain this: as those do)
         world.crew.faulted(2, world.now, ZeroDivisionError("secret"))
         called.append(call)

@@ -19,7 +19,7 @@ from holdfast.wire.resp import pack
 
 
 def test_nothing_is_to_be_done_unless_something_is_said() -> None:
-    assert Ready() == ((), (), False, (), (), False, (), inf, True)
+    assert Ready() == ((), (), (), False, (), (), False, (), inf, True)
 
 
 def begun(world: World) -> Any:

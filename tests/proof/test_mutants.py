@@ -226,28 +226,36 @@ CONVERSATIONS = {
         patched(Lane, "_tenure", '(facts["run_id"] if self.address.moves else "")', '""'),
         test_lane.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
     ),
+    "a server is asked that nobody confirms": Conversation(
+        patched(Lane, "say", "self.line is UP and question.sent < self.sure", "self.line is UP"),
+        test_lane.test_nothing_is_asked_of_a_server_that_nobody_confirms,
+    ),
+    "a note outlasts what is known of the place": Conversation(
+        patched(Lane, "_note", "if self._brief:", "if False:"),
+        test_lane.test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more,
+    ),
     "the note is by the client's clock": Conversation(
         patched(Lane, "_note", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "a deposed primary has no time": Conversation(
-        patched(Lane, "_met", "guard += failover or 0.0", "pass"),
+        patched(Lane, "_met", "guard += self.outlives or 0.0", "pass"),
         test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a restart hides a promotion": Conversation(
-        patched(Lane, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (failover or 0.0) + 1 - uptime"),
+        patched(Lane, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (self.outlives or 0.0) + 1 - uptime"),
         test_lane.test_a_restart_may_hide_a_promotion,
     ),
     "a deposed primary has no time where this client knows the new one": Conversation(
-        patched(Lane, "_met", "min(self._known + guard, aged)", "min(self._known + guard - (failover or 0.0), aged)"),
+        patched(Lane, "_met", "min(self._known + guard, aged)", "min(self._known + guard - (self.outlives or 0.0), aged)"),
         test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a deposed primary has no time where this client knew the old one": Conversation(
-        patched(Lane, "_met", "self._reigned(now), self._before + guard)", "self._reigned(now), self._before + guard - (failover or 0.0))"),
+        patched(Lane, "_met", "_reigned(now), self._before + guard)", "_reigned(now), self._before + guard - (self.outlives or 0.0))"),
         test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a node that can fail over needs no bound": Conversation(
-        patched(Lane, "_met", "failover is None and bool(reign or replicas(facts))", "failover is None and bool(reign)"),
+        patched(Lane, "_met", "self.outlives is None and bool(reign or replicas(facts))", "self.outlives is None and bool(reign)"),
         test_lane.test_a_node_that_can_fail_over_needs_a_bound,
         {"url": "redis://h", "facts": {"connected_slaves": 1}, "unbounded": True, "guard": 32.0},
     ),
@@ -465,11 +473,18 @@ ROWS = (
             "the note is believed though this client knows better",
             "a waiver of the guard outlasts a promotion",
             "a server that is new at a place that moves needs no guard",
+            "a note outlasts what is known of the place",
             "the note is by the client's clock",
             "a node that can fail over needs no bound",
         ),
         model=("no guard after a promotion", "a note of another reign is believed"),
         simulator=("no guard after a promotion", "no guard at a new place"),
+    ),
+    Row(
+        "a server is used only while it is confirmed where the node is",
+        "V, S1",
+        conversation=("a server is asked that nobody confirms",),
+        simulator=("a place is asked for once",),
     ),
     Row(
         "the guard is longer by the time of a deposed primary",

@@ -135,7 +135,15 @@ _FAILOVERS = Weather(
 PROMOTED = (
     _FAILOVERS,
     replace(_FAILOVERS, name="failovers of three", nodes=3, clients=3, promotions=0.4, disks=True),
-    replace(_FAILOVERS, name="a place that moves", moves=True),
+    replace(
+        _FAILOVERS,
+        name="a place that moves",
+        promotions=0.12,
+        moves=True,
+        outlives=30.0,
+        seconds=60.0,
+        aim=("promotions", "asked of an old primary", "moved back"),
+    ),
 )
 
 
@@ -429,7 +437,12 @@ class Exploration(Stage):
             driver.crew.close(driver.clock())
         self.world.run(self.world.now + 1.0 + self.settings.node_timeout)
         for driver in self.drivers:
+            # (A note about a place that moves may be under way at any moment.)
+            owed = [lane.ledger for lane in driver.crew.lanes]
+            self.world.run(self.world.now + self.settings.node_timeout, lambda owed=owed: not any(owed))  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
             self.laws.quiet(driver)
+            # It asks no more where its nodes are.
+            driver.gone = True
         # The note of a promotion is what a node keeps the longest.
         self.world.run(self.world.now + max(LIFE, REMEMBERED / 1000) * (1 + 2 * RATE) + 0.5)
         self.laws.looked["left for ever"] += 1

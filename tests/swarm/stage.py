@@ -71,7 +71,8 @@ class Stage:
     ) -> None:
         world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
-        bound = f"?failover={how.get('failover', outlives):g}" if outlives else ""
+        # Where a node's place can be asked for, clients see to it that nobody uses the old one.
+        bound = f"?failover={how.get('failover', outlives):g}" if outlives and not moves else ""
         self.settings = settings(
             [parse(f"redis://node{index}{bound}").but(moves=moves) for index in range(nodes)],
             ttl=max_ttl,
@@ -85,7 +86,7 @@ class Stage:
         )
         self.guard = max_ttl + 2.0
         # For how long nobody may use a node that restarted, or was promoted.
-        self.longest = self.guard + outlives
+        self.longest = self.guard + (max_ttl / 2 if moves else outlives)
         self.nodes = [
             Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)
         ]

@@ -170,7 +170,7 @@ def log(lane: Lane[Asked]) -> list[tuple[object, ...]]:
 def meet(lane: Lane[Asked], now: float = 0.0, server: Server | None = None) -> None:
     """Connect, and have the server answer the greeting."""
     lane.dial(now)
-    lane.connected(now)
+    lane.connected(now, asked=now)
     lane.take()
     lane.received((server or Server()).greets(), now)
 
@@ -849,7 +849,7 @@ def promoted(replid: str = "c" * 40, **facts: object) -> Server:
 def noted(lane: Lane[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
     """When a lane that connects now may be used, if this is what the node's note says; None: what the lane has just written."""
     lane.dial(now)
-    lane.connected(now)
+    lane.connected(now, asked=now)
     lane.take()
     lane.received(server.greets(), now + trip)
     assert (lane.line, lane.bad) == (Line.GREETING, None)
@@ -963,14 +963,91 @@ def test_a_note_about_a_server_that_was_never_promoted_is_of_the_time_when_it_is
     assert command(b"SET", NOTE + b"a" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000") in lane.take()
 
 
-def test_a_note_ends_soon_where_the_same_server_may_be_the_node_once_more() -> None:
-    lane = a_lane("redis://a", guard=GUARD, prefix="app:")
+def found(lane: Lane[Asked], now: float, note: bytes | None = None) -> float:
+    """When a lane whose place a function finds may be used, if it connects now and this is what the node's note says."""
     lane.address = lane.address.but(moves=True)
-    meet(lane, 100.0, Server())
-    assert b"$8\r\n86400000\r\n" in lane.take()
+    lane.dial(now)
+    lane.connected(now, asked=now)
+    lane.take()
+    lane.received(Server().greets(), now)
+    at = b"%d" % round(CLOCK * 1e6)
+    key, ends = NOTE + b"a" * 40, b"%d" % round((CLOCK + lane.outlives) * 1000)  # type: ignore[operator]  # (it is known here)
+    assert lane.take() == command(b"SET", key, at, b"NX", b"PXAT", ends) + command(b"GET", key)
+    lane.received(OK + bulk(note or at), now)
+    assert lane.take() == command(b"SET", key, note or at, b"PXAT", ends)
+    return lane.wake
+
+
+def test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more() -> None:
+    """a, b, a: what a's note says is not true any more, so it is gone before b grants anything."""
+    lane, note = reigning(), b"%d" % round((CLOCK - 70) * 1e6)
+    lane = Lane(lane.listener, 0, lane.address.but(moves=True), lane.manners)
+    assert found(lane, 100.0, note) == 100.0, "a client has seen it there before"
+    lane.placed(lane.address, 109.0, 111.0)
+    kept = command(b"SET", NOTE + b"a" * 40, note, b"PXAT", b"%d" % round((CLOCK + 9 + 15) * 1000))
+    assert lane.take() == kept, "counted from the question, by the node's clock: a late command makes nothing last longer"
+    lane.placed(ConnectionError("down"), 110.0, 112.0)
+    lane.placed(lane.address.but(host="b"), 99.0, 112.0)
+    assert (lane.take(), lane.bad) == (b"", None), "nothing is known, or it was asked for an earlier connection"
     lane = reigning(url=MOVES)
     meet(lane, 100.0, Server())
-    assert b"$10\r\n3024000000\r\n" in lane.take()
+    assert b"$10\r\n3024000000\r\n" in lane.take(), "Sentinels never go back to a server that was not promoted since"
+
+
+def test_while_scripts_are_loaded_no_note_is_kept() -> None:
+    """The lane waits for the answers to them, and for nothing that comes after."""
+    lane = reigning()
+    lane = Lane(lane.listener, 0, lane.address.but(moves=True), lane.manners)
+    found(lane, 100.0, b"1")
+    lane.fails = 1
+    lane.opened(101.0)
+    lane.take()
+    lane.placed(lane.address, 101.0, 101.0)
+    assert (lane.line, lane.take()) == (Line.LOADING, b"")
+    lane.received(OK + LOADED, 101.0)
+    assert lane.line is Line.UP
+
+
+def test_a_client_that_did_not_know_the_place_for_a_while_knows_nothing_of_its_server_any_more() -> None:
+    lane = reigning()
+    lane = Lane(lane.listener, 0, lane.address.but(moves=True), lane.manners)
+    assert found(lane, 100.0) == 100.0 + GUARD + 15
+    lane.broke(101.0)
+    assert found(lane, 114.0) == 100.0 + GUARD + 15
+    lane.broke(115.0)
+    assert found(lane, 129.0) == 129.0 + GUARD + 15, "another server may have been the node"
+    lane.broke(130.0)
+    assert found(lane, 190.0, b"%d" % round((CLOCK - 70) * 1e6)) == 190.0, "by the note, there was none"
+    lane = reigning(url=MOVES)
+    assert noted(lane, 100.0, promoted(), None) == 100.0 + GUARD + 15
+    lane.broke(101.0)
+    assert noted(lane, 130.0, promoted(), None) == 100.0 + GUARD + 15, "Sentinels never go back to it without a promotion"
+
+
+def test_nothing_is_asked_of_a_server_that_nobody_confirms() -> None:
+    # Rule G13.
+    lane = a_lane(guard=None, url=MOVES)
+    up(lane, 100.0)
+    assert (lane.sure, lane.reask, lane.lapsed(114.9)) == (115.0, 105.0, None)
+    lane.placed(lane.address, 105.0, 106.0)
+    assert (lane.sure, lane.reask) == (120.0, 110.0), "from when it was asked, and not from when it was told"
+    lane.placed(ConnectionError("all away"), 110.0, 111.0)
+    lane.take()
+    lane.say(Asked(b"?", 119.9))
+    lane.say(Asked(b"?", 120.0))
+    lane.say(Asked(b"free", 120.0, again=True))
+    assert lane.take() == b"?" and [it.data for it in lane.unsaid] == [b"free"]
+    assert str(lane.lapsed(120.0)) == "for 15 s nobody has confirmed that it is still the node's server: all away"
+    lane.placed(lane.address.but(host="other", port=7), 119.0, 119.5)
+    assert str(lane.bad) == "the node has moved to other:7"
+    lane.broke(121.0)
+    assert lane.lapsed(200.0) is None
+    assert a_lane().sure == inf, "the address of a node is what it is"
+
+
+def test_for_how_long_a_server_may_be_used_after_another_took_its_place() -> None:
+    urls = {"redis://h": None, BOUNDED: 15.0, MOVES: 30.0, "redis+sentinel://s/it": 30.0, "redis+sentinel://s/it?failover=40": 40.0}
+    assert {it: a_lane(it, keep=60.0).outlives for it in urls} == urls, "at least half of the longest ttl, where it can be asked for"
 
 
 def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> None:
@@ -1069,20 +1146,11 @@ def test_what_a_wrong_place_says_does_not_last() -> None:
         lane.received(told, 100.1)
         assert isinstance(lane.bad, ConnectionError)
         assert str(lane.bad).startswith("it has become a replica: where the node is will be asked")
-    for told in (b"-NOREPLICAS Not enough\r\n", b"-ERR Error running script: -NOREPLICAS no\r\n"):
-        lane = a_lane(url=MOVES)
-        up(lane, 100.0)
-        lane.say(Asked(b"?", 109.0))
-        lane.received(told, 109.0)
-        assert lane.bad is None, "it was asked for lately"
-        lane.say(Asked(b"?", 111.0))
-        lane.received(told, 111.0)
-        assert str(lane.bad).startswith("it has too few replicas: where the node is will be asked again")
-        lane = a_lane()
-        up(lane, 100.0)
-        lane.say(Asked(b"?", 111.0))
-        lane.received(told, 111.0)
-        assert lane.bad is None
+    lane = a_lane(url=MOVES)
+    up(lane, 100.0)
+    lane.say(Asked(b"?", 109.0))
+    lane.received(b"-NOREPLICAS Not enough\r\n", 109.0)
+    assert lane.bad is None, "it is asked again where the node is, in any case"
 
 
 def test_a_sentinel_is_no_node() -> None:

@@ -58,10 +58,14 @@ class Access:
 
         May block.
         """
-        found = self.begin_finding()
-        address = found if isinstance(found, Address) else self._at(found)
+        address = self.place()
         places, said = self.begin_asking(address)
         return places, said if isinstance(said, Address) else self._with(said, address)
+
+    def place(self) -> Address:
+        """Return the address with the host and port of the moment. May block."""
+        found = self.begin_finding()
+        return found if isinstance(found, Address) else self._at(found)
 
     def begin_finding(self) -> Address | Awaitable[object]:
         """Return the address with the host and port of the moment, or an awaitable of what

@@ -16,7 +16,7 @@ import os
 import socket
 import sys
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from os import getpid
@@ -221,7 +221,9 @@ class Driver:
         self._links: list[Link | None] = [None] * len(settings.addresses)
         self._dialling: dict[int, asyncio.Task[None]] = {}
         # Names, or credentials, are being asked for.
-        self._finding: dict[int, asyncio.Task[tuple[Places, Address] | Exception]] = {}
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address, float] | Exception]] = {}
+        # By node: who asks whether it is still where it was.
+        self._placing: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
         # Has something been said in this turn of the loop already?
@@ -486,7 +488,7 @@ class Driver:
             self._do(self.crew.close, self.clock())
         while not self._over:
             await self._news()
-        if ending := [*self._dialling.values(), *self._finding.values()]:
+        if ending := [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
             await asyncio.wait(ending)
         await self._told()
 
@@ -511,7 +513,7 @@ class Driver:
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()
-        for task in [*self._dialling.values(), *self._finding.values()]:
+        for task in [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
             task.cancel()
         links, self._links = self._links, [None] * len(self._links)
         for link in links:
@@ -684,7 +686,7 @@ class Driver:
         crew = self.crew
         ready = crew.ready()
         if not ready.idle:
-            if ready.hangups or ready.dials:
+            if ready.hangups or ready.dials or ready.places:
                 self._connect(ready)
             if ready.speaks:
                 self._unsent = True
@@ -774,12 +776,24 @@ class Driver:
         for node in ready.dials:
             if not self.closed:
                 self._dialling[node] = self.loop.create_task(self._dial(node))
+        for node in ready.places:
+            if not self.closed and node not in self._placing:
+                self._placing[node] = self.loop.create_task(self._place(node, self.clock()))
+
+    async def _place(self, node: int, asked: float) -> None:
+        """Ask whether a node is still where it was."""
+        try:
+            answer: Address | Exception = await self._found_at(self._access[node])
+        except Exception as error:
+            answer = error
+        del self._placing[node]
+        self._do(self.crew.placed, node, self.clock(), answer, asked)
 
     async def _dial(self, node: int) -> None:
-        link, address = None, None
+        link, address, asked = None, None, 0.0
         cause: Exception | None = ConnectionError("given up")
         try:
-            places, address = await self._found(node)
+            places, address, asked = await self._found(node)
             link = await self._connected(node, sockets.in_turn(places, self.crew.lanes[node].fails), address)
             await link.open
             cause = link.over
@@ -795,18 +809,18 @@ class Driver:
             del self._dialling[node]
             if cause is None:
                 self._links[node] = link
-                self._do(self.crew.connected, node, self.clock(), address)
+                self._do(self.crew.connected, node, self.clock(), address, asked)
             else:
                 self._do(self.crew.lost, node, self.clock(), cause)
 
-    async def _found(self, node: int) -> tuple[Places, Address]:
-        """Where to connect to, and as whom.
+    async def _found(self, node: int) -> tuple[Places, Address, float]:
+        """Where to connect to, and as whom, and when that was asked.
 
         What takes longer to tell than one attempt has time is good for the next one.
         """
         access = self._access[node]
         if access.at_hand:
-            return access.ask()
+            return *access.ask(), self.clock()
         if node not in self._finding:
             self._finding[node] = self.loop.create_task(self._find(access))
         finding = self._finding[node]
@@ -818,17 +832,21 @@ class Driver:
             raise answer
         return answer
 
-    async def _find(self, access: Access) -> tuple[Places, Address] | Exception:
+    async def _find(self, access: Access) -> tuple[Places, Address, float] | Exception:
+        asked = self.clock()
         try:
-            address: Address | Awaitable[object] = access.address
-            if access.address.moves:
-                address = await self.loop.run_in_executor(None, access.begin_finding)
-            if not isinstance(address, Address):
-                address = await access.found(address)
+            address = await self._found_at(access)
             places, said = await self.loop.run_in_executor(None, access.begin_asking, address)
-            return places, said if isinstance(said, Address) else await access.signed(said, address)
+            return places, said if isinstance(said, Address) else await access.signed(said, address), asked
         except Exception as error:
             return error
+
+    async def _found_at(self, access: Access) -> Address:
+        """Return the address with the host and port of the moment."""
+        if not access.address.moves:
+            return access.address
+        address = await self.loop.run_in_executor(None, access.begin_finding)
+        return address if isinstance(address, Address) else await access.found(address)
 
     async def _connected(self, node: int, places: Places, address: Address) -> Link:
         """A connection to the first of the node's places that takes one."""

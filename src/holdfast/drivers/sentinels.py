@@ -3,10 +3,11 @@
 For every driver, on a thread where waiting disturbs nobody. Knows sockets and Sentinel's commands.
 Must not know lanes: whether the server that was named is a primary shows when a lane connects.
 
-All Sentinels are asked at the same time. The answer counts that has the highest epoch, which is
-Sentinel's own number of a failover. So a Sentinel that was cut off, and still names the former
-primary, is outvoted by one that took part. Nobody waits for the others when a majority of the
-Sentinels has answered.
+All Sentinels are asked at the same time. A place counts if a majority of them names it, and nobody
+waits for the others then. A Sentinel never goes back to a former primary. So once a majority has
+named a new primary to one client, no majority names the former one to another client any more,
+which rule G13 needs. Neither a Sentinel that was cut off, nor the first one that knows of a
+failover, can do without the others.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import select
 import socket
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..clock import clock
 from ..errors import ConfigError, readable
@@ -35,17 +36,10 @@ CHUNK = 65536
 SHARE = 0.5
 
 
-class Said(NamedTuple):
-    """What one Sentinel says: the epoch of its knowledge, and the place of the primary.
-
-    The place is None if it does not know the group.
-    """
-
-    epoch: int
-    place: tuple[str, int] | None
+Place = tuple[str, int]
 
 
-def primary(address: Address, context: SSLContext | None, patience: float) -> tuple[str, int]:
+def primary(address: Address, context: SSLContext | None, patience: float) -> Place:
     """Return the host and port of the primary.
 
     Args:
@@ -54,7 +48,8 @@ def primary(address: Address, context: SSLContext | None, patience: float) -> tu
         patience: Seconds for one attempt to connect to the node. Asking takes half as long at most.
 
     Raises:
-        ConnectionError: No Sentinel knows it now. The message says why, for each.
+        ConnectionError: No majority of the Sentinels names one place now. The message says what
+            each of them says.
         ConfigError: All Sentinels have answered, and none knows the group.
     """
     sentinels = address.sentinels
@@ -62,26 +57,28 @@ def primary(address: Address, context: SSLContext | None, patience: float) -> tu
     until = clock() + patience * SHARE
     talks = [_Talk(it, sentinels, address, context) for it in sentinels.places]
     try:
-        _converse(talks, len(talks) // 2 + 1, until)
+        _converse(talks, until)
     finally:
         for talk in talks:
             talk.close()
-    said = [it.said for it in talks if it.said is not None]
-    if named := [it for it in said if it.place is not None]:
-        newest = max(it.epoch for it in named)
-        places = [it.place for it in named if it.epoch == newest and it.place is not None]
-        # Of those that know the same epoch, most are right. (They differ for moments only.)
-        return max(places, key=places.count)
-    if len(said) == len(talks):
+    if (place := _agreed(talks)) is not None:
+        return place
+    if all(it.knows_none for it in talks):
         raise ConfigError(
             f"its Sentinels know no group {sentinels.group!r}: write the NAME of their line 'sentinel monitor NAME ...'"
         )
     told = "; ".join(f"{talk.name} {talk.why}" for talk in talks)
-    raise ConnectionError(f"no Sentinel says where {sentinels.group!r} is: {told}")
+    raise ConnectionError(f"no majority of its Sentinels says where {sentinels.group!r} is: {told}")
 
 
-def _converse(talks: Sequence[_Talk], enough: int, until: float) -> None:
-    """Talk with all at once, until as many know the group, all have ended, or it is late."""
+def _agreed(talks: Sequence[_Talk]) -> Place | None:
+    """Return the place that a majority of the Sentinels names, if there is one."""
+    named = [it.place for it in talks if it.place is not None]
+    return next((it for it in named if named.count(it) > len(talks) // 2), None)
+
+
+def _converse(talks: Sequence[_Talk], until: float) -> None:
+    """Talk with all at once, until a majority names one place, all have ended, or it is late."""
     poll = select.poll()
     by_file = {}
     for talk in talks:
@@ -89,7 +86,7 @@ def _converse(talks: Sequence[_Talk], enough: int, until: float) -> None:
         if talk.sock is not None:
             poll.register(talk.sock, select.POLLIN | select.POLLOUT)
             by_file[talk.sock.fileno()] = talk
-    while by_file and sum(it.said is not None and it.said.place is not None for it in talks) < enough:
+    while by_file and _agreed(talks) is None:
         left = until - clock()
         if left <= 0:
             return
@@ -107,8 +104,9 @@ class _Talk:
     """What is said with one Sentinel.
 
     Attributes:
-        said: Its answer. None: it has not answered, or has refused.
-        why: What is wrong, if it has not answered.
+        place: The place that it names. None: it has not answered, has refused, or knows no group.
+        knows_none: It does not know the group.
+        why: What it says, or what is wrong with it.
         out: Bytes that the kernel has not taken yet.
     """
 
@@ -117,7 +115,8 @@ class _Talk:
     ) -> None:
         host, port = place
         self.name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.said: Said | None = None
+        self.place: Place | None = None
+        self.knows_none = False
         self.why = "has not answered"
         self.sock: socket.socket | None = None
         self.out = b""
@@ -190,13 +189,7 @@ class _Talk:
         self.out += self._tunnel.sealed()
 
     def _ask(self) -> None:
-        self.out += self._sealed(
-            self._login
-            # During a failover, the first one names the server that has been promoted, before the
-            # second does. Only the second has the epoch.
-            + pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._group)
-            + pack(b"SENTINEL", b"MASTER", self._group)
-        )
+        self.out += self._sealed(self._login + pack(b"SENTINEL", b"GET-MASTER-ADDR-BY-NAME", self._group))
 
     def _sealed(self, data: bytes) -> bytes:
         return data if self._tunnel is None else self._tunnel.sealed(data)
@@ -231,27 +224,18 @@ class _Talk:
             if isinstance(reply, Refusal):
                 self._fail(f"refuses: {readable(str(reply))}")
                 return
-        if len(self._replies) < first + 2:
+        if len(self._replies) <= first:
             return
         self.close()
         match self._replies[first]:
             case [bytes() as host, bytes() as port] if port.isdigit():
-                self.said = Said(_epoch(self._replies[first + 1]), (host.decode("utf-8", "replace"), int(port)))
+                self.place = host.decode("utf-8", "replace"), int(port)
+                self.why = f"names {readable(self.place[0])}:{self.place[1]}"
             case None:
-                self.said, self.why = Said(-1, None), "does not know the group"
+                self.knows_none, self.why = True, "does not know the group"
             case _:
                 self.why = "is no Sentinel"
 
     def _fail(self, why: str) -> None:
         self.why = why
         self.close()
-
-
-def _epoch(reply: object) -> int:
-    """The epoch in the answer to SENTINEL MASTER. -1 if the user may not ask it."""
-    fields = list(reply) if isinstance(reply, list) else []
-    found = dict(zip(fields[::2], fields[1::2], strict=False)).get(b"config-epoch", b"")
-    return int(found) if isinstance(found, bytes) and found.isdigit() else -1
-
-
-

@@ -120,6 +120,7 @@ class Crew:
         self._found: list[Round] = []
         self._dials: list[int] = []
         self._hangups: list[int] = []
+        self._places: list[int] = []
         # The last `Ready` with nothing but a time, and the last with nothing but something to send.
         self._lulls = [Ready(), Ready(speaks=True, idle=False)]
         # The number of changes that drivers have heard of.
@@ -551,17 +552,25 @@ class Crew:
 
     # ------------------------------------------------ what the driver reports
 
-    def connected(self, node: int, now: float, address: Address | None = None) -> None:
+    def connected(self, node: int, now: float, address: Address | None = None, asked: float = -inf) -> None:
         """Note that a connection to the node can carry bytes.
 
         Args:
             node: The node.
             now: The time.
-            address: The address with the present credentials, if these change. None: as in the
-                settings.
+            address: The address with the present place and credentials, if these change. None: as
+                in the settings.
+            asked: When the place was asked for, if it can change.
         """
         lane = self.lanes[node]
-        self._try(lane, lane.connected, None, now, address)
+        self._try(lane, lane.connected, None, now, address, asked)
+        if lane.bad is not None:
+            self.lost(node, now, lane.bad)
+
+    def placed(self, node: int, now: float, address: Address | Exception, asked: float) -> None:
+        """Note where a node of `Ready.places` is, or why that is not known, as of `asked`."""
+        lane = self.lanes[node]
+        self._try(lane, lane.placed, None, address, asked, now)
         if lane.bad is not None:
             self.lost(node, now, lane.bad)
 
@@ -649,6 +658,11 @@ class Crew:
         Every failure in there is this lane's failure.
         """
         late = self._try(lane, lane.late, False, now)
+        if (lapse := self._try(lane, lane.lapsed, None, now)) is not None:
+            lane.bad = lapse
+        if lane.bad is None and lane.reask <= now and lane.line in MET:
+            lane.reask = now + (lane.outlives or 0.0) / 3
+            self._places.append(lane.node)
         if lane.bad is None and late:
             silence = self._try(lane, lane.silence, None)
             # A `silence` that fails sets `bad`, which a type checker does not see.
@@ -669,7 +683,7 @@ class Crew:
         """Return when to look after a lane next."""
         due = self._try(lane, lane.due, inf)
         if lane.bad is None:
-            return min(due, lane.wake)
+            return min(due, lane.wake, *((lane.reask, lane.sure) if lane.line in MET else ()))
         self.lost(lane.node, now, lane.bad)
         return self.lanes[lane.node].wake
 
@@ -759,10 +773,10 @@ class Crew:
 
         A turn of a driver has these steps, in this order. Calls never overlap.
 
-        1. Call `connected`, `received` and `lost` for all that has happened, and pass on what
-           callers want. `now` is monotonic, and runs on while the machine sleeps. Read it after the
-           bytes were read: an answer that lay unread while this process was stopped must not count
-           as prompt. If `broken` is set between two reads, call `cut`.
+        1. Call `connected`, `placed`, `received` and `lost` for all that has happened, and pass on
+           what callers want. `now` is monotonic, and runs on while the machine sleeps. Read it
+           after the bytes were read: an answer that lay unread while this process was stopped must
+           not count as prompt. If `broken` is set between two reads, call `cut`.
         2. Call `tick` if `next_wake` is due, and only when everything that could be read has been
            read: what lies unread is not late. Its `now` is the time from before that reading, for
            the same reason.
@@ -770,7 +784,8 @@ class Crew:
             a. Reset the connections of `hangups` before anything is dialled or sent. The server
                would execute a command that the kernel still has after what is said on the next
                connection.
-            b. Dial `dials`, and report how that ended, by `connected` or `lost`.
+            b. Dial `dials`, and report how that ended, by `connected` or `lost`. Ask where `places`
+               are, and report that by `placed`.
             c. If it `speaks`, send what `take` of each connected lane returns, in one write. A lane
                whose connection cannot take it yet is asked later. What `take` raises goes to
                `faulted`.
@@ -792,7 +807,8 @@ class Crew:
         spoke = self.spoke
         self.spoke = False
         self.broken = False
-        if not (changed or self._settled or self._found or record.events or self._hangups or self._dials):
+        connects = self._hangups or self._dials or self._places
+        if not (changed or self._settled or self._found or record.events or connects):
             ready = self._lulls[spoke]
             if ready.wake != wake:
                 ready = ready._replace(wake=wake)
@@ -801,15 +817,18 @@ class Crew:
         # Lists that are handed over are replaced, because the crew goes on to fill its own.
         hangups: Sequence[int] = ()
         dials: Sequence[int] = ()
+        places: Sequence[int] = ()
         rounds: Sequence[Round] = ()
         settled: Sequence[Want] = ()
         told: Sequence[events.Event] = ()
-        if self._hangups or self._dials or self._found:
+        if connects or self._found:
             hangups = self._hangups
             dials = self._dials
+            places = self._places
             rounds = self._found
             self._hangups = []
             self._dials = []
+            self._places = []
             self._found = []
         if self._settled:
             settled = self._settled
@@ -818,7 +837,7 @@ class Crew:
             told = record.events
             record.events = []
         self._shown = self.changes
-        return _made((hangups, dials, spoke, settled, rounds, changed, told, wake, False))
+        return _made((hangups, dials, places, spoke, settled, rounds, changed, told, wake, False))
 
     def cut(self) -> Sequence[int]:
         """Take over which connections to reset, in the middle of reading.
@@ -1152,7 +1171,9 @@ class Crew:
         if lane.unbounded:
             warning = _unbounded(replicas(lane.facts), self.settings.guard)
             self.record.warn(lane.address.label, warning, now, "replicas")
-        if lane.address.failover and not clustered(lane.facts) and "min_slaves_good_slaves" not in lane.facts:
+        # Where the place can be asked for, clients do not depend on what the server does.
+        stops = lane.address.moves or clustered(lane.facts) or "min_slaves_good_slaves" in lane.facts
+        if lane.address.failover and not stops:
             warning = (
                 f"its address says failover={lane.address.failover:g}, but the server goes on granting locks "
                 "without replicas. Set min-replicas-to-write to the number of its replicas, and min-replicas-max-lag "

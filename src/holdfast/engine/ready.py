@@ -27,6 +27,7 @@ class Ready(NamedTuple):
     Attributes:
         hangups: Nodes whose connections to close, each with a reset.
         dials: Nodes to connect to.
+        places: Nodes that are connected, of which it is to be asked where they are.
         speaks: Lanes have something new to send.
         settled: Claims and goals with news for the caller that waits for them.
         rounds: Rounds that are over.
@@ -39,6 +40,7 @@ class Ready(NamedTuple):
 
     hangups: Sequence[int] = ()
     dials: Sequence[int] = ()
+    places: Sequence[int] = ()
     speaks: bool = False
     settled: Sequence[Want] = ()
     rounds: Sequence[Round] = ()

@@ -47,9 +47,9 @@ class NodeStatus(NamedTuple):
         warnings: The kinds of the warnings about it that this client has logged, in order, such as
             "eviction" or "clock".
         guarantee: "safe"; or "efficient, not safe" if a failover can give a lock of this node to a
-            second client, because its server has replicas or was promoted, and its address does not
-            say `failover=`; or "unproven" if its server is neither Redis nor Valkey. Other dangers
-            are in `warnings`.
+            second client, because its server has replicas or was promoted, its address does not say
+            `failover=`, and neither Sentinels nor `resolve=` say where it is; or "unproven" if its
+            server is neither Redis nor Valkey. Other dangers are in `warnings`.
         differences: How the settings of clients that live differ from this client's: their
             `max_ttl`, their list of nodes, or the `failover` of a node. One text for each
             difference, which names clients.

@@ -28,10 +28,14 @@ from ..engine.waiting import Waiting, fallen
 from ..errors import CLOSED, Closed
 from ..events import Event
 from ..recipes import readwrite
+from ..wire.address import Address
+from ..wire.lane import Line
 from .network import WALL, Link, Node
+from .server import Server
 from .world import Clock, Do, Future, Task, World
 
 T = TypeVar("T")
+UNKNOWN = "nobody can tell where it is"
 
 
 class Lease(Protocol):
@@ -397,7 +401,34 @@ class Driver:
 
     def _connected(self, link: Link) -> None:
         if self.links[lane := self._lanes[link.node]] is link:
-            self.crew.connected(lane, self.clock())
+            if link.found is None:
+                self.crew.connected(lane, self.clock())
+            else:
+                server, asked = link.found
+                self.crew.connected(lane, self.clock(), self._at(lane, server), asked)
+
+    def _at(self, node: int, server: Server) -> Address:
+        return self.settings.addresses[node].but(host=server.run_id)
+
+    def _asks_for_place(self, node: int, then: Do) -> None:
+        """Ask where a node is: a question and an answer, each of which takes its time."""
+
+        def is_asked(asked: float) -> None:
+            self.world.after(self.world.delay(), self._reads, then, node, asked, self.nodes[node].where())
+
+        self.world.after(self.world.delay(), is_asked, self.clock())
+
+    def _found(self, node: int, asked: float, server: Server | None) -> None:
+        if self.links[node] is not None or self.crew.lanes[node].line is not Line.DIALLING:
+            return
+        if server is None:
+            self.crew.lost(node, self.clock(), ConnectionError(UNKNOWN))
+        else:
+            self.links[node] = Link(self.world, self, self.nodes[node], (server, asked))
+
+    def _placed(self, node: int, asked: float, server: Server | None) -> None:
+        answer = ConnectionError(UNKNOWN) if server is None else self._at(node, server)
+        self.crew.placed(node, self.clock(), answer, asked)
 
     def _heard(self, link: Link, data: bytes) -> None:
         if self.links[lane := self._lanes[link.node]] is link:
@@ -441,7 +472,12 @@ class Driver:
         crew = self.crew
         self._hang_up(ready.hangups)
         for node in ready.dials:
-            self.links[node] = Link(self.world, self, self.nodes[node])
+            if self.settings.addresses[node].moves:
+                self._asks_for_place(node, self._found)
+            else:
+                self.links[node] = Link(self.world, self, self.nodes[node])
+        for node in ready.places:
+            self._asks_for_place(node, self._placed)
         for lane, link in zip(crew.lanes, self.links, strict=True):
             if lane.out and link is not None:
                 try:

@@ -82,7 +82,8 @@ class Weather:
     promotions: float = 0.0
     # For how many seconds, at most, the old primary goes on.
     outlives: float = 0.0
-    # Clients find a node's place before each connection, and it may be another server there.
+    # Clients find a node's place before each connection, and it may be another server there, or the
+    # former one again. Sometimes nobody can tell.
     moves: bool = False
     aim: tuple[str, ...] = ()
     # Messages that have to be delivered in it, and a fault has to happen if it is not calm, or the
@@ -250,7 +251,17 @@ class Faults:
         A client comes that knew nothing of the node: the others remember the old primary.
         """
         node = dice.choice(self.nodes)
-        if node.running and node.old is None:
+        if self.plan.moves and dice.random() < 0.5:
+            self.world.note(node, "cannot be found")
+            node.lost = self.world.now + dice.uniform(0.0, max(self.plan.ttls))
+        # A name that moves stays for longer than a client counts a server that nobody confirms.
+        stays = self.plan.moves and self.world.now < node.born + max(self.plan.ttls) / 2
+        if not node.running or stays:
+            return
+        if self.plan.moves and node.old is not None:
+            node.moves_back(dice.random() * self.plan.outlives)
+            self.world.saw("moved back")
+        elif node.old is None:
             lag = dice.choice((inf, 0.0, dice.uniform(0.0, 1.0))) if self.plan.disks else inf
             outlives = dice.choice((0.0, 0.99, dice.random())) * self.plan.outlives
             node.promote(lag, outlives, moved=self.plan.moves and dice.random() < 0.5)

@@ -62,6 +62,8 @@ class Node:
         self.woke: dict[bytes, bytes] = {}
         # Nothing reaches it or comes from it until then.
         self.dark = 0.0
+        # Nobody can tell where it is until then.
+        self.lost = 0.0
         # Seconds that every message takes longer, each way.
         self.lag = 0.0
         # The primary that was replaced last, while it goes on.
@@ -182,6 +184,23 @@ class Node:
         if not moved:
             self.server.promote()
 
+    def moves_back(self, outlives: float) -> None:
+        """Its name leads to the server again that was there before, and that has forgotten nothing.
+
+        `outlives`: seconds for which the one that was there in between goes on.
+        """
+        assert self.old is not None
+        self.world.note(self, "is the former server again")
+        self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
+        self.server, self.old = self.old, self.server
+        self.born = self.world.now
+        self.changes += 1
+        self.world.after(outlives, self._retires, self.old)
+
+    def where(self) -> Server | None:
+        """The server that is the node, as somebody says who is asked. None: nobody can tell."""
+        return None if self.world.now < self.lost else self.server
+
     def _retires(self, old: Server) -> None:
         """The old primary stops, if it has not."""
         if self.old is old:
@@ -205,7 +224,7 @@ class Node:
             self.start()
         if self.old is not None:
             self._retires(self.old)
-        self.dark = self.lag = 0.0
+        self.dark = self.lag = self.lost = 0.0
         self.server.refuse.clear()
         self.thaw(now=True)
 
@@ -285,14 +304,16 @@ class Node:
 class Link:
     """One connection, from the dialling on.
 
-    Bytes arrive in order, each way; a cut loses what is under way, or not.
+    Bytes arrive in order, each way; a cut loses what is under way, or not. `found`: the server that
+    it is to lead to, and when that was asked for, if the node's place is found first.
     """
 
     server: Server | None = None
     connection: Connection
 
-    def __init__(self, world: World, end: End, node: Node) -> None:
+    def __init__(self, world: World, end: End, node: Node, found: tuple[Server, float] | None = None) -> None:
         self.world = world
+        self.found = found
         self.end = end
         self.node = node
         # Half open: nothing reaches the node, nothing comes from it, and nobody is told.
@@ -316,8 +337,8 @@ class Link:
         node = self.node
         if self.broken or world.now < node.dark:
             return
-        server = node.leads_to()
-        if server is None:
+        server = node.leads_to() if self.found is None else self.found[0]
+        if server is None or not (server is node.old or (server is node.server and node.running)):
             self.broken = True
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return

@@ -47,15 +47,11 @@ UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
 # The first bytes from a server that expects TLS and got none.
 TLS_ALERT = b"\x15\x03"
-# A primary without enough replicas may have been replaced. Where the node is will be asked again
-# after as many seconds.
-DOUBTED = 10.0
 # Errors after which the connection has to start over.
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
-# (Texts, which `re` compiles at their first use.)
+# (A text, which `re` compiles at its first use.)
 READ_ONLY = "(?:^|-)READONLY "
-DESERTED = "(?:^|-)NOREPLICAS "
 # A cluster's answers for a key that lives on another of its shards.
 ELSEWHERE = ("MOVED ", "ASK ")
 # Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
@@ -89,10 +85,8 @@ FACTS = frozenset((
     *OTHERS,
 ))  # fmt: skip
 # Milliseconds that a node keeps the note of a reign after a client last connected to it: longer
-# than the pause between two runs of a monthly job. If the node's place is found by a function of
-# the user's, a server may be the node, then another one, and then the first one again. What its
-# note says is not true any more then, so that note ends soon.
-REMEMBERED, BRIEFLY = 35 * 86_400_000, 86_400_000
+# than the pause between two runs of a monthly job.
+REMEMBERED = 35 * 86_400_000
 # Greetings whose answer means nothing to us: the question after them shows what came of it.
 UNREAD = ("NOTE",)
 
@@ -244,6 +238,8 @@ class Lane(Generic[Q]):
         "_noted",
         "_opened",
         "_pardoned",
+        "_parted",
+        "_place",
         "_probed",
         "_probes",
         "_product",
@@ -252,10 +248,12 @@ class Lane(Generic[Q]):
         "_subscribed",
         "_timed",
         "_timed_again",
+        "_unplaced",
         "_user",
         "address",
         "ahead",
         "answered",
+        "asked",
         "asks",
         "bad",
         "blur",
@@ -269,13 +267,16 @@ class Lane(Generic[Q]):
         "measured",
         "node",
         "out",
+        "outlives",
         "promoted",
+        "reask",
         "refusal",
         "replaced",
         "rtt",
         "run_id",
         "several",
         "started",
+        "sure",
         "trip",
         "unbounded",
         "unsaid",
@@ -335,6 +336,19 @@ class Lane(Generic[Q]):
         self.unbounded = False
         # What is being asked where the node is, or who we are there; empty: nobody.
         self.asks = ""
+        # L, seconds: for how long a server may be used after another one took its place. None:
+        # nobody knows. Where the node's place can be asked for, the clients see to that themselves.
+        self.outlives = max(address.failover or 0.0, manners.keep / 2) if address.moves else address.failover
+        # Where this connection leads to, when that was asked for last, and until when it is good:
+        # nothing is asked of the node after that.
+        self._place = ("", 0)
+        self.asked = -inf
+        self.sure = inf
+        # When to ask again, and why that has failed.
+        self.reask = inf
+        self._unplaced: Exception | None = None
+        # Was the place not known for a while before this connection?
+        self._parted = False
         # When the server, in any run, last spoke on a connection in use.
         self.heard = -inf
         # Since when this client knows that run of the server, or its reign since a promotion.
@@ -366,13 +380,18 @@ class Lane(Generic[Q]):
         self.line = DIALLING
         self.wake = now + self.manners.timeout
 
-    def connected(self, now: float, address: Address | None = None) -> None:
+    def connected(self, now: float, address: Address | None = None, asked: float = -inf) -> None:
         """Bytes can flow: introduce ourselves, all in one write.
 
-        `address`: with the credentials of the moment, if there are such.
+        `address`: with the place and the credentials of the moment, if there are such; `asked`:
+        when the place was asked for.
         """
         address = address or self.address
         manners = self.manners
+        if self.address.moves:
+            self._parted = asked >= self.sure
+            self._place = (address.host, address.port)
+            self._vouched(asked)
         self._reader = reader()
         self._subscribed = False
         self.facts = {}
@@ -404,7 +423,7 @@ class Lane(Generic[Q]):
         """Ask it, if the node can be spoken to; what must be said in any case is said after the
         reconnect.
         """
-        if self.line is UP:
+        if self.line is UP and question.sent < self.sure:
             if question.watch:
                 self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
             self.ledger.append(question)
@@ -419,7 +438,35 @@ class Lane(Generic[Q]):
         self.out = []
         return out[0] if len(out) == 1 else b"".join(out)
 
+    def _vouched(self, asked: float) -> None:
+        """The server was still the node when that was asked."""
+        assert self.outlives is not None
+        self.asked = asked
+        self.sure = asked + self.outlives
+        self.reask = asked + self.outlives / 3
+        self._unplaced = None
+
     # ------------------------------------------------ what happens
+
+    def placed(self, address: Address | Exception, asked: float, now: float) -> None:
+        """Take in where the node is, or why nobody knows, as was asked at `asked` (rule G13)."""
+        if asked <= self.asked or self.line not in MET:
+            # It was asked for an earlier connection.
+            return
+        if isinstance(address, Exception):
+            self._unplaced = address
+        elif (address.host, address.port) != self._place:
+            self.bad = ConnectionError(f"the node has moved to {address.host}:{address.port}")
+        else:
+            self._vouched(asked)
+            self._keep_note(now)
+
+    def lapsed(self, now: float) -> ConnectionError | None:
+        """Why the server cannot be taken for the node any longer, if that is so."""
+        if now < self.sure or self.line not in MET:
+            return None
+        why = f": {self._unplaced}" if self._unplaced else ""
+        return ConnectionError(f"for {self.outlives:g} s nobody has confirmed that it is still the node's server{why}")
 
     def told_time(self, reply: object, sent: float, now: float) -> None:
         """It was asked for its clock again, between `sent` and now: the new measure counts if the
@@ -477,7 +524,7 @@ class Lane(Generic[Q]):
                 else:
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
-                        self.bad = _ends(reply, self.address.moves, now - self._opened >= DOUBTED)
+                        self.bad = _ends(reply, self.address.moves)
                         self._note_refusal(reply, now)
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
@@ -772,16 +819,41 @@ class Lane(Generic[Q]):
         """
         assert self.ahead is not None
         note = self.manners.reigns + tenure.encode()
-        # A promotion has a name of its own. A server that was never promoted may have been replaced
-        # by another one since this client first met it.
-        promoted = _reign(self.facts)
-        since = self._known if promoted and tenure == self._reign else now
-        brief = self.address.moves and self.address.sentinels is None and not promoted
-        keep = b"%d" % (BRIEFLY if brief else REMEMBERED)
+        # A promotion has a name of its own. Another server may have been in the place of a server
+        # that was never promoted, or that a function finds, since this client first met it.
+        reigns = _reign(self.facts) and not self._brief
+        since = self._known if reigns and tenure == self._reign else now
         at = b"%d" % round((since + self.ahead + self.blur) * 1e6)
-        self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", keep)
-        self._greet(now, "NOTE", b"PEXPIRE", note, keep)
+        if self._brief:
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PXAT", self._ends)
+        else:
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
+            self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
         return note
+
+    @property
+    def _brief(self) -> bool:
+        """Does the node's note last no longer than its place is known?
+
+        If a function of the user's finds the place, a server may be the node, then another one, and
+        then the first one again. What its note says is not true any more then. So the note has to
+        be gone before the other server grants anything.
+        """
+        return self.address.moves and self.address.sentinels is None
+
+    @property
+    def _ends(self) -> bytes:
+        """When such a note ends, in milliseconds of the node's clock. It is a moment, because the
+        node may execute this later.
+        """
+        assert self.ahead is not None
+        return b"%d" % round((self.sure + self.ahead - self.blur) * 1000)
+
+    def _keep_note(self, now: float) -> None:
+        """Have the node keep such a note for as long as its place is known."""
+        if self.line is not LOADING and self._brief and isinstance(self._noted, bytes):
+            note = self.manners.reigns + self._reign.encode()
+            self._greet(now, "NOTE", b"SET", note, self._noted, b"PXAT", self._ends)
 
     @property
     def stranger(self) -> str:
@@ -824,20 +896,23 @@ class Lane(Generic[Q]):
             self._replace(facts["run_id"], tenure, now - uptime, now)
             if self.bad is not None:
                 return
+        elif self._parted and self._brief:
+            # Another server may have been the node meanwhile.
+            self._known = now
         self.heard = now
         self.line = GUARDED
         self.wake = now
         self.uptime = uptime
         self.started = now - uptime
         self.promoted = self.replaced = False
-        failover = self.address.failover
-        self.unbounded = failover is None and bool(reign or replicas(facts))
+        self.unbounded = self.outlives is None and bool(reign or replicas(facts))
+        self._keep_note(now)
         if guard is None:
             return
         # A primary that was replaced may have granted leases for so long after the promotion. (A run
         # without a trace of a promotion may hide one: a server that was promoted, and then
         # restarted without its data, has forgotten that, too.)
-        guard += failover or 0.0
+        guard += self.outlives or 0.0
         aged = -inf
         if self.run_id not in self.manners.fresh:
             # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
@@ -1010,11 +1085,10 @@ def _refused(word: str, told: str, user: str, prefix: str) -> Exception:
     return ConfigError(f"{advice}: {told}")
 
 
-def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:
+def _ends(refusal: Exception, moves: bool) -> Exception | None:
     """Why the connection has to end after a node refused a command, if it has to.
 
-    `moves`: the node's place is found before each connection. `doubted`: that was so long ago that
-    another server may be there by now.
+    `moves`: the node's place is found before each connection.
     """
     told = str(refusal)
     # Restarted behind a proxy, flushed, or not ready.
@@ -1022,9 +1096,6 @@ def _ends(refusal: Exception, moves: bool, doubted: bool) -> Exception | None:
         return refusal
     if moves and re.search(READ_ONLY, told):
         return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
-    if moves and doubted and re.search(DESERTED, told):
-        # It may have been replaced without having heard of it.
-        return ConnectionError(f"it has too few replicas: {_ASKED_AGAIN}: {told}")
     if re.search(READ_ONLY, told):
         return ConfigError(
             f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"

@@ -308,7 +308,7 @@ class Keeper:
             ready = crew.ready()
             if ready.idle and not self.links.drained and not self.waiting.leaving and not self._given_up:
                 break
-            if ready.hangups or ready.dials:
+            if ready.hangups or ready.dials or ready.places:
                 self.links.connect(ready, now, self.ask)
             if ready.speaks or self.links.drained:
                 self.links.speak(now)

@@ -42,18 +42,20 @@ class Link:
     """One socket: connecting, then connected.
 
     Attributes:
-        address: With the credentials of the moment.
+        address: With the place and the credentials of the moment.
+        asked: When the place was asked for.
         tunnel: Its TLS, if it has one.
         rest: Bytes that the kernel has not taken yet.
         opening: Is it still connecting?
     """
 
-    __slots__ = ("address", "file", "node", "opening", "places", "rest", "sock", "tunnel")
+    __slots__ = ("address", "asked", "file", "node", "opening", "places", "rest", "sock", "tunnel")
 
-    def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None) -> None:
+    def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None, asked: float) -> None:
         self.node = node
         self.places = list(places)
         self.address = address
+        self.asked = asked
         self.tunnel = tunnel
         self.rest = b""
         self.opening = True
@@ -143,8 +145,10 @@ class Links:
         self.by_node: list[Link | None] = [None] * len(access)
         self.by_file: dict[int, Link] = {}
         self._access = access
-        # Nodes whose names, or credentials, are being asked for.
+        # Nodes whose names, or credentials, are being asked for; and those of which it is asked
+        # whether they are still where they were.
         self._finding: set[int] = set()
+        self._placing: set[int] = set()
         self._poll = select.poll()
         # What was received last.
         self._buffer = bytearray(CHUNK)
@@ -241,7 +245,7 @@ class Links:
         meant = tunnel.received(data)
         if tunnel.open and not opened:
             # (What TLS still has to say leaves together with our first words.)
-            self.crew.connected(link.node, now, link.address)
+            self.crew.connected(link.node, now, link.address, link.asked)
         else:
             self._send(link, b"", now)
         if meant and self.by_node[link.node] is link:
@@ -259,13 +263,13 @@ class Links:
             link.opening = False
             self._poll.modify(link.sock, select.POLLIN)
             if link.tunnel is None:
-                self.crew.connected(link.node, now, link.address)
+                self.crew.connected(link.node, now, link.address, link.asked)
             else:
                 link.tunnel.begin()
                 self._send(link, b"", now)
         elif link.places:
             self._drop(link)
-            self._dial(link.node, link.places, link.address, now)
+            self._dial(link.node, link.places, link.address, link.asked, now)
         else:
             self.crew.lost(link.node, now, OSError(code, os.strerror(code)))
 
@@ -321,6 +325,8 @@ class Links:
         self._hang_up(ready.hangups)
         for node in ready.dials:
             self._connect(node, now, ask)
+        for node in ready.places:
+            self._place_again(node, now, ask)
 
     def _connect(self, node: int, now: float, ask: Ask) -> None:
         """Dial a node, as soon as it is known where it is and who we are there."""
@@ -332,16 +338,37 @@ class Links:
             if places is None and node not in self._finding:
                 self._finding.add(node)
                 self.crew.lanes[node].asks = access.asks
-                start_new_thread(self._find, (node, ask))
+                start_new_thread(self._find, (node, now, ask))
         except Exception as error:
             # No threads, no descriptors, no memory: whatever it is, no other node has it.
             self._finding.discard(node)
             self.crew.lost(node, now, error)
         else:
             if places is not None:
-                self._found(node, places, now)
+                self._found(node, places, now, now)
 
-    def _find(self, node: int, ask: Ask) -> None:
+    def _place_again(self, node: int, now: float, ask: Ask) -> None:
+        """Ask whether a node is still where it was, unless that is being asked."""
+        if node in self._placing:
+            return
+        self._placing.add(node)
+        try:
+            start_new_thread(self._find_place, (node, now, ask))
+        except Exception as error:
+            self._placed(node, error, now, now)
+
+    def _find_place(self, node: int, asked: float, ask: Ask) -> None:
+        try:
+            answer: Address | Exception = self._access[node].place()
+        except Exception as error:
+            answer = error
+        ask(partial(self._placed, node, answer, asked))
+
+    def _placed(self, node: int, answer: Address | Exception, asked: float, now: float) -> None:
+        self._placing.discard(node)
+        self.crew.placed(node, now, answer, asked)
+
+    def _find(self, node: int, asked: float, ask: Ask) -> None:
         """Ask where the node is and who we are there, on a thread of its own: a name server may
         take its time.
         """
@@ -349,9 +376,9 @@ class Links:
             answer: tuple[Places, Address] | Exception = self._access[node].ask()
         except Exception as error:
             answer = error
-        ask(partial(self._found, node, answer))
+        ask(partial(self._found, node, answer, asked))
 
-    def _found(self, node: int, answer: tuple[Places, Address] | Exception, now: float) -> None:
+    def _found(self, node: int, answer: tuple[Places, Address] | Exception, asked: float, now: float) -> None:
         self._finding.discard(node)
         self.crew.lanes[node].asks = ""
         if self.by_node[node] is not None or self.closing:
@@ -360,16 +387,16 @@ class Links:
             self.crew.lost(node, now, answer)
         else:
             places, address = answer
-            self._dial(node, sockets.in_turn(places, self.crew.lanes[node].fails), address, now)
+            self._dial(node, sockets.in_turn(places, self.crew.lanes[node].fails), address, asked, now)
 
-    def _dial(self, node: int, places: Places, address: Address, now: float) -> None:
+    def _dial(self, node: int, places: Places, address: Address, asked: float, now: float) -> None:
         """Connect to the first place that does not refuse at once; if it refuses later, the others
         have their turn.
         """
         refusal: Exception = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
-                link = Link(node, places[n:], address, self._access[node].tunnel(address))
+                link = Link(node, places[n:], address, self._access[node].tunnel(address), asked)
             except Exception as error:
                 refusal = error
                 continue
