@@ -110,11 +110,11 @@ class Claim:
         if 0 < fence < proposed:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
         # It granted the token again, in an answer that was lost (C14).
-        fresh = fresh or (0 < vote.fence < fence and (not vote.met or fence > self.largest))
+        again = fresh or (0 < vote.fence < fence and (not vote.met or fence > self.largest))
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
         vote.met = True
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
-        if fresh or not fence:  # it had lost the token (C12)
+        if again or not fence:  # it had lost the token (C12)
             self.vouch.discard(node)
             self.next.discard(node)
         if not fence or (fence > limit and (fresh or not counted)):  # denied, or F5
@@ -123,7 +123,7 @@ class Claim:
         if early:
             self.vouch.add(node)
         bound = sent + self.ttl - (self.ttl / 100 + 0.002)  # C2
-        vote.bound = bound if fresh else max(bound, vote.bound)
+        vote.bound = bound if again else max(bound, vote.bound)
         vote.fence, vote.last, vote.hopeless = fence, sent, vote.bound <= now
 
     def tick(self, up, now):

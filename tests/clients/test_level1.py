@@ -163,7 +163,7 @@ FAULTS = {
     "a lease does not end": ("if now >= self.until or", "if"),
     "a majority that lost the token is believed": ("len(self.votes) - len(self.vouch) >= self.quorum", "False"),
     "who came back vouches for the time before": ("self.vouch, self.asked = self.next, INF", "self.vouch, self.asked = set(counting), INF"),
-    "an answer that was lost is not suspected": ("fresh = fresh or", "fresh = fresh or False and"),
+    "an answer that was lost is not suspected": ("again = fresh or", "again = fresh or False and"),
     "a broken connection takes its grant away": (
         "vote.owed, vote.wrote, vote.met = [], 0, False",
         "vote.owed, vote.wrote, vote.bound = [], 0, 0.0",
