@@ -110,8 +110,8 @@ class Claim:
         if 0 < fence < proposed:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
         # It granted the token again, in an answer that was lost (C14).
-        again = fresh or (0 < vote.fence < fence and (not vote.met or fence > self.largest))
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
+        again = fresh or (0 < vote.fence < fence <= limit and (not vote.met or fence > self.largest))
         vote.met = True
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
         if again or not fence:  # it had lost the token (C12)
