@@ -36,6 +36,7 @@ from holdfast.scripts import GCRA, PERMITS, RW_RELEASE, RW_REQUEST, WINDOW, Scri
 from holdfast.wire.address import parse
 from holdfast.wire.lane import Lane, Line
 from holdfast.wire.resp import pack
+from holdfast.wire.rights import question
 
 
 def near(value: Any, abs: float | None = None) -> Any:  # noqa: A002 (pytest.approx calls it so)
@@ -3080,7 +3081,7 @@ def test_a_read_write_lock_loads_its_scripts_before_its_first_use() -> None:
     world.run(0.1)
     assert claim.state is State.HELD
     for node in world.nodes:
-        assert next(it for it in node.writes if loads(RW_REQUEST) in it).startswith(loads(RW_REQUEST) + b"*14\r\n")
+        assert next(it for it in node.writes if loads(RW_REQUEST) in it).startswith(loads(RW_REQUEST) + question("", b"more") + b"*14\r\n")
         assert loads(RW_RELEASE) not in b"".join(node.writes)
     world.end(claim, heard=True)
     world.run(0.1)
@@ -3538,14 +3539,17 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
     claim = world.claim(ttl=3.0)
     world.run(0.1)
     called = plant(world, 2, call, ZeroDivisionError("secret"))
-    # Five calls need an occasion: a claim that is refused for its round trip, a fence that looks wrong, the first use of a script, a
-    # caller that comes while too few nodes are up, and a place that was asked for.
+    # Six calls need an occasion: a claim that is refused for its round trip, a fence that looks wrong, the first use of a script, a
+    # caller that comes while too few nodes are up, a place that was asked for, and a right that is missing.
     if call == "measure":
         world.crew._measure(world.now)
     if call == "told_time":
         world.crew._check_clocks(world.now)
     if call == "learn":
         world.crew.consult({0: pack(b"EVALSHA", PERMITS.sha, b"0")}, world.now)
+    if call == "forbids":
+        world.crew.lanes[2].lacks = {"ZSCORE": "NOPERM"}
+        world.consult(2)
     if call == "hurry":
         world.crew._dial_soon(world.now)
     if call == "placed":

@@ -5,22 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster, ask, asks
-from contract.faces import Face
+from contract.faces import Face, Threads
 
 from holdfast.embedded import Nodes
-from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum
+from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotAcquired
 from holdfast.scripts import PROBE
 from holdfast.wire import rights
 from holdfast.wire.resp import pack
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
 RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", DOCUMENT.read_text(), re.MULTILINE)}
+MORE = ["+zscore", "+zremrangebyscore", "+pexpireat", "+zcard"]  # what read-write locks, latches and barriers need, too
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
@@ -244,6 +245,61 @@ async def test_a_command_that_is_forbidden_is_an_error_at_the_first_contact(face
         assert face.now() - began < 2
         assert f"Grant it: ACL SETUSER app +{command}" in str(caught.value) and one.urls[0] in str(caught.value)
         assert [it.state for it in locks.nodes()] == ["unfit"]
+    await face.finish()
+
+
+def computed(face: Face) -> Callable[[], Any]:
+    async def coroutine() -> int:
+        return 1
+
+    return (lambda: 1) if isinstance(face, Threads) else coroutine
+
+
+# By primitive: commands that it needs, and a call of it.
+Call = Callable[[Face, Any], Awaitable[Any]]
+PRIMITIVES: dict[str, tuple[list[str], Call]] = {
+    "lock": (["pttl"], lambda face, locks: face.acquire(locks.lock("x", wait=5))),
+    "a try": (["pttl"], lambda face, locks: face.acquire(locks.lock("x", wait=0))),
+    "several names": (["zadd"], lambda face, locks: face.acquire(locks.lock("x", "y", wait=5))),
+    "read-write lock, write": (["zscore", "zremrangebyscore"], lambda face, locks: face.acquire(locks.rwlock("x").write(wait=5))),
+    "read-write lock, read": (["zremrangebyscore", "pexpireat"], lambda face, locks: face.acquire(locks.rwlock("x").read(wait=5))),
+    "read-write lock, a try": (["zscore"], lambda face, locks: face.acquire(locks.rwlock("x").read(wait=0))),
+    "semaphore": (["zadd"], lambda face, locks: face.acquire(locks.semaphore("x", 2, wait=5))),
+    "election": (["hset"], lambda face, locks: face.call(locks.election("x", "a").campaign)),
+    "once": (["get"], lambda face, locks: face.call(locks.once("x", keep=60).run, computed(face))),
+    "fill": (["get"], lambda face, locks: face.call(locks.fill("x", 60, computed(face)).get)),
+    "rate": (["set"], lambda face, locks: face.call(locks.rate("x", 1, 10).take)),
+    "latch, arrive": (["zcard", "zscore"], lambda face, locks: face.call(locks.latch("x", 2).arrive)),
+    "latch, wait": (["zcard", "zremrangebyscore"], lambda face, locks: face.call(locks.latch("x", 2, wait=5).wait)),
+    "barrier": (["zcard"], lambda face, locks: face.call(locks.barrier("x", 2, wait=5).wait, "a")),
+}
+
+
+@pytest.mark.parametrize("primitive", PRIMITIVES)
+async def test_a_right_that_a_primitive_lacks_is_an_error_at_its_first_use(face: Face, three: Cluster, primitive: str) -> None:
+    granted = [*RULES["app"], *MORE]
+    commands, use = PRIMITIVES[primitive]
+    for command in commands:
+        user(three, "app", [it for it in granted if it != f"+{command}"])
+        locks = client(face, three, outage=5)
+        # Plain locks work without the rights that only some primitives need.
+        if f"+{command}" in MORE:
+            await face.release(await face.acquire(locks.lock("y", wait=5)))
+        began = face.now()
+        with pytest.raises(ConfigError, match=rf"user 'app' may not use (.* and )?{command.upper()}\b") as caught:
+            await use(face, locks)
+        assert face.now() - began < 2
+        assert caught.value.fix == f"ACL SETUSER app +{command}"
+        assert sum(url in str(caught.value) for url in three.urls) >= 2
+        assert three.everywhere(*[it.strip("'") for it in caught.value.fix.split()]) == ["OK"] * 3
+        pasted = client(face, three, outage=5)
+        try:
+            found = await asyncio.wait_for(use(face, pasted), 3)
+            if hasattr(found, "release"):
+                await face.release(found)
+        except (NotAcquired, TimeoutError):
+            # Nobody else arrives.
+            pass
     await face.finish()
 
 

@@ -18,6 +18,7 @@ from .. import checks
 from ..checks import Seconds
 from ..core import quorum
 from ..core.demand import Demand
+from ..core.reach import too_few
 from ..core.round import Round
 from ..engine.settings import Settings
 from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, Overtaken
@@ -79,7 +80,7 @@ class Found(Generic[T]):
     computed: bool = False
     waited: float = 0.0
     stale: bool = False
-    cause: NoQuorum | None = None
+    cause: ConfigError | NoQuorum | None = None
 
 
 class Seen(NamedTuple):
@@ -94,7 +95,7 @@ class Seen(NamedTuple):
 
     value: Any = None
     left: float = -inf
-    cause: NoQuorum | None = None
+    cause: ConfigError | NoQuorum | None = None
 
 
 class Store(Protocol):
@@ -284,9 +285,9 @@ class OnNodes:
             raise self._unheard(seen, "invalidate")
         return told
 
-    def _unheard(self, seen: Round, what: str) -> NoQuorum:
+    def _unheard(self, seen: Round, what: str) -> ConfigError | NoQuorum:
         causes = {self._labels[node]: cause for node, cause in seen.causes.items()}
-        return NoQuorum(self._name, seen.ended - seen.began, causes, quorum.majority(len(self._labels)), what)
+        return too_few(self._name, seen.ended - seen.began, causes, quorum.majority(len(self._labels)), what)
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
         try:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from .. import checks
 from ..core import quorum
 from ..core.command import Recipe
+from ..core.reach import too_few
 from ..core.round import Answers, Round
 from ..core.ticket import TOKEN, inbox_of
 from ..engine import registry
@@ -189,7 +190,7 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
     return seen
 
 
-def unheard(settings: Settings, seen: Round, name: str, doing: str) -> NoQuorum:
+def unheard(settings: Settings, seen: Round, name: str, doing: str) -> ConfigError | NoQuorum:
     """Return the error for too few answers, with the reason for each node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
-    return NoQuorum(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)
+    return too_few(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)

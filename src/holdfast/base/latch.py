@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 from .. import checks
 from ..checks import Seconds
 from ..core import quorum
+from ..core.reach import too_few
 from ..core.round import Answers, Round
 from ..core.ticket import TOKEN
 from ..engine.crew import Watch
 from ..engine.settings import Settings
-from ..errors import Cancelled, Misuse, NoQuorum, NotAcquired, NotAllArrived
+from ..errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
 from ..events import Gathered
 from ..recipes import latch as recipes
 from ..recipes.latch import Told, id_of
@@ -224,10 +225,10 @@ class Sight:
             "Give each party one id, which it keeps when it is restarted."
         )
 
-    def unheard(self, doing: str, waited: float) -> NoQuorum:
+    def unheard(self, doing: str, waited: float) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
         causes = {self._terms.settings.addresses[node].label: cause for node, cause in self._causes.items()}
-        return NoQuorum(self._terms.recipe.name, waited, causes, self._terms.needed, doing)
+        return too_few(self._terms.recipe.name, waited, causes, self._terms.needed, doing)
 
 
 _UNSEEN: tuple[bytes, int, set[bytes]] = (b"0", 0, set())
@@ -256,6 +257,7 @@ class Patience:
         Raises:
             NotAllArrived: The time to wait is over.
             NoQuorum: No majority has answered for too long.
+            ConfigError: This client may not wait there.
             Cancelled: The caller has cancelled the wait.
         """
         terms, settings = self._terms, self._terms.settings
@@ -272,8 +274,9 @@ class Patience:
             here = tuple(it.decode("utf-8", "backslashreplace") for it in sight.ids if not TOKEN.fullmatch(it))
             raise NotAllArrived(terms.recipe.name, waited, sight.arrived, terms.recipe.count, here)
         hope = inf if self._away_since is None else settings.outage - dark
-        if left <= TICK or hope <= TICK:
-            raise sight.unheard("wait at", waited)
+        wrong = sight.unheard("wait at", waited)
+        if left <= TICK or hope <= TICK or isinstance(wrong, ConfigError):
+            raise wrong
         self._patient = settings.ttl / 3 < left
         if not (yield Pause(min(settings.ttl / 3, left, hope), self._watch)):
             raise Cancelled(terms.recipe.name, waited)

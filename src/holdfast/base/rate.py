@@ -18,6 +18,7 @@ from zlib import crc32
 from .. import checks
 from ..checks import Seconds
 from ..core import quorum
+from ..core.reach import too_few
 from ..core.round import Round
 from ..engine.settings import Settings
 from ..errors import Cancelled, ConfigError, NoQuorum, RateLimited
@@ -313,10 +314,10 @@ class Tally:
         if takers:
             yield Ask(takers, lambda _: True, self._place.shard)
 
-    def unheard(self, doing: str) -> NoQuorum:
+    def unheard(self, doing: str) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
         causes: Mapping[str, Exception] = {self._place.labels[node]: cause for node, cause in self.causes.items()}
-        return NoQuorum(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
+        return too_few(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
 
 
 def _retry(told: Iterable[Told]) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ..errors import ITSELF, ConfigError, LockBusy, NoQuorum, message_of, readable
 from .answer import LASTING, SHOWN
 from .command import SHARED, Recipe
-from .reach import Reach, Standing
+from .reach import Reach, Standing, forbidden
 from .ticket import TOKEN, inbox_of
 from .vote import Vote
 
@@ -49,11 +49,13 @@ def in_vain(recipe: Recipe, inbox: bytes, votes: Sequence[Vote], reach: Reach, b
 def misfit(label: str, votes: Sequence[Vote], reach: Reach) -> ConfigError | None:
     """Return why waiting cannot help, if it cannot.
 
-    Either this client was never able to use a majority of the nodes, or a majority has a key of
-    another type under the name.
+    Either this client was never able to use a majority of the nodes, or may not call there what
+    this lock needs, or a majority has a key of another type under the name.
     """
     if (misconfiguration := reach.misconfiguration) is not None:
         return misconfiguration
+    if (wrong := forbidden({reach.labels[at]: it.error for at, it in enumerate(votes)}, reach.quorum)) is not None:
+        return wrong
     unfit = [node for node, vote in enumerate(votes) if vote.no_lock]
     if len(unfit) < reach.quorum:
         return None

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from ..errors import ConfigError, message_of
+from ..errors import ConfigError, NoQuorum, message_of
 from . import quorum
 
 
@@ -145,4 +145,24 @@ def unusable(causes: Mapping[str, Exception]) -> ConfigError:
         causes: What is wrong, by node.
     """
     found = "".join(f"\n  {node}: {message_of(cause)}" for node, cause in causes.items())
-    return ConfigError(f"these nodes cannot be used:{found}")
+    error = ConfigError(f"these nodes cannot be used:{found}")
+    error.fix = next((it.fix for it in causes.values() if isinstance(it, ConfigError) and it.fix), "")
+    return error
+
+
+def forbidden(causes: Mapping[str, Exception | None], needed: int) -> ConfigError | None:
+    """Return the error for what a user may not do on a majority of the nodes, or None.
+
+    Args:
+        causes: What is wrong, by node.
+        needed: How many nodes are a majority.
+    """
+    wrong = {node: it for node, it in causes.items() if isinstance(it, ConfigError) and it.fix}
+    return unusable(wrong) if len(wrong) >= needed else None
+
+
+def too_few(
+    name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str
+) -> ConfigError | NoQuorum:
+    """Return the error for too few answers. The arguments are those of NoQuorum."""
+    return forbidden(causes, needed) or NoQuorum(name, waited, causes, needed, doing)

@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from .. import events, scripts
 from ..core.answer import Granted, is_below, read
 from ..core.claim import Claim, State
-from ..core.command import GRANTED, NEWS, READ, RELEASE, Command, Recipe
+from ..core.command import GRANTED, NEWS, READ, RELEASE, TRY, WAIT, Command, Recipe
 from ..core.demand import Demand
 from ..core.goal import Goal, Some
 from ..core.reach import Reach, Standing, unusable
@@ -28,6 +28,7 @@ from ..core.renewal import AHEAD
 from ..core.round import Answers, Round
 from ..core.ticket import FENCE, TOKEN, Mint
 from ..errors import ConfigError, NoQuorum, message_of
+from ..wire import rights
 from ..wire.address import Address
 from ..wire.lane import MET, Lane, LaneSettings, Line, clustered, replicas
 from ..wire.resp import pack
@@ -46,6 +47,9 @@ RECHECK = 1200.0
 
 # Seconds that a client's end waits for other nodes once a majority has answered everything.
 GRACE = 0.02
+
+# The modes of commands that are no renewal and no release.
+FIRST = (WAIT, TRY, READ)
 
 # How many claims and rounds one turn wakes at most: a few milliseconds of work.
 TURN = 50
@@ -731,9 +735,15 @@ class Crew:
         if source is None:
             return
         self._manners.scripts.append(source)
+        more = self._manners.probe is self._manners.basic and called[:40] in rights.needs()
+        if more:
+            # It needs rights of its own. The answer comes before the one to the command.
+            self._manners.probe = rights.question(self.settings.prefix, b"more")
         for lane in self.lanes:
             try:
                 lane.learn(source, command.sent)
+                if more and lane.line is Line.UP:
+                    lane.probe(command.sent)
             except Exception as error:
                 self.faulted(lane.node, command.sent, error)
 
@@ -854,20 +864,23 @@ class Crew:
 
     def heard(self, node: int, question: Command, reply: object, now: float) -> None:
         """Take in a node's answer to a command."""
-        owner = question.owner
+        owner, lane = question.owner, self.lanes[node]
         proposed = question.fence
         usual = proposed if type(reply) is int else b"%016d" % proposed
         if proposed and reply != usual and is_below(reply, proposed):
             # Nobody knows what else on this connection answers something else (rule T5).
-            self.lanes[node].bad = ConnectionError("it says what nobody asked for: a grant below the proposed fence")
+            lane.bad = ConnectionError("it says what nobody asked for: a grant below the proposed fence")
             return
         try:
-            if type(reply) is list and question.data == self._manners.probe:
-                self.lanes[node].judge(reply)
+            if lane.lacks and question.mode in FIRST:
+                # Also where it was granted: it may need what is forbidden as soon as there are others.
+                reply = self._try(lane, lane.forbids, None, question.data, now) or reply
+            if type(reply) is list and question.data in (self._manners.probe, self._manners.basic):
+                lane.judge(reply, question.data)
             elif self.reach.causes[node] is not None and isinstance(owner, Claim):
                 if isinstance(answer := read(reply), Granted) and answer.fresh:
                     # The node has just accepted a write.
-                    self.lanes[node].refusal = None
+                    lane.refusal = None
             if owner is not None and owner.answered(node, question, reply, now):
                 # Nobody else owns commands.
                 assert isinstance(owner, (Claim, Round))

@@ -173,11 +173,12 @@ class LaneSettings:
     that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
     told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
     connection loads, to which the crew adds what its client uses later; `jitter`: 0 to 1, this
-    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `probe`:
-    the bytes of a probe.
+    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `basic`:
+    the bytes of a probe for plain locks; `probe`: of the probe for what this client uses.
     """
 
     __slots__ = (
+        "basic",
         "fresh",
         "guard",
         "inbox",
@@ -223,7 +224,8 @@ class LaneSettings:
         self.prompt = prompt
         self.prefix = prefix
         self.reigns = b"{%b}:reign:" % prefix.encode()
-        self.probe = rights.question(prefix)
+        # What probes ask at least, and what they ask.
+        self.basic = self.probe = rights.question(prefix)
 
 
 class Lane(Generic[Q]):
@@ -260,6 +262,7 @@ class Lane(Generic[Q]):
         "facts",
         "fails",
         "heard",
+        "lacks",
         "ledger",
         "line",
         "listener",
@@ -362,6 +365,8 @@ class Lane(Generic[Q]):
         # Its user, what the greeting's probe has told, and when the next one may leave.
         self._user = ""
         self._probed: object = None
+        # The commands that only some primitives need and this user may not call, and why.
+        self.lacks: dict[str, str] = {}
         self._probes = -inf
         # What the node refuses writes with now, until it accepts one.
         self.refusal: Refusal | None = None
@@ -670,8 +675,10 @@ class Lane(Generic[Q]):
         self.out.append(self.manners.probe)
         self.listener.spoke = True
 
-    def judge(self, reply: object) -> None:
-        """Take in the answer to a probe."""
+    def judge(self, reply: object, asked: bytes) -> None:
+        """Take in the answer to a probe, which asked this."""
+        if asked != self.manners.basic:
+            self.lacks = {it: told for it, told in (rights.refused(reply) or {}).items() if it in rights.OPTIONAL}
         wrong = rights.judged(reply, self._user, self.manners.prefix)
         if isinstance(wrong, ConfigError):
             self.bad = wrong
@@ -679,6 +686,16 @@ class Lane(Generic[Q]):
             self.refusal = wrong
         if self.line is UP:
             self.wake = self._probe_due
+
+    def forbids(self, question: bytes, now: float) -> ConfigError | None:
+        """Return the error for what only some primitives need and this user may not do, or None.
+
+        A probe tells whether it was granted meanwhile.
+        """
+        wrong = rights.lacking(question, self.lacks, self._user, self.manners.prefix)
+        if wrong is not None:
+            self.wake = min(self.wake, max(now, self._probes))
+        return wrong
 
     @property
     def _probe_due(self) -> float:
@@ -736,7 +753,7 @@ class Lane(Generic[Q]):
                 # What the server is comes first.
                 self._probed = reply
             else:
-                self.judge(reply)
+                self.judge(reply, self.manners.probe)
             return
         if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
             self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
@@ -798,7 +815,7 @@ class Lane(Generic[Q]):
         """
         self.bad = self._unfit()
         if self.bad is None:
-            self.judge(self._probed)
+            self.judge(self._probed, self.manners.probe)
         if self.bad is not None:
             return
         facts = self.facts

@@ -6,13 +6,14 @@ Knows how servers word a refusal. Must not know locks, or what becomes of a node
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 
 from ..errors import ConfigError, readable
-from ..scripts import PROBE
+from ..scripts import LOADED, PROBE
 from .resp import Refusal, pack
 
-# Commands that only some primitives and `inspect` need, and for what.
+# Commands that only some primitives and `inspect` need, and for what. Without them a node is used.
 OPTIONAL = {
     "MGET": "the owners of locks in errors and `inspect`",
     "PEXPIREAT": "read-write locks",
@@ -80,6 +81,30 @@ def judged(reply: object, user: str, prefix: str) -> ConfigError | Refusal | Non
         )
     told = f"user {user!r} may not use {' and '.join(wrong)}, which holdfast needs: {words}"
     return granted(told, wrong, user, prefix)
+
+
+@cache
+def needs() -> dict[bytes, Collection[str]]:
+    """Return the commands of `OPTIONAL` that scripts call, by the digest of the script."""
+    found = {it.sha: [word for word in OPTIONAL if b"'%b'" % word.encode() in it.source] for it in LOADED}
+    return {sha: words for sha, words in found.items() if words}
+
+
+def lacking(question: bytes, lacks: Mapping[str, str], user: str, prefix: str) -> ConfigError | None:
+    """Return the error for the call of a script that may not do all it can have to, or None.
+
+    Args:
+        question: What was asked.
+        lacks: The commands that this user may not call, and why, by the answer to `question`.
+        user: The user of this client, as the server knows it.
+        prefix: The prefix of this client's keys.
+    """
+    needed = next((needed for sha, needed in needs().items() if sha in question[:100]), ())
+    wrong = {it: told for it, told in lacks.items() if it in needed}
+    if not wrong:
+        return None
+    what = " and ".join(f"{it} ({OPTIONAL[it]})" for it in wrong)
+    return granted(f"user {user!r} may not use {what}: {next(iter(wrong.values()))}", wrong, user, prefix)
 
 
 def granted(told: str, wrong: Mapping[str, str], user: str, prefix: str) -> ConfigError:
