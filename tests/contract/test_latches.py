@@ -46,6 +46,10 @@ async def test_an_arrival_costs_two_rounds_and_a_look_one(face: Face, five: Clus
     client = await face.connected(five, restart_guard=None)
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
     latch = client.latch(name, 3)
+    # A client's first use of a latch asks for the rights of latches, too.
+    before = five.calls()
+    await face.call(latch.arrived)
+    await face.until(lambda: five.calls() == [it + 2 for it in before])
     for call, rounds in ((latch.arrived, 1), (latch.arrive, 2), (latch.arrive, 2), (latch.is_open, 1), (latch.arrive, 1), (latch.wait, 1)):
         before = five.calls()
         await face.call(call)
