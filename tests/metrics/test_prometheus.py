@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -102,6 +103,23 @@ def test_what_no_event_tells_is_read(nodes: Cluster) -> None:
             assert registry.get_sample_value("holdfast_node_guard_seconds", {"node": node.node}) == 0
             assert abs(registry.get_sample_value("holdfast_node_clock_ahead_seconds", {"node": node.node}) or 9) < 5
         assert registry.get_sample_value("holdfast_longest_wait_seconds") == 0
+
+
+def test_the_longest_wait_ends_when_the_last_caller_waits_no_longer(nodes: Cluster) -> None:
+    """And not with the next sample, which may come seconds later."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    longest = "holdfast_longest_wait_seconds"
+    with client(nodes, None) as other, client(nodes, metrics) as locks, other.lock("long"):
+        with ThreadPoolExecutor() as pool:
+            waits = pool.submit(locks.lock("long", wait=1).acquire)
+            while locks.stats().longest_wait < 0.5:
+                time.sleep(0.01)
+            metrics.sample(locks.nodes(), locks.stats())
+            assert (registry.get_sample_value(longest) or 0) >= 0.5
+            with pytest.raises(LockBusy):
+                waits.result()
+        until(registry, longest, 0)
 
 
 def test_following_ends_with_the_client(nodes: Cluster) -> None:
