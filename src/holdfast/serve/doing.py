@@ -143,9 +143,7 @@ async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
     async def function() -> Any:
         leased.set_result(current())
         while not outcome.done() and hold.state != "over":
-            change = hold.change()
-            await asyncio.wait((outcome, change), return_when=asyncio.FIRST_COMPLETED)
-            change.cancel()
+            await asyncio.wait((outcome, hold.change()), return_when=asyncio.FIRST_COMPLETED)
         if not outcome.done():
             raise Gone
         return outcome.result()

@@ -49,7 +49,7 @@ class Hold:
         ttl: Seconds for which it lasts unless it is extended.
     """
 
-    def __init__(self, lease_id: str, client: Identity, wanted: Acquire, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, lease_id: str, client: Identity, wanted: Acquire, leases: Leases) -> None:
         self.id = lease_id
         self.client = client
         self.wanted = wanted
@@ -58,32 +58,21 @@ class Hold:
         self.lease: Lease | None = None
         self.problem: Problem | None = None
         self.confirmed = 0
+        self._loop = loop = asyncio.get_running_loop()
         self.began = loop.time()
         self.ttl = (wanted.ttl_ms or 0) / 1000
         self.work: object = None
-        self._loop = loop
+        self._leases = leases
         self._task: asyncio.Task[None] | None = None
-        self._changes: set[asyncio.Future[None]] = set()
+        self._change: asyncio.Future[None] = loop.create_future()
         self._listeners = 0
         self._heard = False
         self._linger: asyncio.TimerHandle | None = None
-        # Called when it is not waited for any more.
-        self._settled: Callable[[Hold], None] = _unheard
-        # Called once it is over, with whether it is to be remembered.
-        self._ended: Callable[[Hold, bool], None] = _unheard
 
     # ------------------------------------------------ how it is acquired
 
-    def start(self, begin: Begin, settled: Callable[[Hold], None], ended: Callable[[Hold, bool], None]) -> None:
-        """Begin to wait for the lease, in a task of its own.
-
-        Args:
-            begin: Acquires it.
-            settled: Called when it is not waited for any more.
-            ended: Called once it is over, with whether it is to be remembered.
-        """
-        self._settled = settled
-        self._ended = ended
+    def start(self, begin: Begin) -> None:
+        """Begin to wait for the lease, in a task of its own. `begin` acquires it."""
         self._task = self._loop.create_task(self._acquire(begin))
 
     async def _acquire(self, begin: Begin) -> None:
@@ -111,7 +100,7 @@ class Hold:
         if self.state == "waiting":
             # If nobody listens, it lingers on, until its client asks for it or it is given back.
             self.state = "held"
-            self._settled(self)
+            self._leases.settled(self)
             self.changed()
 
     def fail(self, problem: Problem) -> None:
@@ -176,17 +165,13 @@ class Hold:
             self._linger = None
 
     def change(self) -> asyncio.Future[None]:
-        """Return a future that is done when its state changes. Cancel it if you do not need it."""
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._changes.add(future)
-        future.add_done_callback(self._changes.discard)
-        return future
+        """Return a future that is done when its state changes. All share it, so do not cancel it."""
+        return self._change
 
     def changed(self) -> None:
         """Wake those that wait for a change."""
-        for it in list(self._changes):
-            if not it.done():
-                it.set_result(None)
+        self._change.set_result(None)
+        self._change = self._loop.create_future()
 
     # ------------------------------------------------ how it is kept, and how it ends
 
@@ -266,7 +251,7 @@ class Hold:
 
     def _finish(self, remembered: bool) -> None:
         if self.state == "waiting":
-            self._settled(self)
+            self._leases.settled(self)
         self.state = "over"
         self._stop_lingering()
         # A task that was cancelled refers to this lease. If the lease does not refer to the task, both
@@ -278,16 +263,12 @@ class Hold:
             if self.lease is not None:
                 task.add_done_callback(self._return)
         self.changed()
-        self._ended(self, remembered)
+        self._leases.ended(self, remembered)
 
     def _return(self, task: asyncio.Task[None]) -> None:
         if self.lease is not None and self.lease.held:
             returning = self._loop.create_task(self.lease.release())
             returning.add_done_callback(lambda it: it.cancelled() or it.exception())
-
-
-def _unheard(*facts: object) -> None:
-    """Hear nothing, as long as it was not started."""
 
 
 class Leases:
@@ -352,7 +333,7 @@ class Leases:
                 raise Problem("lease-mismatch", detail)
             return known, False
         self._count(client)
-        hold = Hold(f"{self._name}.{part}", client, wanted, asyncio.get_running_loop())
+        hold = Hold(f"{self._name}.{part}", client, wanted, self)
         if begin is None:
             # That checks it.
             lock = described(self._locks, hold)
@@ -365,7 +346,7 @@ class Leases:
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
-        hold.start(begin, self._settled, self._ended)
+        hold.start(begin)
         return hold, True
 
     def _count(self, client: Identity) -> None:
@@ -376,7 +357,8 @@ class Leases:
         if self._waiters[client.name] >= options.max_waiters or self.waiting >= options.max_waiters_in_all:
             raise Problem("too-many", f"{client.name} waits for as many leases as it may.", after=1.0, what="waiters")
 
-    def _settled(self, hold: Hold) -> None:
+    def settled(self, hold: Hold) -> None:
+        """Note that a lease is not waited for any more."""
         _less(self._waiters, hold.client.name)
         name = hold.wanted.names[0]
         line = self._lines[name]
@@ -384,7 +366,8 @@ class Leases:
         if not line:
             del self._lines[name]
 
-    def _ended(self, hold: Hold, remembered: bool) -> None:
+    def ended(self, hold: Hold, remembered: bool) -> None:
+        """Note that a lease is over. If it is to be remembered, its id is, for a while."""
         part = hold.id.partition(".")[2]
         _less(self._counts, hold.client.name)
         if remembered:

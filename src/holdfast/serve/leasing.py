@@ -110,15 +110,13 @@ async def changed(request: Request, hold: Hold, wait: float) -> None:
     """
     note_client(request.scope, hold.client)
     with hold.listening():
-        change = hold.change()
         gone = asyncio.ensure_future(left(request))
         try:
-            await asyncio.wait((change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((hold.change(), gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 raise ClientDisconnect
             hold.heard()
         finally:
-            change.cancel()
             gone.cancel()
 
 
@@ -184,7 +182,7 @@ async def keepalive_of_many(
     others = _of_others(gateway, request, asked_for)
     elsewhere = {it for leases in others.values() for it in leases}
     own, *rest = await asyncio.gather(
-        _extended(gateway, client, [it for it in asked_for if it not in elsewhere], asked.ttl_ms),
+        asyncio.gather(*[_beat(gateway, client, it, asked.ttl_ms) for it in asked_for if it not in elsewhere]),
         *[
             gateway.forwarding.keepalive(request, name, leases, asked.ttl_ms)
             for name, leases in others.items()
@@ -206,30 +204,20 @@ def _of_others(gateway: Gateway, request: Request, leases: Sequence[str]) -> dic
     return found
 
 
-async def _extended(gateway: Gateway, client: Identity, leases: Sequence[str], ttl_ms: int | None) -> list[models.Beat]:
-    """Extend leases of this gateway."""
-    ttl = None if ttl_ms is None else ttl_ms / 1000
-    holds = [(it, _known(gateway, client, it)) for it in leases]
-    ends = await asyncio.gather(*[it.extend(ttl) for _, it in holds if it is not None], return_exceptions=True)
-    outcomes = iter(ends)
-    return [_beat(which, it, None if it is None else next(outcomes)) for which, it in holds]
-
-
-def _known(gateway: Gateway, client: Identity, lease_id: str) -> Hold | None:
+async def _beat(gateway: Gateway, client: Identity, lease_id: str, ttl_ms: int | None) -> models.Beat:
+    """Extend one lease of this gateway, and return what that brought."""
     name, part = parsed(lease_id) or ("", "")
-    return gateway.leases.found(client, part) if name in ("", gateway.name) else None
-
-
-def _beat(lease_id: str, hold: Hold | None, end: BaseException | None) -> models.Beat:
-    """Return what one extension brought."""
+    hold = gateway.leases.found(client, part) if name in ("", gateway.name) else None
     if hold is None:
         return models.Beat(id=lease_id, state="unknown", valid_ms=0)
-    if isinstance(end, Problem):
-        state: Any = end.kind if end.kind in ("in-doubt", "lost", "released", "invalid") else "lost"
-        return models.Beat(id=lease_id, state=state, valid_ms=hold.valid_ms, detail=end.detail)
-    if end is not None:
-        raise end
-    return models.Beat(id=lease_id, state="waiting" if hold.state == "waiting" else "held", valid_ms=hold.valid_ms)
+    state: Any
+    try:
+        await hold.extend(None if ttl_ms is None else ttl_ms / 1000)
+        state, detail = ("waiting" if hold.state == "waiting" else "held"), ""
+    except Problem as end:
+        state = end.kind if end.kind in ("in-doubt", "lost", "released", "invalid") else "lost"
+        detail = end.detail
+    return models.Beat(id=lease_id, state=state, valid_ms=hold.valid_ms, detail=detail)
 
 
 @routes.add("GET", "/v1/leases")
@@ -269,14 +257,10 @@ async def follow_lease(gateway: Gateway, client: Identity, request: Request, lea
 async def _events(hold: Hold) -> AsyncIterator[Event]:
     before = ""
     while True:
-        change = hold.change()
-        try:
-            now = _state(hold)
-            if now == before:
-                await change
-                continue
-        finally:
-            change.cancel()
+        change, now = hold.change(), _state(hold)
+        if now == before:
+            await asyncio.wait((change,))
+            continue
         before = now
         reason = {} if hold.problem is None else {"reason": hold.problem.facts.get("reason", hold.problem.kind)}
         yield now, {"id": hold.id, **reason}
