@@ -94,8 +94,8 @@ class Bench:
         self.counts = Counts()
         self.servers = [Server(time.time, f"{i:040x}", dialect=VALKEY_9) for i in range(NODES)]
 
-        async def found(driver: aio.Driver, node: int) -> tuple[list[Any], Address]:
-            return [], driver.settings.addresses[node]
+        async def found(driver: aio.Driver, node: int) -> tuple[list[Any], Address, float]:
+            return [], driver.settings.addresses[node], 0.0
 
         async def connected(driver: aio.Driver, node: int, places: object, address: object) -> aio.Link:
             link = aio.Link(driver, node, None)
