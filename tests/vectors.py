@@ -14,7 +14,7 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -210,15 +210,54 @@ class Plugin:
                 self.vectors.append({"test": item.name, "number": number, **it.head, "steps": it.steps})
 
 
-def vectors() -> str:
-    """Run the tests, and return the text of the file."""
+def vectors() -> list[dict[str, Any]]:
+    """Run the tests, and return their conversations."""
     plugin = Plugin()
     quiet = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0"]
     code = pytest.main([*quiet, str(ROOT / "tests/core/test_claim.py")], plugins=[plugin])
     if code != 0:
         raise SystemExit(f"the tests that the vectors come from fail ({code})")
-    lines = ",\n".join(json.dumps(it, separators=(",", ":")) for it in plugin.vectors)
-    return f"[\n{lines}\n]\n"
+    return plugin.vectors
+
+
+# What a client of level 1 hears of. A claim that waits goes on where a try ends (C4, C5, F5, C17), and a client of a higher level
+# repeats a renewal (C9).
+KNOWN = {"begin", "answer", "connected", "disconnected", "stands", "tick", "end"}
+HIGHER = {
+    "test_B20_S01_what_is_granted_too_late_is_no_grant",
+    "test_an_answer_that_our_scripts_never_give_is_an_error",
+    "test_a_majority_whose_fences_no_clock_allows_is_an_outage_that_tells_why",
+    "test_B18_waiting_has_an_end_when_a_majority_is_away",
+    "test_a_short_lease_is_in_doubt_after_a_third_of_it",
+}
+
+
+def level1(vector: dict[str, Any]) -> dict[str, Any]:
+    """What a client of level 1 does of a conversation: up to the first step that is about something else.
+
+    That is: pushes, ceding and waiting, time for a majority that is away (C17), and a renewal that is repeated (C9).
+    """
+    steps: list[dict[str, Any]] = []
+    asked = vector["began"]
+    for step in vector["steps"]:
+        event, words = step["event"], {it["what"] for it in step["sends"]}
+        waiting = not steps or steps[-1]["state"] == "waiting"
+        denied = "error" in step or (isinstance(step.get("reply"), list) and step["reply"][:1] == [0])
+        waits = vector["patient"] and waiting and (denied or (steps and event != "answer"))
+        away = waiting and event in ("stands", "disconnected", "tick") and not (event == "tick" and step["state"] == "over")
+        again = event == "tick" and "k" in words and step["at"] < asked + vector["ttl"] / 3 - 200
+        at_once = event == "connected" and not waiting and words
+        if event not in KNOWN or "c" in words or waits or away or again or at_once:
+            break
+        if event == "tick" and words:
+            asked = step["at"]
+        sends = [{name: it[name] for name in it if name not in ("token", "watch")} for it in step["sends"]]
+        steps.append(step | {"sends": [it | {"what": "release" if it["what"] == "release" else "request"} for it in sends]})
+    return {name: vector[name] for name in vector if name != "patient"} | {"steps": steps}
+
+
+def lines(found: Sequence[dict[str, Any]]) -> str:
+    return "[\n" + ",\n".join(json.dumps(it, separators=(",", ":")) for it in found) + "\n]\n"
 
 
 def parts() -> str:
@@ -297,7 +336,10 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="write the conversations of tests/core as vectors for other clients")
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     options = parser.parse_args(arguments)
-    for name, text in (("claim.json", vectors()), ("parts.json", parts())):
+    talks = vectors()
+    least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER]
+    least = [it for it in least if len(it["steps"]) > 1]
+    for name, text in (("claim.json", lines(talks)), ("level1.json", lines(least)), ("parts.json", parts())):
         (options.to / name).write_text(text)
 
 

@@ -14,44 +14,8 @@ from clients.storm import LEVEL_1
 
 ROOT = Path(__file__).parent.parent.parent
 level1 = loaded(str(LEVEL_1))
-VECTORS = json.loads((ROOT / "clients/vectors/claim.json").read_text())
+OF_LEVEL_1 = json.loads((ROOT / "clients/vectors/level1.json").read_text())
 PARTS = json.loads((ROOT / "clients/vectors/parts.json").read_text())
-KNOWN = {"begin", "answer", "connected", "disconnected", "stands", "tick", "end"}
-
-
-def of_level_1(vector: dict[str, Any]) -> dict[str, Any]:
-    """What a client of level 1 does of a conversation: up to the first step that is about something else.
-
-    That is: pushes, ceding and waiting, time for a majority that is away (C17), and a renewal that is repeated (C9).
-    """
-    steps, asked = [], vector["began"]
-    for step in vector["steps"]:
-        waiting = not steps or steps[-1]["state"] == "waiting"
-        words = {it["what"] for it in step["sends"]}
-        denied = "error" in step or (isinstance(step.get("reply"), list) and step["reply"][:1] == [0])
-        waits = vector["patient"] and waiting and (denied or (steps and step["event"] != "answer"))
-        away = waiting and step["event"] in ("stands", "disconnected", "tick") and not (step["event"] == "tick" and step["state"] == "over")
-        again = step["event"] == "tick" and "k" in words and step["at"] < asked + vector["ttl"] / 3 - 200
-        at_once = step["event"] == "connected" and not waiting and words
-        if step["event"] not in KNOWN or "c" in words or waits or away or again or at_once:
-            break
-        if step["event"] == "tick" and words:
-            asked = step["at"]
-        steps.append(step)
-    return vector | {"steps": steps}
-
-
-# A claim that waits goes on after these (C4, C5, F5, C17), and a client may renew early (C8) and repeat a renewal (C9).
-HIGHER = (
-    "test_B20_S01_what_is_granted_too_late_is_no_grant",
-    "test_an_answer_that_our_scripts_never_give_is_an_error",
-    "test_a_majority_whose_fences_no_clock_allows_is_an_outage_that_tells_why",
-    "test_B18_waiting_has_an_end_when_a_majority_is_away",
-    "test_a_renewal_may_leave_a_little_before_it_is_due",
-    "test_a_short_lease_is_in_doubt_after_a_third_of_it",
-)
-OF_LEVEL_1 = [of_level_1(it) for it in VECTORS if it["test"].partition("[")[0] not in HIGHER]
-OF_LEVEL_1 = [it for it in OF_LEVEL_1 if len(it["steps"]) > 1]
 
 
 class Talk:
@@ -75,9 +39,9 @@ class Talk:
         else:
             self.standing[step["node"]] = "up" if event == "connected" else step["standing"]
             claim.happens(now, claim.stands, step["node"], self.standing[step["node"]])
-        said = sorted((node, what.replace("t", "w"), fence) for node, what, fence in claim.out)
+        said = sorted((node, what if what == "release" else "request", fence) for node, what, fence in claim.out)
         claim.out = []
-        meant = [(node, "release" if it["what"] == "release" else "w", it.get("P", 0)) for it in step["sends"] for node in it["to"]]
+        meant = [(node, it["what"], it.get("P", 0)) for it in step["sends"] for node in it["to"]]
         assert said == sorted(meant), f"what it sends after {event} at {now}"
         assert claim.state == step["state"], f"after {event} at {now}"
         if claim.state == "held":
