@@ -9,6 +9,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from typing import Any
 
 import httpx
 from starlette.requests import Request
@@ -107,16 +108,13 @@ class Forwarding:
                 await answer.aread()
             if answer.status_code == 200:
                 return models.Beats.model_validate_json(answer.content).leases
-            raise unreachable(name)
+            problem = unreachable(name)
         except (TimeoutError, NoQuorum):
-            why = unreachable(name).detail
-            return [models.Beat(id=it, state="in-doubt", valid_ms=0, detail=why) for it in leases]
-        except Problem as problem:
-            over = problem.kind == "gateway-gone"
-            return [
-                models.Beat(id=it, state="gateway-gone" if over else "in-doubt", valid_ms=0, detail=problem.detail)
-                for it in leases
-            ]
+            problem = unreachable(name)
+        except Problem as its:
+            problem = its
+        state: Any = "gateway-gone" if problem.kind == "gateway-gone" else "in-doubt"
+        return [models.Beat(id=it, state=state, valid_ms=0, detail=problem.detail) for it in leases]
 
     async def _send(self, name: str, method: str, path: str, headers: dict[str, str], body: bytes) -> httpx.Response:
         """Send a request to a gateway, whose address is asked for again if nobody is there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from ..aio import Holdfast
@@ -86,11 +86,11 @@ class Gateway:
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
             self.leases.end_waits(self._why_not)
-            self._end_streams()
+            self._end_streams(self.streams)
 
-    def _end_streams(self) -> None:
-        """End the streams of clients that are not as they were, and all of them at the end."""
-        for over, client in self.streams.items():
+    def _end_streams(self, streams: Mapping[asyncio.Event, Identity]) -> None:
+        """End those of clients that are not as they were, and all of them at the end."""
+        for over, client in streams.items():
             if self.draining or self.now(client) != client:
                 over.set()
 
@@ -147,7 +147,7 @@ class Gateway:
         """Count an event stream. It ends when the event is set."""
         over = asyncio.Event()
         self.streams[over] = client
-        self._end_streams()
+        self._end_streams({over: client})
         try:
             yield over
         finally:
@@ -157,7 +157,7 @@ class Gateway:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.draining = True
         self.leases.drain()
-        self._end_streams()
+        self._end_streams(self.streams)
 
     @property
     def busy(self) -> bool:

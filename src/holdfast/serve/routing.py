@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ValidationError
 from starlette import routing
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -96,7 +96,7 @@ class _Served:
             if not entry.anywhere:
                 check(gateway, scope, headers)
             given["client"] = client_of(gateway, scope, headers, entry.urgent)
-        body = b"" if scope["method"] in ("GET", "HEAD") else await _body(receive, headers)
+        body = b"" if scope["method"] in ("GET", "HEAD") else await _body(request, headers)
         known = gateway.clients
         try:
             if entry.asked is not None:
@@ -120,7 +120,7 @@ def _media(headers: Mapping[bytes, bytes]) -> bytes:
     return headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
 
 
-async def _body(receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
+async def _body(request: Request, headers: Mapping[bytes, bytes]) -> bytes:
     """Read the body of a request.
 
     Raises:
@@ -133,15 +133,11 @@ async def _body(receive: Receive, headers: Mapping[bytes, bytes]) -> bytes:
     if length.isdigit() and int(length) > LARGEST:
         raise Problem("too-large", f"A body has at most {LARGEST} bytes, and this one has {int(length)}.")
     body: bytes = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        body += message.get("body", b"")
+    async for chunk in request.stream():
+        body += chunk
         if len(body) > LARGEST:
             raise Problem("too-large", f"A body has at most {LARGEST} bytes.")
-        if not message.get("more_body"):
-            return body
+    return body
 
 
 def _asked(model: type[BaseModel], query: bytes, body: bytes, media: bytes) -> BaseModel:

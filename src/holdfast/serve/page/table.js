@@ -128,7 +128,7 @@ function Row({line, at, high, now, passed, current, chosen, open, put, choose}) 
             ${kind && html`<em>${kind}</em>`}${line.state === "split" && html`<em class="trouble">split</em>`}</span>
         <span class="holder" role="gridcell" title=${`${shown(line.holder)}${line.note && ` · ${shown(line.note)}`}`}><b>${shown(line.holder)}</b>${line.note && ` · ${shown(line.note)}`}</span>
         <span class="age number" role="gridcell">${line.asked === null ? "–" : lasted(now - line.asked)}</span>
-        <span class="left number" role="gridcell">${opens ? "" : lasted(line.left === null ? null : line.left - passed)}</span>
+        <span class="left number" role="gridcell">${opens ? "" : lasted(line.left === null || line.left < passed ? null : line.left - passed)}</span>
         <span class="queue number ${line.queue ? "some" : ""}" role="gridcell">${line.queue}</span>
         <span class="hot number" role="gridcell">${line.hot ? `${line.hot} % of samples` : ""}</span>
     </div>`;
