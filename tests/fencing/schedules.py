@@ -13,6 +13,7 @@ from typing import Any
 from fencing.databases import Database, run
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from seeds import FROZEN
 
 from holdfast import StaleFence
 
@@ -77,7 +78,7 @@ def explore(database: Database, level: str, guard: Guard, examples: int) -> None
         clerk, *connections = [stack.enter_context(closing(database.at(level))) for _ in range(1 + MOST)]
 
         @settings(
-            max_examples=examples, deadline=None, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False
+            max_examples=examples, deadline=None, derandomize=FROZEN, database=None, phases=[Phase.generate], report_multiple_bugs=False
         )
         @given(
             st.lists(st.tuples(st.integers(1, MOST), st.booleans()), min_size=2, max_size=MOST),
