@@ -28,9 +28,10 @@ from unittest import mock
 from engine.world import INBOX, START, WALL, InStep, Node, bulk
 
 import holdfast.drivers
+from holdfast import node as named
 from holdfast.clock import Sources
 from holdfast.drivers import sockets
-from holdfast.drivers.access import accesses
+from holdfast.drivers.access import Access, accesses
 from holdfast.engine.settings import DEFAULT_GUARD, Settings, settings
 from holdfast.recipes.exclusive import Exclusive
 
@@ -218,6 +219,8 @@ class Bench(ABC):
     """A driver, its nodes, and the time. Its nodes answer at once, save those that are told to be silent."""
 
     driver: Any
+    # Says where nodes are. None: they are where their addresses say.
+    resolve: Callable[[str], tuple[str, int]] | None = None
 
     def __init__(self, nodes: int = 3) -> None:
         self.time = Time()
@@ -325,9 +328,16 @@ class Bench(ABC):
 
     def settings(self) -> Settings:
         """A client's settings: a renewal every 3 seconds, and a second for a node to answer."""
-        addresses = [f"redis://127.0.0.1:{FIRST_PORT + it.number}" for it in self.nodes]
         usual: dict[str, Any] = {"max_ttl": 30.0, "node_timeout": None, "restart_guard": DEFAULT_GUARD, "outage": None}
-        return settings(addresses, ttl=TTL, owner="me", prefix="", fresh=(), **usual)
+        if self.resolve is not None:
+            # (The nodes here keep no notes.)
+            usual["restart_guard"] = None
+        return settings([it.address for it in self.ways()], ttl=TTL, owner="me", prefix="", fresh=(), **usual)
+
+    def ways(self) -> tuple[Access, ...]:
+        """The ways in at the nodes."""
+        urls = [f"redis://127.0.0.1:{FIRST_PORT + it.number}" for it in self.nodes]
+        return accesses([named.Node(it, resolve=self.resolve) for it in urls], None, None)
 
     def made(self, modules: Sequence[ModuleType]) -> Any:
         """A driver of these modules, in this world."""
@@ -336,7 +346,7 @@ class Bench(ABC):
             if "sockets" in vars(module):
                 vars(module)["sockets"] = SimpleNamespace(**{**vars(sockets), **ours})
         given = self.settings()
-        return modules[-1].Driver(given, accesses(given.addresses, None, None), Silent(), **self.given())
+        return modules[-1].Driver(given, self.ways(), Silent(), **self.given())
 
     @property
     def sources(self) -> Sources:

@@ -112,6 +112,9 @@ class Crew:
         )
         self._manners = _lane_settings(settings, inbox, version)
         self.lanes: list[Lane[Command]] = [Lane(self, i, it, self._manners) for i, it in enumerate(settings.addresses)]
+        # Whether it has to stay connected while nobody uses it: where a function says which server a
+        # node is, a client that does not ask for a while cannot know that it was the same all along.
+        self.stays = any(it.moves and it.sentinels is None for it in settings.addresses)
         self.live: dict[bytes, Claim] = {}
         self.rounds: set[Round] = set()
         self.watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()

@@ -285,7 +285,7 @@ class Keeper:
             return self.ended
         if self.asked:
             return False
-        self._idle_since = now if self.crew.watches else min(self._idle_since, now)
+        self._idle_since = now if self.crew.watches or self.crew.stays else min(self._idle_since, now)
         return now >= self._idle_since + IDLE
 
     def _turn(self, readable: list[tuple[int, int]]) -> None:

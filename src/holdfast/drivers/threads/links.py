@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -149,6 +150,8 @@ class Links:
         # whether they are still where they were.
         self._finding: set[int] = set()
         self._placing: set[int] = set()
+        # What was answered to that. (Nobody wants anything of an idle keeper by it.)
+        self._answers: deque[tuple[int, Address | Exception, float]] = deque()
         self._poll = select.poll()
         # What was received last.
         self._buffer = bytearray(CHUNK)
@@ -191,6 +194,10 @@ class Links:
             judging: Read everything that lies unread, however many bytes it is. It ends even if a
                 node goes on and on.
         """
+        while self._answers:
+            node, answer, asked = self._answers.popleft()
+            self._placing.discard(node)
+            self.crew.placed(node, now, answer, asked)
         for file, event in ready:
             if file == self.bell.file:
                 if self._calls.read(file, self._place, CHUNK) < 0:
@@ -326,7 +333,12 @@ class Links:
         for node in ready.dials:
             self._connect(node, now, ask)
         for node in ready.places:
-            self._place_again(node, now, ask)
+            if node not in self._placing:
+                self._placing.add(node)
+                try:
+                    start_new_thread(self._locate, (node, now))
+                except Exception as error:
+                    self._answers.append((node, error, now))
 
     def _connect(self, node: int, now: float, ask: Ask) -> None:
         """Dial a node, as soon as it is known where it is and who we are there."""
@@ -347,26 +359,14 @@ class Links:
             if places is not None:
                 self._found(node, places, now, now)
 
-    def _place_again(self, node: int, now: float, ask: Ask) -> None:
-        """Ask whether a node is still where it was, unless that is being asked."""
-        if node in self._placing:
-            return
-        self._placing.add(node)
-        try:
-            start_new_thread(self._find_place, (node, now, ask))
-        except Exception as error:
-            self._placed(node, error, now, now)
-
-    def _find_place(self, node: int, asked: float, ask: Ask) -> None:
+    def _locate(self, node: int, asked: float) -> None:
+        """Ask whether a node is still where it was, on a thread of its own."""
         try:
             answer: Address | Exception = self._access[node].place()
         except Exception as error:
             answer = error
-        ask(partial(self._placed, node, answer, asked))
-
-    def _placed(self, node: int, answer: Address | Exception, asked: float, now: float) -> None:
-        self._placing.discard(node)
-        self.crew.placed(node, now, answer, asked)
+        self._answers.append((node, answer, asked))
+        self.bell.ring()
 
     def _find(self, node: int, asked: float, ask: Ask) -> None:
         """Ask where the node is and who we are there, on a thread of its own: a name server may

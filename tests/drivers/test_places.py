@@ -1,0 +1,131 @@
+"""Nodes that a function finds: the drivers ask again where they are, and leave those that are elsewhere. The same for both drivers.
+
+Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+from unittest import mock
+
+import pytest
+from drivers.bench import FIRST_PORT, TTL, Bench, Damage, closing
+from drivers.on_asyncio import AsyncioBench
+from drivers.on_threads import ThreadsBench
+
+from holdfast.core.claim import State
+
+BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "aio": AsyncioBench}
+# Seconds for which an answer is good here, half of the longest ttl; and after which it is asked again.
+GOOD, AGAIN = 15.0, 5.0
+
+
+class Sign:
+    """Says where nodes are. `moved`: nodes that are elsewhere; `down`: nobody can tell."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.moved: set[int] = set()
+        self.down = False
+
+    def __call__(self, node: str) -> tuple[str, int]:
+        self.asked += 1
+        if self.down:
+            raise ConnectionError
+        port = int(node.rpartition(":")[2])
+        return f"127.0.0.{1 + (port - FIRST_PORT in self.moved)}", port
+
+
+@contextmanager
+def made(driver: str, damage: Damage | None = None) -> Iterator[tuple[Bench, Sign]]:
+    sign = Sign()
+    with mock.patch.object(Bench, "resolve", staticmethod(sign)), closing(BENCHES[driver](damage)) as bench:
+        yield bench, sign
+
+
+def they_are_asked_for_again_and_again(bench: Bench, sign: Sign) -> None:
+    """Also while nobody wants anything: else a client could not know that a node's server was the same all along."""
+    assert sign.asked == 3, "once before each connection"
+    bench.passes(4 * GOOD)
+    assert sign.asked == pytest.approx(3 + 3 * 4 * GOOD / AGAIN, abs=6)
+    assert bench.ends == []
+    bench.acquired()
+
+
+def a_node_that_is_elsewhere_is_left_at_once(bench: Bench, sign: Sign) -> None:
+    call = bench.acquired()
+    sign.moved.add(2)
+    bench.passes(AGAIN + 0.1)
+    assert bench.ends == [(2, "reset")] and call.lease.fell == 0
+
+
+def where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good(bench: Bench, sign: Sign) -> None:
+    call = bench.acquired()
+    sign.down = True
+    bench.passes(GOOD - AGAIN - 0.1)
+    assert bench.ends == []
+    bench.passes(AGAIN + 0.2)
+    assert sorted(bench.ends) == [(number, "reset") for number in range(3)]
+    bench.passes(TTL)
+    assert call.lease.fell == 1
+    (claim,) = [it for it in bench.crew.live.values() if it.state is State.HELD] or [None]
+    assert claim is None
+
+
+Scenario = Callable[[Bench, Sign], None]
+SCENARIOS: list[Scenario] = [
+    they_are_asked_for_again_and_again,
+    a_node_that_is_elsewhere_is_left_at_once,
+    where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good,
+]
+
+
+@pytest.mark.parametrize("driver", BENCHES)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
+def test_of_places(scenario: Scenario, driver: str) -> None:
+    with made(driver) as (bench, sign):
+        scenario(bench, sign)
+
+
+class Planted(NamedTuple):
+    """A fault in a driver's source, and the scenario that has to notice it."""
+
+    driver: str
+    damage: Damage
+    seen_by: Scenario
+
+
+FAULTS = {
+    "threads: nobody asks": Planted(
+        "threads",
+        Damage("if ready.hangups or ready.dials or ready.places:", "if ready.hangups or ready.dials:"),
+        they_are_asked_for_again_and_again,
+    ),
+    "asyncio: nobody asks": Planted(
+        "aio",
+        Damage("if ready.hangups or ready.dials or ready.places:", "if ready.hangups or ready.dials:"),
+        they_are_asked_for_again_and_again,
+    ),
+    "threads: a client that is idle ends": Planted(
+        "threads", Damage("self.crew.watches or self.crew.stays", "self.crew.watches"), they_are_asked_for_again_and_again
+    ),
+    "threads: an answer is good from when it came": Planted(
+        "threads",
+        Damage("self.crew.placed(node, now, answer, asked)", "self.crew.placed(node, now, self._access[node].address, now)"),
+        a_node_that_is_elsewhere_is_left_at_once,
+    ),
+    "asyncio: no answer is an answer": Planted(
+        "aio",
+        Damage("self.clock(), answer, asked)", "self.clock(), self._access[node].address, asked)"),
+        where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_noticed(fault: str) -> None:
+    driver, damage, scenario = FAULTS[fault]
+    with made(driver, damage) as (bench, sign), pytest.raises(AssertionError):
+        scenario(bench, sign)
