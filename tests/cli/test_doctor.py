@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shlex
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from holdfast.cli.company import _connected, _parts
 from holdfast.embedded import Nodes
 
 # What a remedy has in it: something to type, or a variable to set.
-COMMAND = re.compile(r"redis-cli |holdfast \w|HOLDFAST_\w|chronyc |timedatectl |python -m holdfast\.")
+COMMAND = re.compile(r"redis-cli |holdfast \w|export HOLDFAST_\w+=|chronyc |timedatectl |python -m holdfast\.")
 
 
 def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[str, Any]:
@@ -32,7 +35,7 @@ def examined(tmp_path: Path, environment: dict[str, str], *words: str) -> dict[s
     done = Command(tmp_path, environment).run("doctor", "--json", *words)
     told: dict[str, Any] = json.loads(done.stdout)
     for it in told["checks"]:
-        assert (it["level"] == "ok") or COMMAND.search(it["fix"]), it
+        assert (it["level"] == "ok") or (COMMAND.match(it["fix"]) and shlex.split(it["fix"], comments=True)), it
         assert (it["level"] == "ok") or (it["doc"] and (Path(__file__).parents[2] / it["doc"].partition("#")[0]).exists()), it
     return told
 
@@ -81,7 +84,7 @@ def test_doctor_finds_what_is_wrong_and_says_what_to_do(case: str, tmp_path: Pat
     told = json.loads(done.stdout)
     found = [it for it in told["checks"] if it["check"] == check]
     assert [it["level"] for it in found] == [level], done.stdout
-    assert all(COMMAND.search(it["fix"]) for it in found)
+    assert all(COMMAND.match(it["fix"]) for it in found)
     # The only node is of no use without the right to load scripts, or without memory.
     assert (told["verdict"] == "no quorum") is (case in ("rights", "memory"))
     assert done.returncode == (69 if case in ("rights", "memory") else 2 if level == "unsafe" else 1)
@@ -112,9 +115,9 @@ def test_every_finding_of_the_doctor_has_a_remedy(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, fix",
     [
-        ({"max_ttl": 60.0}, "HOLDFAST_MAX_TTL=60 "),
+        ({"max_ttl": 60.0}, "export HOLDFAST_MAX_TTL=60  # for every client"),
         ({"more": 1}, "for every client, with the passwords and options that its addresses have now"),
-        ({"bound": 12}, "add ?failover=12 to the address of every client, in HOLDFAST_NODES (their passwords and other options stay)"),
+        ({"bound": 12}, "?failover=12"),
     ],
     ids=["max_ttl", "nodes", "failover"],
 )
@@ -209,7 +212,7 @@ def test_a_key_in_the_way_may_be_a_lock_of_another_library(tmp_path: Path) -> No
     with Nodes(1) as nodes, redis.Redis.from_url(nodes.urls[0]) as node:
         node.set("nightly", "x")
         (found,) = (it for it in examined(tmp_path, nodes.environment)["checks"] if it["check"] == "keys")
-    assert found["fix"].startswith("if clients of another library share locks with holdfast, change nothing until they are gone; ")
+    assert "If clients of another library share locks with holdfast, change nothing until they are gone" in found["fix"]
 
 
 def test_a_prefix_is_no_pattern(tmp_path: Path) -> None:
@@ -288,8 +291,8 @@ def test_doctor_says_what_a_failover_would_cost(tmp_path: Path) -> None:
         kept = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": f"{nodes.urls[0]}?failover=15"})
     assert [it["level"] for it in found.values()] == ["warning", "unsafe", "ok"]
     assert "1 replicas, efficient, not safe" in found[""]["found"] and "?failover=15" in found[""]["fix"]
-    assert "CONFIG SET min-replicas-to-write 1;" in found["?failover=15"]["fix"]
-    assert "CONFIG SET min-replicas-max-lag 13; on all servers of the group" in found["?failover=15"]["fix"]
+    assert "CONFIG SET min-replicas-to-write 1 && " in found["?failover=15"]["fix"]
+    assert "CONFIG SET min-replicas-max-lag 13  # on all servers of the group" in found["?failover=15"]["fix"]
     assert levels(kept, "role") == ["ok"]
 
 
@@ -355,7 +358,7 @@ def test_a_bound_that_is_not_true_is_found(case: str, watched: tuple[Group, dict
     assert found["level"] == level and found["found"].startswith(words)
     if level != "ok":
         cli = f"redis-cli -u redis://127.0.0.1:{group.primary.port} CONFIG SET"
-        fix = f"{cli} min-replicas-to-write 2; {cli} min-replicas-max-lag 10; on all servers of the group, then CONFIG REWRITE"
+        fix = f"{cli} min-replicas-to-write 2 && {cli} min-replicas-max-lag 10  # on all servers of the group, then CONFIG REWRITE"
         assert found["fix"].startswith(fix)
     assert not any("+sentinel" in it["fix"] for it in told["checks"])
 
@@ -444,3 +447,79 @@ def test_every_client_that_differs_is_named_from_whichever_side_one_looks(tmp_pa
         assert told(it, "version") == [f"0.0.9 at old:1, and {__version__} here"]
         [found] = told(it, "prefix")
         assert found.startswith("connected, and not in the registry of prefix '': elsewhere. ")
+
+
+# ------------------------------------------------ what is pasted ends what was found
+
+
+def evicted(node: redis.Redis) -> None:
+    node.config_set("maxmemory-policy", "allkeys-lru")
+    node.config_set("maxmemory", node.info("memory")["used_memory"] + 200_000)
+    for number in range(500):
+        node.set(f"{number}", "x" * 2000, px=60_000)
+    node.config_set("maxmemory", 0)
+    assert node.info("stats")["evicted_keys"] > 0
+
+
+def busy(node: redis.Redis) -> None:
+    node.config_set("lua-time-limit", 50)
+    asks = redis.Redis(unix_socket_path=node.connection_pool.connection_kwargs["path"], socket_timeout=0.2, retry=None)
+    with pytest.raises(redis.exceptions.TimeoutError):
+        asks.eval("while true do end", 0)
+
+
+def elsewhere(nodes: Nodes, urls: Sequence[str], **options: Any) -> Callable[[], None]:
+    """Another client notes its settings. What is returned ends it, and its notes are as old as after a minute and a half."""
+    other = Holdfast(*urls, fresh=nodes.run_ids, owner="other", **options)
+    other.ready()
+
+    def ends() -> None:
+        other.close()
+        for url in urls:
+            with redis.Redis.from_url(url.partition("?")[0]) as node:
+                for key in node.scan_iter("{holdfast}:clients::v2*"):
+                    for member, at in node.zrange(key, 0, -1, withscores=True):
+                        node.zadd(key, {member: at - 90_000})
+
+    return ends
+
+
+# What is wrong: with which nodes, what is done to the first, what another client has, and what the doctor calls it.
+WRONG: dict[str, tuple[int, Callable[[redis.Redis], Any] | None, Callable[[Nodes], Any] | None, str]] = {
+    "eviction": (1, lambda node: node.config_set("maxmemory-policy", "allkeys-lru"), None, "eviction"),
+    "evictions": (1, evicted, None, "evictions"),
+    "memory": (3, lambda node: node.config_set("maxmemory", node.info("memory")["used_memory"] + 20_000), None, "memory"),
+    "full": (3, lambda node: node.config_set("maxmemory", "100kb"), None, "memory"),
+    "busy": (3, busy, None, "state"),
+    "rights": (3, lambda node: node.execute_command("ACL", "SETUSER", "default", "-zadd"), None, "rights"),
+    "some rights": (1, lambda node: node.execute_command("ACL", "SETUSER", "default", "-scan", "-zscore"), None, "rights"),
+    "persistence": (1, lambda node: node.set("{x}:result", "1", px=60_000), None, "persistence"),
+    "a key": (1, lambda node: node.rpush("celery", "x"), None, "keys"),
+    "number": (2, None, None, "number"),
+    "max_ttl": (1, None, lambda nodes: elsewhere(nodes, nodes.urls, max_ttl=60), "settings"),
+    "more nodes": (3, None, lambda nodes: elsewhere(nodes, nodes.urls), "settings"),
+    "failover": (1, None, lambda nodes: elsewhere(nodes, [f"{nodes.urls[0]}?failover=12"]), "settings"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_the_doctor_says_is_pasted_and_ends_what_it_has_found(case: str, tmp_path: Path) -> None:
+    size, harm, others, check = WRONG[case]
+    with Nodes(size) as nodes, redis.Redis.from_url(nodes.urls[0]) as node:
+        if harm is not None:
+            harm(node)
+        ends = None if others is None else others(nodes)
+        environment = {**nodes.environment, **({"HOLDFAST_NODES": nodes.urls[0]} if case == "more nodes" else {})}
+        before = examined(tmp_path, environment)
+        found = [it for it in before["checks"] if it["check"] == check and it["level"] != "ok"]
+        assert found, before
+        if case in ("max_ttl", "failover"):
+            # This shell has the settings of the other client then.
+            ends = None
+        if ends is not None:
+            ends()
+        script = "\n".join([*[it["fix"] for it in found], f"exec {sys.executable} -m holdfast doctor --json"])
+        words = {**os.environ, **environment}
+        done = subprocess.run(["sh", "-c", script], env=words, capture_output=True, text=True, timeout=60, check=False)
+        after = json.loads(done.stdout[done.stdout.index("{") :])
+    assert [it for it in after["checks"] if it["check"] == check and it["level"] != "ok"] == [], done.stderr

@@ -6,6 +6,7 @@ Knows what servers tell of their clients and keys. Must not know how a node is b
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from .. import __version__
 from ..core.ticket import TOKEN
 from ..engine import registry
 from ..errors import readable
-from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, asked, cli_of, sent, text_of
+from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, named, sent, text_of
 
 if TYPE_CHECKING:
     from ..engine.status import NodeStatus
@@ -40,14 +41,13 @@ def others(nodes: list[NodeStatus]) -> Iterator[Check]:
     """Compare the settings of other clients, which they note on the nodes, with ours."""
     differences = {it: node.node for node in nodes for it in node.differences}
     for it, node in differences.items():
-        fix = f"HOLDFAST_NODES={' '.join(node.node for node in nodes)!r} for every client, {KEPT}"
+        fix = named(node.node for node in nodes)
         if bounds := _BOUND.match(it):
             node = next((known.node for known in nodes if known.run_id.startswith(bounds[2])), node)
             most = max(float(bounds[1] or 0), float(bounds[3] or 0))
-            add = f"add ?failover={most:g} to the address of every client"
-            fix = f"{add}, in HOLDFAST_NODES (their passwords and other options stay)"
+            fix = named(f"{other.node}?failover={most:g}" if other.node == node else other.node for other in nodes)
         elif limits := _LIMIT.match(it):
-            fix = f"HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g} for every client, and for this command"
+            fix = f"export HOLDFAST_MAX_TTL={max(map(float, limits.groups())):g}  # for every client"
         yield Check(node, "settings", UNSAFE, it, fix, "docs/operations.md")
     if not differences and any(it.stragglers is not None for it in nodes):
         same = "all clients that live have the max_ttl, failover and nodes that this one has"
@@ -55,7 +55,7 @@ def others(nodes: list[NodeStatus]) -> Iterator[Check]:
     strange = sorted({one.owner for it in nodes for one in it.stragglers or ()})
     if strange:
         who = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")
-        fix = "give these clients the same HOLDFAST_NODES (or shards) and HOLDFAST_PREVIOUS, and restart them"
+        fix = "holdfast nodes --watch  # give these clients the same HOLDFAST_NODES and HOLDFAST_PREVIOUS; restart them"
         yield Check("all", "shards", UNSAFE, f"{who} know another list of shards", fix, "docs/shards.md")
 
 
@@ -132,12 +132,11 @@ def foreign(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
             continue
         shown = ", ".join(repr(readable(key.decode("utf-8", "backslashreplace"), 60)) for key in strange[:_SHOWN])
         found = f"other programs' keys, such as {shown}: a lock of that name is never free"
+        other = "locks:" if not prefix else f"{locks.settings.prefix}locks:"
         fix = (
-            "if clients of another library share locks with holdfast, change nothing until they are gone; "
-            "otherwise HOLDFAST_PREFIX=locks: for every client of holdfast"
+            f"export HOLDFAST_PREFIX={shlex.quote(other)}  # for every client of holdfast. "
+            "If clients of another library share locks with holdfast, change nothing until they are gone"
         )
-        if prefix:
-            fix = f"{cli_of(node)} --scan --pattern '{text_of(pattern)}', and give holdfast another HOLDFAST_PREFIX"
         yield Check(node, "keys", WARNING, found, fix, "docs/nodes.md")
 
 
@@ -176,7 +175,7 @@ def proxied(first: tuple[NodeStatus, ...], second: tuple[NodeStatus, ...]) -> It
     for one, other in met:
         if one.run_id != other.run_id:
             found = "two connections met two servers: a proxy or load balancer stands between"
-            fix = f"{cli_of(one.node)} INFO server, twice; then name the servers themselves in HOLDFAST_NODES"
+            fix = f"{cli_of(one.node)} INFO server  # twice; then name the servers themselves in HOLDFAST_NODES"
             yield Check(one.node, "proxy", UNSAFE, found, fix, "docs/servers.md")
     if met and all(one.run_id == other.run_id for one, other in met):
         yield Check("all", "proxy", OK, "two connections to each address met the same server")

@@ -5,7 +5,6 @@ Knows what servers say about themselves, and what holdfast needs of them. Must n
 
 from __future__ import annotations
 
-import shlex
 import time
 from argparse import Namespace
 from collections import Counter
@@ -18,7 +17,7 @@ from ..errors import ConfigError, message_of
 from ..wire.rights import OPTIONAL, refused, rule
 from .codes import NO_QUORUM
 from .company import company, foreign, others, proxied
-from .findings import KEPT, OK, UNSAFE, WARNING, Check, ask, cli_of, placed, text_of
+from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, named, placed, text_of
 from .looking import client, first_line, usable
 from .table import colored, objects, table
 
@@ -131,7 +130,8 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
             fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
             yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
         else:
-            yield Check(it.node, "state", WARNING, cause or "no answer", f"{cli_of(it.node)} PING", "docs/runbook.md")
+            fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'PING')}"
+            yield Check(it.node, "state", WARNING, cause or "no answer", fix, "docs/runbook.md")
 
 
 def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:
@@ -151,12 +151,12 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
             "independence",
             UNSAFE,
             f"{same} are one server",
-            f"name each server once: HOLDFAST_NODES={shlex.quote(' '.join(_once(nodes)))}, {KEPT}",
+            named(_once(nodes)),
             "docs/nodes.md",
         )
     if len(nodes) == 2 or (len(nodes) > 2 and len(nodes) % 2 == 0):
         found = f"{len(nodes)} nodes survive no more failures than {len(nodes) - 1}"
-        fix = "name 1, 3 or 5 servers in HOLDFAST_NODES, for all clients at once"
+        fix = f"{named([it.node for it in nodes][:-1])}; or add a server"
         yield Check("all", "number", WARNING, found, fix, "docs/nodes.md")
     told = {it.node: it.ahead for it in nodes if it.ahead is not None}
     # Of two clocks, nobody knows which is wrong. Of more, most are right.
@@ -165,7 +165,8 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
     for node, seconds in off.items():
         if abs(seconds) > _SKEW:
             found = f"its clock is {seconds:+.1f} s from {'that of most nodes' if len(told) > 1 else 'ours'}"
-            yield Check(node, "clock", WARNING, found, "timedatectl set-ntp true", "docs/operations.md#clocks")
+            fix = "timedatectl set-ntp true  # on that machine"
+            yield Check(node, "clock", WARNING, found, fix, "docs/operations.md#clocks")
 
 
 # ------------------------------------------------ what the nodes say
@@ -192,21 +193,20 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     node = status.node
     role = facts.get("role", "master")
     if role != "master":
-        fix = f"name primaries only in HOLDFAST_NODES; {cli_of(node)} INFO replication tells the primary"
+        fix = f"{cli_of(node)} INFO replication  # it tells the primary: name only primaries in HOLDFAST_NODES"
         yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
     if "product" in status.warnings:
         found = "its server is neither Redis nor Valkey, and its address says unproven"
         fix = f"python -m holdfast.testing.conformance {node}"
         yield Check(node, "product", WARNING, found, fix, "docs/servers.md")
     if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
-        fix = f"name independent servers in HOLDFAST_NODES; {cli_of(node)} INFO server tells the mode"
+        fix = f"{cli_of(node)} INFO server  # it tells the mode: name independent servers in HOLDFAST_NODES"
         yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/servers.md")
     used, most = int(facts.get("used_memory", "0")), int(facts.get("maxmemory", "0"))
     if most and used > _FULL * most:
         found = f"{used * 100 // most} % of maxmemory is used; a full node grants nothing"
-        yield Check(
-            node, "memory", WARNING, found, f"{cli_of(node)} CONFIG SET maxmemory {2 * most}", "docs/nodes.md"
-        )
+        fix = f"{cli_of(node)} CONFIG SET maxmemory {2 * max(used, most)}"
+        yield Check(node, "memory", WARNING, found, fix, "docs/nodes.md")
     if int(facts.get("evicted_keys", "0")):
         found = f"{facts['evicted_keys']} keys were evicted: locks may have been among them"
         yield Check(
@@ -214,7 +214,7 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
             "evictions",
             UNSAFE,
             found,
-            f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction",
+            f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction && {cli_of(node)} CONFIG RESETSTAT",
             "docs/nodes.md",
         )
 
@@ -233,29 +233,30 @@ def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Rou
         if facts.get("role", "master") == "master" and at in told.answers:
             known = _configured(writes.get(at)), _configured(lags.get(at))
             # Where the place can be asked for, clients do not depend on what the server does.
-            yield _failover(nodes[at], facts, None if address.moves else address.failover, *known)
+            yield _failover(nodes, at, facts, None if address.moves else address.failover, *known)
 
 
-def _failover(status: NodeStatus, facts: dict[str, str], bound: float | None, writes: str, lag: str) -> Check:
+def _failover(
+    nodes: list[NodeStatus], at: int, facts: dict[str, str], bound: float | None, writes: str, lag: str
+) -> Check:
     """What a failover would cost: is it known when a deposed primary stops?
 
     `writes` and `lag` are the server's settings. They are empty if this user may not see them.
     """
+    status = nodes[at]
     node, count = status.node, int(facts.get("connected_slaves", "0"))
     if "replicas" in status.warnings:
         found = f"{count} replicas, {EFFICIENT}: after a failover, two clients can hold the same lock"
-        fix = (
-            "add ?failover=15 to its address: the seconds for which an old primary can go on granting; "
-            f"{cli_of(node)} INFO replication lists the replicas"
-        )
+        bounds = named(f"{it.node}?failover=15" if it.node == node else it.node for it in nodes)
+        fix = f"{bounds}. These are the seconds for which an old primary can go on granting"
         return Check(node, "role", WARNING, found, fix, "docs/nodes.md")
     # A member of a cluster has another bound, cluster-node-timeout.
     bounded = bool(bound) and facts.get("cluster_enabled", "0") != "1"
     if bounded and (found := _untrue(status, count, bound or 0.0, writes, lag)):
         seconds = max(1, int(bound or 0.0) - _COUNTED)
         fix = (
-            f"{cli_of(node)} CONFIG SET {_WRITES} {max(1, count)}; "
-            f"{cli_of(node)} CONFIG SET {_LAG} {seconds}; on all servers of the group, then CONFIG REWRITE. "
+            f"{cli_of(node)} CONFIG SET {_WRITES} {max(1, count)} && "
+            f"{cli_of(node)} CONFIG SET {_LAG} {seconds}  # on all servers of the group, then CONFIG REWRITE. "
             "It refuses writes of all programs while a replica is missing"
         )
         return Check(node, "role", UNSAFE, found, fix, "docs/nodes.md")
@@ -313,7 +314,7 @@ def _persistence(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Rou
             yield Check(node, "persistence", OK, why)
         else:
             found = "appendonly no, and results of `once`, rates or latches are kept here: a restart forgets them"
-            fix = f"{cli_of(node)} CONFIG SET appendonly yes; else `holdfast repair` after each restart"
+            fix = f"{cli_of(node)} CONFIG SET appendonly yes  # or: holdfast repair, after each restart"
             yield Check(node, "persistence", WARNING, found, fix, "docs/nodes.md")
 
 
@@ -356,7 +357,8 @@ def _speed(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
     middle, late = ordered[len(ordered) // 2], ordered[-1]
     text = f"{middle * 1000:.1f} ms for an answer of all nodes, {late * 1000:.1f} ms at most"
     if late > _SLOW * locks.settings.node_timeout:
-        fix = "look for slow commands (redis-cli SLOWLOG GET) and for packet loss (mtr); or raise node_timeout"
+        slow = cli_of(max(nodes, key=lambda it: it.rtt or 0.0).node)
+        fix = f"{slow} SLOWLOG GET  # of the slowest node; look for packet loss, too (mtr), or raise node_timeout"
         yield Check(
             "all",
             "round trip",
@@ -382,7 +384,7 @@ def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
         found = f"its clock gains {drift * 1000:+.1f} ms in a second (known to {unsure * 1000:.1f} ms)"
         if abs(drift) > _DRIFT + unsure:
             yield Check(
-                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking, on that machine", "docs/operations.md"
+                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking  # on that machine", "docs/operations.md"
             )
         else:
             yield Check(nodes[at].node, "drift", OK, "its clock runs as fast as ours")

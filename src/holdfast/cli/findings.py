@@ -5,7 +5,8 @@ Knows the shape of a finding, and rounds of questions to the nodes. Must not kno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..base.plans import Ask, Plan
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from ..sync import Holdfast
 
 OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
-# A label has neither password nor options.
-KEPT = "with the passwords and options that its addresses have now"
 _PRIMARY = "-h PRIMARY -p PORT"
 
 
@@ -29,7 +28,8 @@ class Check(NamedTuple):
         check: What was looked at.
         level: "ok", "warning" or "unsafe".
         found: What was found.
-        fix: A command, or what to do. Empty if it is ok.
+        fix: A command line to paste into a shell, and after a "#" what else there is to say. Empty
+            if it is ok.
         doc: The page that explains it.
     """
 
@@ -39,6 +39,13 @@ class Check(NamedTuple):
     found: str
     fix: str = ""
     doc: str = ""
+
+
+def named(nodes: Iterable[str]) -> str:
+    """The command line that names these nodes, for a shell."""
+    # A label has neither password nor options.
+    kept = "for every client, with the passwords and options that its addresses have now"
+    return f"export HOLDFAST_NODES={shlex.quote(' '.join(nodes))}  # {kept}"
 
 
 def ask(locks: Holdfast, shard: int, size: int, *command: bytes) -> Round:

@@ -43,7 +43,11 @@ def client(options: Namespace) -> Holdfast:
             raise ConfigError("no nodes: name them in the settings of the application, or set HOLDFAST_NODES")
         return lent
     quiet(Voice())
-    return configuration(vars(options), os.environ).client()
+    found = configuration(vars(options), os.environ).client()
+    for driver in found._drivers:
+        # It takes no lock, so nobody has to compare its settings.
+        driver.keeper.crew.registers = False
+    return found
 
 
 # ------------------------------------------------ locks
@@ -248,13 +252,15 @@ def node_of(status: NodeStatus) -> dict[str, Any]:
         "cause": None if status.cause is None else message_of(status.cause),
         "warnings": list(status.warnings),
         "guarantee": status.guarantee,
+        "differences": list(status.differences),
     }
 
 
 def _node_columns(status: NodeStatus) -> list[str]:
     ahead = "-" if status.ahead is None else f"{status.ahead * 1000:+.0f} ms"
     trip = "-" if status.rtt is None else f"{status.rtt * 1000:.1f} ms"
-    notes = [*status.warnings, *([] if status.guarantee == "safe" else [status.guarantee])]
+    differs = ["settings"] if status.differences else []
+    notes = [*status.warnings, *differs, *([] if status.guarantee == "safe" else [status.guarantee])]
     cause = ", ".join(notes) if status.cause is None else message_of(status.cause)
     state = status.state if status.guard_left is None else f"{status.state} {told(status.guard_left)}"
     return [status.node, state, told(status.since), trip, ahead, dash(status.version), cause]

@@ -148,6 +148,8 @@ class Crew:
         # Since when each node cannot be used, as far as observers and the log were told.
         self._fell = [inf] * len(self.lanes)
         self._registry = Registry(settings, inbox, version)
+        # Whether it notes its settings on the nodes. A client that only looks does not.
+        self.registers = True
         # By what questions share: the round that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Round]] = {}
         # By the round that is under way: what its questions share.
@@ -1347,7 +1349,8 @@ class Crew:
             return
         if standing is Standing.UP:
             due = now if self.live or self.rounds else now + self.settings.node_timeout
-            self._registry.up(node, due)
+            if self.registers:
+                self._registry.up(node, due)
             if self._briefs:
                 self._refuse_briefs(now)
         self._tell_of(node, standing, before, now, standing is Standing.UP and self._forgetful(lane))
