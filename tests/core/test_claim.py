@@ -2029,6 +2029,21 @@ def test_S25_a_release_with_a_majority_down_returns_as_soon_as_nobody_else_can_c
     assert not talk.breaks(1)
 
 
+def test_S25_a_release_waits_for_no_node_that_was_never_asked() -> None:
+    """Node 2 came back after the lock was held, and is asked at the next renewal only."""
+    talk = Conversation(3, standing={2: Standing.DOWN})
+    talk.sends("request to 0 1")
+    for node in (0, 1):
+        talk.answers(node, granted(), at=0.1)
+    talk.held()
+    talk.joins(2, at=0.2)
+    talk.release(at=0.3, heard=True)
+    talk.sends("release to 0 1")
+    assert not talk.answers(0, 1, at=0.4)
+    assert talk.breaks(1)
+    assert (talk.news, talk.claim.freed) == (True, 1), "nobody else can confirm it"
+
+
 def test_S25_a_release_with_all_nodes_down_waits_for_nothing(held: Held) -> None:
     talk = held(1)
     talk.breaks(0, at=0.2)

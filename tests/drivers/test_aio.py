@@ -58,10 +58,23 @@ def a_release_that_is_to_be_confirmed_waits_for_the_nodes(bench: AsyncioBench) -
     assert call.lease._want.freed == 2
 
 
+def a_loop_that_was_blocked_looks_at_its_leases_before_it_reads(bench: AsyncioBench) -> None:
+    """What may work on without the lock is told in the first turn, and not when all has been read that lay unread."""
+    call = bench.acquired()
+    claim: Any = call.lease._want
+    bench.passes(2.8)
+    bench.silent |= {0, 1, 2}
+    bench.passes(0.2)
+    bench.time.now = claim.until + 0.5
+    bench.turn()
+    assert (claim.state, call.lease.fell) == (State.LOST, 1)
+
+
 Scenario = Callable[[AsyncioBench], None]
 SCENARIOS: list[Scenario] = [
     a_release_of_a_lease_that_was_lost_returns,
     a_release_that_is_to_be_confirmed_waits_for_the_nodes,
+    a_loop_that_was_blocked_looks_at_its_leases_before_it_reads,
 ]
 
 
@@ -91,6 +104,10 @@ FAULTS = {
     "a release waits for nobody": Planted(
         Damage(CONFIRMED, CONFIRMED.replace("if claim.done:", "if True:")),
         a_release_that_is_to_be_confirmed_waits_for_the_nodes,
+    ),
+    "a blocked loop does not look at its leases": Planted(
+        Damage("if now > due + LATE:", "if False:"),
+        a_loop_that_was_blocked_looks_at_its_leases_before_it_reads,
     ),
 }
 

@@ -282,6 +282,22 @@ def a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread(bench: Threa
     assert "on_lost" not in told and "observer" not in told
 
 
+def nobody_waits_for_ever_for_a_keeper_that_is_blocked(bench: ThreadsBench) -> None:
+    release = bench._call(Call(), lambda: bench.driver.ask({0: b"*1\r\n$4\r\nPING\r\n"}))
+    for _ in range(100):
+        bench.time.now += 0.1
+        bench.callers()
+    assert release.done and "did not respond for 6.0 s" in str(release.error)
+
+
+def nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began(bench: ThreadsBench) -> None:
+    call = bench.acquire()
+    bench._callers[-1].throw(ValueError("a signal handler raised this"))
+    assert isinstance(call.error, ValueError)
+    bench.settle()
+    assert [it.of("request") for it in bench.nodes] == [[], [], []]
+
+
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
@@ -296,6 +312,8 @@ SCENARIOS: list[Scenario] = [
     a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
     nor_does_one_whose_request_is_not_read_any_more,
     a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
+    nobody_waits_for_ever_for_a_keeper_that_is_blocked,
+    nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began,
 ]
 
 
@@ -372,6 +390,14 @@ FAULTS = {
             "keeper.ask(lambda now: [keeper.closers.append(gate), keeper.close(now)])",
         ),
         nor_does_one_whose_request_is_not_read_any_more,
+    ),
+    "a blocked keeper is waited for": Planted(
+        Damage("patience -= pause", "pass"),
+        nobody_waits_for_ever_for_a_keeper_that_is_blocked,
+    ),
+    "an interrupted errand begins": Planted(
+        Damage("if errand.phase is LEAVING or self.closing", "if self.closing"),
+        nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began,
     ),
     "callbacks are blamed": Planted(
         Damage("a finalizer (`__del__`) that does not", "a callback (`on_lost`) that does not"),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from drivers.bench import TTL, Bench, Damage, Taken, closing
+from drivers.bench import TTL, Bench, Call, Damage, Taken, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
 
 from holdfast.core.claim import Claim, State
-from holdfast.core.command import TAKEN
+from holdfast.core.command import NEWS, TAKEN
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
@@ -232,6 +232,22 @@ def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench
     assert [len(it.of("request")) for it in bench.nodes] == [2, 2, 2], "what is in doubt is asked again"
 
 
+def news_is_heard_once(bench: Bench) -> None:
+    """One who watches waits for the next news, and does not poll."""
+    watch = bench.crew.listen(bench.time())
+    first = bench._call(Call(), lambda: bench.driver.sleep(5.0, watch=watch))
+    bench.settle()
+    assert not first.done
+    bench.says(0, bench.tells(NEWS, watch.token))
+    bench.settle()
+    first.result()
+    second = bench._call(Call(), lambda: bench.driver.sleep(5.0, watch=watch))
+    bench.settle()
+    assert not second.done, "that news was heard already"
+    bench.passes(5.5)
+    second.result()
+
+
 Scenario = Callable[[Bench], None]
 # Each scenario with the rule that it checks, and what happens without that rule.
 SCENARIOS: dict[Scenario, tuple[str, str]] = {
@@ -274,6 +290,10 @@ SCENARIOS: dict[Scenario, tuple[str, str]] = {
     a_process_that_was_stopped_for_less_than_its_lease_still_has_it: (
         "A client that was stopped for less than its lease still has it, without doubt.",
         "The client drops connections, or repeats renewals that were answered.",
+    ),
+    news_is_heard_once: (
+        "News ends one wait, and not the next one, too.",
+        "A caller that observes an election asks again and again, without a pause.",
     ),
 }
 
@@ -394,6 +414,8 @@ FAULTS = {
         Damage(TWO_TURNS, "                link.left = None\n        self._judge(now)"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
+    "threads: news is never heard": Fault("threads", Damage("watch.news = False", "pass"), news_is_heard_once),
+    "asyncio: news is never heard": Fault("aio", Damage("watch.news = False", "pass"), news_is_heard_once),
 }
 
 

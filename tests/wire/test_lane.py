@@ -650,6 +650,20 @@ def test_a_clock_is_measured_again() -> None:
     assert lane.ahead == pytest.approx(before + 60.0, abs=1e-3) and lane.blur == 0.5
 
 
+@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
+def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
+    lane = a_lane(prompt=2.0)
+    lane.dial(0.0)
+    lane.connected(0.0)
+    lane.received(Server().greets(), first)
+    ahead = lane.ahead
+    assert ahead is not None
+    for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
+        told = ahead + 10.0 + second / 2 + off
+        lane.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
+        assert (lane.ahead != ahead) is counts
+
+
 @pytest.mark.parametrize("which", TIMES)
 def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
     lane = a_lane()
