@@ -6,6 +6,7 @@ import itertools
 import shlex
 import time
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,9 +15,10 @@ import redis.asyncio
 from serve.serving import Serving, gateway_app, serving
 
 from holdfast.aio import Holdfast
+from holdfast.base.lease import LeaseState
 from holdfast.embedded import Nodes
 from holdfast.fencing.http import fences_in
-from holdfast.serve import Gateway
+from holdfast.serve import Gateway, leasing
 
 numbers = itertools.count()
 
@@ -217,6 +219,28 @@ async def test_a_disconnect_ends_a_wait_after_a_while(live: Serving, locks: Hold
         while live.gateway.leases.waiting:
             await asyncio.sleep(0.05)
     await held.release()
+
+
+async def test_an_attempt_goes_on_while_one_of_two_requests_waits_for_it(live: Serving, locks: Holdfast) -> None:
+    held = await locks.lock("leases:two").acquire()
+    lease, wanted = new(), {"names": ["leases:two"], "wait_ms": 30_000, "linger_ms": 500}
+    async with httpx.AsyncClient(base_url=live.url) as client, httpx.AsyncClient(base_url=live.url) as other:
+        stays = asyncio.create_task(client.put(f"/v1/leases/{lease}", json=wanted))
+        with contextlib.suppress(httpx.ReadTimeout):
+            await other.put(f"/v1/leases/{lease}", json=wanted, timeout=0.3)
+        await asyncio.sleep(0.8)
+        assert live.gateway.leases.waiting == 1
+        await held.release()
+        assert (await stays).json()["state"] == "held"
+        assert (await client.delete(f"/v1/leases/{lease}")).status_code == 200
+
+
+def test_a_lease_in_doubt_is_an_event() -> None:
+    lease = SimpleNamespace(state=LeaseState.DOUBT)
+    hold: Any = SimpleNamespace(check=lambda: None, state="held", lease=lease, problem=None)
+    assert leasing._state(hold) == "doubt"
+    lease.state = LeaseState.HELD
+    assert leasing._state(hold) == "held"
 
 
 async def test_a_lease_that_is_taken_away_says_so_at_once(client: httpx.AsyncClient, locks: Holdfast) -> None:

@@ -140,7 +140,7 @@ class Hold:
 
     def _left_alone(self) -> None:
         self._linger = None
-        if self.state == "waiting" and not self._listeners:
+        if self.state == "waiting":
             self.give_up(False)
         elif self.state == "held" and not self._heard:
             self._task = self._loop.create_task(self._give_back())
