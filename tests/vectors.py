@@ -270,9 +270,9 @@ def parts() -> str:
 def keys() -> list[dict[str, Any]]:
     """The four keys of names; none: the name is refused."""
     names = [("", "invoice:42"), ("app:", "invoice:42"), ("", "a{b}c"), ("", "{a}"), ("", "{a}:b"), ("", "a{b"), ("", "fence"), ("", "a b")]
-    names += [("", "ü"), ("", "x" * 512), ("", "a[slot x]"), ("", "a[slot 7] "), ("{t}", "a"), ("{t}:", "queue:a"), ("", "a{}b{c}")]
+    names += [("", "ü"), ("", "x" * 512), ("", "a[slot x]"), ("", "a[slot 7] "), ("", "a{}b{c}"), ("", "{a}:fences"), ("", "{a{b}:x")]
     names += [("", ""), ("p", ""), ("", "x" * 513), ("", "ü" * 257), ("", "a}"), ("", "{}"), ("", "{a}:fence"), ("", "{a}:queue:b")]
-    names += [("", it) for it in ("a[slot 7]", "a[election]", "a[once]", "a[once day]", "a[fill]", "{a}:note")]
+    names += [("", it) for it in ("a[slot 7]", "a[slot 12]", "a[election]", "a[once]", "a[once day]", "a[fill]", "{a}:note", "{a{b}:fence")]
     found = []
     for prefix, name in names:
         try:
