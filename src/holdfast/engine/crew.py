@@ -874,7 +874,7 @@ class Crew:
         usual = proposed if type(reply) is int else b"%016d" % proposed
         if proposed and reply != usual and is_below(reply, proposed):
             # Nobody knows what else on this connection answers something else (rule T5).
-            lane.bad = ConnectionError("it says what nobody asked for: a grant below the proposed fence")
+            lane.bad = ConnectionError("it answers another request: a grant below the proposed fence")
             return
         try:
             if lane.lacks and question.mode in FIRST:
