@@ -33,7 +33,7 @@ asking: ContextVar[Mapping[str, Any]] = ContextVar("holdfast_asking")
 
 
 class _File(WatchedFileHandler):
-    """A file that only its owner can read. It is opened again once a log rotation has moved it away."""
+    """A file that only its owner can read. Once a log rotation has moved it, it is opened again."""
 
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=partial(os.open, mode=0o600))

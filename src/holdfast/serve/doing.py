@@ -1,4 +1,4 @@
-"""Routes of work that is done once, and of rates. The client works, and the gateway keeps the result.
+"""Routes of rates, and of work that is done once. The client works; the gateway keeps the result.
 
 Knows the client's `once` and its rates, and leases. Must not know how a result is kept.
 

@@ -165,7 +165,7 @@ class Hold:
             self._linger = None
 
     def change(self) -> asyncio.Future[None]:
-        """Return a future that is done when its state changes. All share it, so do not cancel it."""
+        """Return a future for the next change of its state. All share it, so do not cancel it."""
         return self._change
 
     def changed(self) -> None:

@@ -1,6 +1,7 @@
 """Routes that show nodes, locks and leaders, and the one that takes a lock away.
 
-Knows the client's `nodes`, `survey`, `inspect`, `force_release` and elections. Must not know leases.
+Knows the client's `nodes`, `survey`, `inspect`, `force_release` and elections. Must not know
+leases.
 """
 
 from __future__ import annotations
