@@ -132,7 +132,8 @@ class LeaderScheduler(Leading, PersistentScheduler):  # type: ignore[misc]  # (C
 
 def next_time(times: crontab) -> tuple[float, datetime]:
     """Return the seconds until a crontab is due next, and that time, in UTC."""
-    now = times.maybe_make_aware(times.now())
+    # Celery 5.4 takes the hours of a crontab in the time zone of this moment, and not in its own.
+    now = times.maybe_make_aware(times.now()).astimezone(times.tz)
     start, step, _ = times.remaining_delta(now)
     found: datetime = (start + step).astimezone(UTC)
     return (found - now).total_seconds(), found
