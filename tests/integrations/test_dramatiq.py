@@ -124,7 +124,7 @@ def test_permits_of_a_killed_worker_return(stage: Stage, actors: Any) -> None:
     stage.kill(stage.processes[0].pid)
     with actors.locks.semaphore("few", 2, count=2, wait=20):
         pass
-    assert time.monotonic() - killed < 2 + 1.5
+    assert time.monotonic() - killed < 6 + 1.5, "one ttl"
 
 
 def test_an_actor_that_is_called_like_a_function_has_no_message(stage: Stage, actors: Any) -> None:

@@ -14,7 +14,9 @@ from record import note
 from holdfast import Holdfast
 from holdfast.integrations.dramatiq import Concurrent, Locks
 
-locks = Holdfast(ttl=2, max_ttl=4)
+# A message of an actor without retries is used up if its lock cannot be had because the nodes are silent. On a
+# machine that is busy they are, for longer than the 0.2 s that a short max_ttl leaves them.
+locks = Holdfast(ttl=6, max_ttl=8, node_timeout=2)
 # It looks often for what killed workers have left behind: by default, in one of a thousand commands.
 broker = RedisBroker(url=os.environ["BROKER"], heartbeat_timeout=4000, maintenance_chance=300_000)
 broker.add_middleware(Results(backend=RedisBackend(url=os.environ["BROKER"])))
