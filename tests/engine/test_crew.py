@@ -3335,7 +3335,7 @@ def test_a_grant_below_the_proposed_fence_is_out_of_step_and_ends_the_connection
     world.run(2 * TRIP)
     assert claim.state is State.WAITING
     assert [node.linked for node in world.nodes] == [False, False, True]
-    assert str(world.crew.status(world.now)[0].cause).startswith("it says what nobody asked for")
+    assert str(world.crew.status(world.now)[0].cause).startswith("it answers another request")
 
 
 ANSWERS = {
