@@ -13,7 +13,7 @@ from math import inf
 from random import Random
 
 from holdfast.core.claim import Claim, State
-from holdfast.core.command import CEDE, GRANTED, INQUIRY, RELEASE, TRY, Command
+from holdfast.core.command import CEDE, GRANTED, INQUIRY, KEEP, RELEASE, TRY, Command
 from holdfast.core.demand import Demand
 from holdfast.core.goal import Goal
 from holdfast.core.reach import Reach, Standing
@@ -89,10 +89,10 @@ class Node:
         self._name, self._until = token, until
         return self._fence
 
-    def _renew(self, proposed: int, now: int) -> None:
+    def _renew(self, proposed: int, now: int, mode: bytes) -> None:
         """Raises the fence to the proposed one, and has its record outlive the lease."""
         if now > self._forgotten or self._fence < proposed:
-            self._fence = max(self._known(now), proposed)
+            self._fence = proposed if mode == KEEP else max(self._known(now), proposed)
             self._forgotten = max(self._fence // 1000 + self._horizon, self._until)
         elif self._forgotten < self._until:
             self._forgotten = min(self._until + self._horizon, now + 2 * self._horizon)
@@ -127,7 +127,7 @@ class Node:
             lower = bool(self._waiters) and min(self._waiters) < token
             if not (mode == CEDE and lower):
                 self._until = max(self._until, now + ttl)
-                self._renew(proposed, now)
+                self._renew(proposed, now, mode)
                 return [self._fence, 1, 0] if lower else self._fence
             self._enqueue(token, now + ttl)
             self._name = b""
@@ -149,7 +149,8 @@ class Node:
                 self._publish(INQUIRY, holder, 0)
         holder = self.holder(now)
         place = sorted(self._waiters).index(token) if token in self._waiters else -1
-        return [0, self._until - now if holder else -2, place, holder or None]
+        told = self._fence if now <= self._forgotten else 0
+        return [0, self._until - now if holder else -2, place, holder or None, told]
 
     def _release(self, token: bytes, now: int) -> int:
         mine = self.holder(now) == token

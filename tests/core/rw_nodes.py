@@ -131,7 +131,7 @@ class RWNode(Node):
                 self._put(token, now + ttl)
                 if reads(token):
                     return [self._read(proposed, now + ttl, now), int(lower), 0]
-                self._renew(proposed, now)
+                self._renew(proposed, now, mode)
                 return [self._fence, int(lower), 0]
             self._give_up(token)
             self._enqueue(token, now + ttl)
@@ -160,10 +160,13 @@ class RWNode(Node):
                 if token < other:
                     self._publish(INQUIRY, other, 0)
         place = sorted(self._waiters).index(token) if token in self._waiters else -1
+        told = self._fence if now <= self._forgotten else 0
+        if not reads(token):
+            told = max(told, self._rfence if now <= self._rforgotten else 0)
         if self._name == SHARED:
             left, holder = max((deadline, it) for it, deadline in self._readers.items())
-            return [0, left - now, place, holder]
-        return [0, self._until - now if self._name else -2, place, self._name or None]
+            return [0, left - now, place, holder, told]
+        return [0, self._until - now if self._name else -2, place, self._name or None, told]
 
     def _release(self, token: bytes, now: int) -> int:
         mine = 0

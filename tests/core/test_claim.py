@@ -2498,6 +2498,28 @@ def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -
     assert talk.claim.counting(talk.now) == 2
 
 
+def test_T_is_above_every_fence_that_a_denial_told() -> None:
+    """Rule F11: the node that tells it is no vote of ours, and one of ours may have lost its record."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, [*denied(), P + 5], at=0.1)
+    talk.answers(1, granted())
+    talk.answers(2, granted())
+    talk.sends(f"request to 1 2 proposing {P + 6}")
+    talk.answers(1, kept(P + 6))
+    talk.answers(2, kept(P + 6))
+    talk.held(P + 6)
+
+
+def test_a_fence_that_no_clock_allows_raises_nothing_by_a_denial() -> None:
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, [*denied(), MOST * 2], at=0.1)
+    talk.answers(1, granted())
+    talk.answers(2, granted())
+    talk.held(P)
+
+
 # ---- a ticket of a clock that was wrong
 
 
@@ -2680,11 +2702,10 @@ def test_a_series_that_broke_while_waiting_is_whole_when_the_lease_begins() -> N
 @pytest.mark.parametrize("reply", [kept(), granted()], ids=["held before", "granted now"])
 def test_a_node_that_only_a_renewal_won_vouches_from_its_answer_on(reply: object) -> None:
     """Rule C13: whatever its fence is, nobody knows that it had the token before."""
-    talk = Conversation()
-    talk.sends("request to 0 1 2")
+    talk = Conversation(standing={2: Standing.DOWN})
+    talk.sends("request to 0 1")
     talk.answers(0, granted(), at=0.1)
     talk.answers(1, granted(), at=0.1)
-    talk.breaks(2, at=0.2)
     talk.joins(2, at=0.3)
     renewal(talk, {2: reply, 0: kept()})
     talk.answers(1, granted(P + 1))

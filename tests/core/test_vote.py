@@ -305,6 +305,16 @@ def test_what_a_broken_connection_granted_counts_on(vote: Vote) -> None:
     assert vote.counts(9.0)
 
 
+def test_what_a_broken_connection_owed_may_have_been_granted() -> None:
+    """Rule C13: so the next grant is not the first."""
+    vote = Vote()
+    vote.disconnected()
+    assert vote.last == -inf
+    vote.asked()
+    vote.disconnected()
+    assert vote.last == 0.0
+
+
 # ---------------------------------------------------------------- holders
 
 

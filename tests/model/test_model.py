@@ -111,7 +111,7 @@ def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_world_is_explored_and_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     fine, told = explore("two nodes")
     assert fine
-    assert told.startswith("two nodes: 616 states, ")
+    assert told.startswith("two nodes: 655 states, ")
     monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
     fine, told = explore("two nodes")
     assert not fine
@@ -227,7 +227,7 @@ MUTANTS = {
     ),
     "a downgrade frees it first": Mutant(
         rw_node("            deadline = max(now + ttl, self._until)\n",
-                '            self._name = b""\n            self._promote(now)\n            return [0, 0, -1, self._name or None]\n'),
+                '            self._name = b""\n            self._promote(now)\n            return [0, 0, -1, self._name or None, 0]\n'),
         "a downgrade", HOLDS, 5_000,
     ),
 }  # fmt: skip

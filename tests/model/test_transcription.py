@@ -63,7 +63,7 @@ FAULTS = {
     "a fence is kept for ever": ("return self._fence if now <= self._forgotten else", "return self._fence or"),
     "a grant does not raise": ("self._known(now) + 1", "self._known(now)"),
     "a renewal moves the expiry back": ("self._until = max(self._until, now + ttl)", "self._until = now + ttl"),
-    "a renewal does not raise": ("self._fence = max(self._known(now), proposed)", "pass"),
+    "a renewal does not raise": ("self._fence = proposed if mode == KEEP else max(self._known(now), proposed)", "pass"),
     "no cap": ("min(deadline, now + 2 * self._horizon)", "deadline"),
     "the lapsed are granted": ("if deadline <= now:", "if False:"),
     "the deaf keep it": ('            self._name = b""\n        return 0', "            return 0\n        return 0"),

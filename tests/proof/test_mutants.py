@@ -96,6 +96,10 @@ CONVERSATIONS = {
         test_claim.test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it,
         {"reply": [0, 5000, 2, None]},
     ),
+    "a denial tells no fence": Conversation(
+        patched(Claim, "could_hold", "if fence <= self._above:", "if not fence:"),
+        test_claim.test_T_is_above_every_fence_that_a_denial_told,
+    ),
     "a missing answer is suspected for ever": Conversation(
         patched(Vote, "raised", "if self.sent == -inf else", "if True else"),
         test_claim.test_a_fence_that_its_owner_raises_is_no_gap,
@@ -460,7 +464,6 @@ ROWS = (
         "the fence's record lasts as long as the lease",
         "a healthy lease is lost",
         script=("a renewal lets the fence's record run out", "a fence's record runs out under its lease"),
-        simulator=("the fence's record runs out under a lease",),
     ),
     Row("the fence's record is gone when a guard is over", "S2", script=("a renewal keeps the record for longer than a guard",)),
     Row("the guard (B11)", "V, S1", conversation=("the guard trusts any uptime",), model=("no guard",), simulator=("no guard",)),
@@ -528,6 +531,7 @@ ROWS = (
         "a try ends when fewer than q can still grant", "with even N it waits for ever", model=("a try gives up when a quorum has refused",)
     ),
     Row("the gap rule", "a lost majority goes unnoticed", conversation=("the gap rule is off",), simulator=("the gap rule is off",)),
+    Row("a denial tells its node's fence, and T is above it", "S2, if a record was deleted", conversation=("a denial tells no fence",)),
     Row(
         "a missing answer may have been a new grant, until the next answer",
         "a lease is lost without need",

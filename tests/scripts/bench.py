@@ -42,6 +42,7 @@ class Denied(NamedTuple):
     pttl: int
     place: int
     holder: bytes | None
+    fence: int = 0
 
 
 class Waiter(NamedTuple):

@@ -100,8 +100,8 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
     ),
     "a raised fence's record runs out under its lease": (
         REQUEST,
-        "setF(math.max(getF(), P), now + left)",
-        "setF(math.max(getF(), P), now)",
+        "math.max(getF(), P), now + left)",
+        "math.max(getF(), P), now)",
     ),
     "a try's fence runs out under its lease": (
         REQUEST,
@@ -109,11 +109,12 @@ MUTANTS: dict[str, tuple[Script, str, str]] = {
         "setF(math.max(getF() + 1, P), now)",
     ),
     "no clock floor but for the usual case": (REQUEST, "or now * 1000 - K * 500 - 1", "or 0"),
-    "a renewal forgets the clock floor": (REQUEST, "setF(math.max(getF(), P), now + left)", "setF(P, now + left)"),
-    "a renewal never raises": (REQUEST, "if F < P then return setF(math.max(getF(), P), now + left) end", ""),
+    "a renewal forgets the clock floor": (REQUEST, "mode == 'k' and P or math.max(getF(), P), now", "P, now"),
+    "a lost record rises under a lease": (REQUEST, "mode == 'k' and P or math.max", "math.max"),
+    "a renewal never raises": (REQUEST, "if F < P then return setF(mode == 'k' and P or math.max(getF(), P), now + left) end", ""),
     "a renewal lowers": (
         REQUEST,
-        "if F < P then return setF(math.max(getF(), P), now + left) end",
+        "if F < P then return setF(mode == 'k' and P or math.max(getF(), P), now + left) end",
         "if F ~= P then return setF(P, now) end",
     ),
     # Leases

@@ -730,7 +730,10 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "cedes to nobody": ("if mode == 'c' and lower then", "if mode == 'c' then"),
     "cedes and leaves": ("        giveUp(token)\n        enqueue()\n", "        giveUp(token)\n"),
     "a renewal does not prolong": ("        put(token, now + ttl)\n", ""),
-    "a renewal lowers": ("if F < P then F = setF(fence, math.max(getF(fence), P), now + left)", "if F ~= P then F = setF(fence, P, now)"),
+    "a renewal lowers": (
+        "if F < P then F = setF(fence, mode == 'k' and P or math.max(getF(fence), P), now + left)",
+        "if F ~= P then F = setF(fence, P, now)",
+    ),
     "passes those who wait": (
         "elseif fits(token) and call('EXISTS', queue) == 0 then                  -- the",
         "elseif fits(token) then  -- the",

@@ -306,6 +306,19 @@ def test_a_renewal_restores_a_fence_that_was_lost(bench: Bench) -> None:
     granted = bench.request(token, P=5)
     assert isinstance(granted, Granted) and floor <= granted.fence < bench.base
     assert int(bench.see().fence or 0) == granted.fence
+    # A holder's own fence does not rise, which would look like a grant.
+    bench.operator.say("DEL", keys(NAME)[1])
+    assert bench.request(token, P=5, mode="k") == Granted(5, 0, 0)
+
+
+def test_a_denial_tells_the_fence(bench: Bench) -> None:
+    """Rule F11."""
+    bench.request(bench.token(1), P=bench.base + 7)
+    denied = bench.request(bench.token(2))
+    assert isinstance(denied, Denied) and denied.fence == bench.base + 7
+    bench.operator.say("DEL", keys(NAME)[1])
+    denied = bench.request(bench.token(3), mode="t")
+    assert isinstance(denied, Denied) and denied.fence == 0
 
 
 def somebody(bench: Bench, ticket: int) -> bytes:

@@ -156,13 +156,6 @@ PLANTED = {
     ),
     "a burnt cede is ignored": Planted(python(Claim, "_burn", ignored), HOLDS, "a late cede", 10),
     "the gap rule is off": Planted(python(Claim, "_gap", lambda _: lambda claim, vote, now: False), ("gap",), "hands on three", 5),
-    "the fence's record runs out under a lease": Planted(
-        lua(
-            ("request", "    if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end\n", ""),
-            ("request", "        if call('PTTL', KEYS[2]) < left then\n", "        if false then\n"),
-        ),
-        ("unfounded",), "one", 4,
-    ),
     "lost is not decided first": Planted(read_first, ("risen",), "one", 5),
     "counting while ceding": Planted(python(Claim, "_cede", undecided), HOLDS, "calm five", 3),
     "no guard": Planted(no_guard, HOLDS, "five", 5),

@@ -35,18 +35,21 @@ export interface Terms {
   place: number;
 }
 
-/** A grant: `second` tells of a lower token, `third` whether it is fresh. A denial has fence 0, the PTTL and the place. */
-interface Word { fence: number; second: number; third: number; holder: string | null }
+/**
+ * A grant: `second` tells of a lower token, `third` whether it is fresh. A denial has fence 0, the PTTL, the place, and
+ * the fence that the node has `told`.
+ */
+interface Word { fence: number; second: number; third: number; holder: string | null; told: number }
 
 /** Read what `request` answers, or nothing if the script never answers that. */
 export function wordOf(reply: Value): Word | undefined {
   let list = Array.isArray(reply) ? reply : [reply, 0, 0];
   // The P that was proposed, as it was sent: granted just now.
   if (typeof reply === 'string' && /^\d{16}$/.test(reply)) list = [Number(reply), 0, 1];
-  const [fence, second, third, holder = null] = list;
-  const areNumbers = list.slice(0, 3).every(Number.isSafeInteger) && Number(fence) >= 0;
-  if (!areNumbers || list.length !== (fence === 0 ? 4 : 3)) return undefined;
-  return holder === null || typeof holder === 'string' ? ({ fence, second, third, holder } as Word) : undefined;
+  const [fence, second, third, holder = null, told = 0] = list;
+  const areNumbers = [...list.slice(0, 3), told].every((it) => Number.isSafeInteger(it)) && Number(fence) >= 0;
+  if (!areNumbers || (fence === 0 ? list.length < 4 : list.length !== 3)) return undefined;
+  return holder === null || typeof holder === 'string' ? ({ fence, second, third, holder, told } as Word) : undefined;
 }
 
 /** What a node said last. Section 6 has a table of it. */
@@ -98,6 +101,8 @@ export class Claim {
   private readonly mode: Mode;
   private P: number;
   private proposed = 0;
+  /** The largest fence that a node has told which denied: T is above it (rule F11). */
+  private above = 0;
   /** When the claim became held. */
   private since = -Infinity;
   private beat: number;
@@ -186,6 +191,8 @@ export class Claim {
       else if (this.isInDoubt()) this.ask(vote, 'k');
     } else if (was === 'up') {
       if (isCeding(vote)) this.burn(vote);
+      // What is owed may have been granted, so that the next grant is not the first (rule C13).
+      if (vote.owed.length > 0) vote.last = Math.max(vote.last, 0);
       Object.assign(vote, { owed: [], sent: -Infinity, wrote: 0, watched: undefined, again: Infinity, error: '' });
     }
   }
@@ -195,7 +202,7 @@ export class Claim {
     if (this.state !== 'waiting') return;
     this.terms.ticket += by;
     if (!isTicket(this.terms.ticket)) return this.end('the clocks of the nodes cannot be right: set them (NTP)');
-    this.P = this.terms.ticket;
+    this.P = Math.max(this.terms.ticket, this.above + 1);
     this.burning = true;
   }
 
@@ -257,7 +264,7 @@ export class Claim {
     if (this.state === 'waiting') {
       const fences = this.counting().map((vote) => vote.fence);
       const agreed = fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum);
-      if (agreed === undefined) return this.makeWay();
+      if (agreed === undefined || agreed <= this.above) return this.makeWay();
       this.state = 'held';
       this.since = this.now;
       this.fence = this.P = agreed;
@@ -275,7 +282,7 @@ export class Claim {
     const rest = this.counting();
     if (rest.length >= this.quorum) {
       // Write back the highest fence of those that count, once to each that has less (F9).
-      this.P = Math.max(...rest.map((vote) => vote.fence));
+      this.P = Math.max(this.above + 1, ...rest.map((vote) => vote.fence));
       for (const vote of rest) if (vote.fence < this.P && vote.wrote !== this.P) this.ask(vote, this.mode);
     }
     this.giveUp();
@@ -365,9 +372,13 @@ export class Claim {
     return this.terms.ticket + (this.now - this.began) * 1000 + this.terms.K * 1500;
   }
 
-  private denied(vote: Vote, { second: left, third: place, holder }: Word, watch: boolean): void {
+  private denied(vote: Vote, { second: left, third: place, holder, told }: Word, watch: boolean): void {
     if (vote.burnt) return;
     this.broken(vote);
+    if (this.state === 'waiting' && told > this.above && told < this.latest()) {
+      this.above = told;
+      this.P = Math.max(this.P, told + 1);
+    }
     if (place !== 0 || this.state !== 'waiting' || !this.terms.patient) return;
     vote.again = left < 0 ? Infinity : this.now + left + 1;
     // A foreign holder wakes nobody. So the node is to tell of its release, once for each value (Q14).

@@ -34,6 +34,8 @@ class Denied(NamedTuple):
     place: int
     # The first bytes of the holder's value, if the node tells them.
     holder: bytes | None
+    # F there; 0 without a record.
+    fence: int = 0
 
 
 def read(reply: object) -> Granted | Denied | None:
@@ -42,7 +44,7 @@ def read(reply: object) -> Granted | Denied | None:
     Args:
         reply: The reply as the wire has it. A positive integer is F: held before, and nobody waits.
             Digits are F, too: granted now, at the P that was sent, and nobody waits. A list is F,
-            lower and fresh. A list that begins with 0 is a denial: 0, PTTL, place and holder.
+            lower and fresh. A list that begins with 0 is a denial: 0, PTTL, place, holder and F.
 
     Returns:
         The answer; None if this is an error, or nothing that a node has ever said.
@@ -81,4 +83,7 @@ def _read_list(reply: list[object]) -> Granted | Denied | None:
         return None
     if fence > 0:
         return Granted(fence, second == 1, third == 1)
-    return Denied(second, third, None if holder is None else holder[:SHOWN])
+    told = reply[4] if len(reply) > 4 else 0
+    if type(told) is not int or told < 0:
+        return None
+    return Denied(second, third, None if holder is None else holder[:SHOWN], told)

@@ -34,7 +34,7 @@ class Ballot(ABC):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "_base", "_largest", "_may_know", "_mode", "_propose", "_quorum", "_reach", "_usual",
+        "__weakref__", "_above", "_base", "_largest", "_may_know", "_mode", "_propose", "_quorum", "_reach", "_usual",
         "as_usual", "began", "counted", "fence", "mint", "recipe", "sends", "ticket", "token", "ttl", "votes",
     )
     # fmt: on
@@ -58,6 +58,8 @@ class Ballot(ABC):
         # P, and the largest P ever.
         self._propose = ticket
         self._largest = ticket
+        # The largest fence that a node has told which denied: T is above it (rule F11).
+        self._above = 0
         # Nodes that may know the token.
         self._may_know: Sequence[int] = ()
         # The answer as usual: granted now, nobody waits, and the fence is the ticket.

@@ -294,7 +294,7 @@ class Claim(Ballot):
         if share:
             self._share()
         self._renewal.extends(quorum.bound(now, ttl), now)
-        self._ask([node for node in self._reach.up if not self.votes[node].burnt], WAIT, now, ttl)
+        self._ask([node for node in self._reach.up if not self.votes[node].burnt], KEEP, now, ttl)
         self._plan()
         return True
 
@@ -418,6 +418,10 @@ class Claim(Ballot):
     def _denied(self, node: int, answer: Denied, now: float, watching: bool) -> bool:
         """Note who has the name instead, and ask for others that would do as well."""
         self.votes[node].denies(answer, now)
+        # The holder there may have it, and a node of ours may have lost its record (rule F11).
+        if self.state is WAITING and self._above < answer.fence < self.latest(now):
+            self._above = answer.fence
+            self._propose = max(self._propose, self._above + 1)
         if answer.left == LASTING:
             self.unfit += (node,)
         if self.state is WAITING and self.patient:
@@ -536,7 +540,7 @@ class Claim(Ballot):
             return False
         # A lease that is not renewed gets no longer by this.
         ttl = self.ttl if self._renewal.wanted else max(self.until - now, 0.001)
-        return self._ask((node,), WAIT, now, ttl)
+        return self._ask((node,), KEEP, now, ttl)
 
     # ------------------------------------------------ what happens to connections, and time
 
@@ -577,7 +581,7 @@ class Claim(Ballot):
         if restarted:
             return self._flushed(node, now)
         if self.doubt and self._renewal.wanted:
-            return self._ask((node,), WAIT, now)
+            return self._ask((node,), KEEP, now)
         # A holder asks it at its next renewal, so that holders which rejoin are spread over ttl/3.
         return False
 
@@ -668,13 +672,13 @@ class Claim(Ballot):
         return good
 
     def could_hold(self, now: float) -> tuple[int, float]:
-        """Return the fence, and until when, if it could be held (rules C5, F8); else zeros."""
+        """Return the fence, and until when, if it could be held (rules C5, F8, F11); else zeros."""
         if self.as_usual is not None:
             agreed = len(self.as_usual) >= self._quorum and now < self._base
             return (self.ticket, self._base) if agreed else (0, 0.0)
         good = self._counting(now)
         fence = quorum.agreed(self._quorum, [vote.fence for vote in good])
-        if not fence:
+        if fence <= self._above:
             return 0, 0.0
         return fence, quorum.reached_by(self._quorum, [vote.bound for vote in good])
 
@@ -853,8 +857,8 @@ class Claim(Ballot):
         if self.as_usual is not None:
             self._unfold()
         self.ticket += int(seconds * 1e6)
-        self._propose = self.ticket
-        self._largest = self.ticket
+        self._propose = max(self.ticket, self._above + 1)
+        self._largest = self._propose
         return self._start_over(now)
 
     def _plan(self) -> None:

@@ -244,7 +244,12 @@ class Vote:
         self.error = error
 
     def disconnected(self) -> None:
-        """Forget what was under way. What the node has granted counts on (rule C11)."""
+        """Forget what was under way. What the node has granted counts on (rule C11).
+
+        What was under way may have been granted: the next grant is not the first (rule C13).
+        """
+        if self.owed:
+            self.last = max(self.last, 0.0)
         self.owed = 0
         self.sent = -inf
         self.wrote = 0

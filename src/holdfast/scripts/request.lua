@@ -6,8 +6,7 @@
 --   `token`  Ticket (16 digits) ":" inbox (32) ":" serial (8), of the characters [0-9a-f:] only. Its
 --            width is fixed because it is compared as a string.
 --   `ttl`    The length of the lease in ms.
---   `mode`   w: wait. t: try. c: cede. k: keep, which is wait where the token probably holds the
---            name already.
+--   `mode`   w: wait. t: try. c: cede. k: keep, which is wait by a claim that is held.
 --   `P`      The proposed fence. A first request proposes the ticket, a write-back the largest F
 --            seen, a renewal the fence that was agreed.
 --   `K`      The fence horizon in ms, half the guard. All clients use the same, and 2 K is more than
@@ -20,8 +19,9 @@
 --   `fresh`  1: granted now. 0: held before.
 --   The text P stands for {P, 0, 1}, the usual case: a table would cost as much as two more
 --   commands. The number F stands for {F, 0, 0}, the usual renewal.
--- Answer to a denial: {0, PTTL of the holder's key, place in the queue, the holder's value}.
---   The place is -1 outside of the queue. The value is its first 64 bytes, or null.
+-- Answer to a denial: {0, PTTL of the holder's key, place in the queue, the holder's value, F}.
+--   The place is -1 outside of the queue. The value is its first 64 bytes, or null. F is 0 without a
+--   record.
 --
 -- The fence record lasts at least as long as the lease of the token that holds the name. If it
 -- expired earlier, the next renewal would raise F by the clock floor. If that answer were lost, the
@@ -87,27 +87,34 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local holder = call('GET', name)
 
 local function text(number) return string.format('%.0f', number) end
-local function getF()                               -- what this node's fence stands at
+-- What this node's fence stands at.
+local function getF()
     local F = call('GET', fence)
     return F and tonumber(F) or now * 1000 - K * 500 - 1
 end
-local function setF(F, deadline)                    -- gone only once the clock floor is above it, and the lease is over
+-- Gone only once the clock floor is above it, and the lease is over.
+local function setF(F, deadline)
     call('SET', fence, text(F), 'PXAT', text(math.max(math.floor(F / 1000) + K, deadline)))
     return F
 end
-local function keep(key)                            -- for the ttl at least: an expiry is never moved back.  Returns what is left, in ms
+-- For the ttl at least: an expiry is never moved back. Returns what is left, in ms.
+local function keep(key)
     local left = call('PTTL', key)
     if left >= ttl then return left end
     call('PEXPIRE', key, ARGV[2])
     return ttl
 end
-local function keepF(left)                          -- raised to P at least, and kept for as long as the lease
-    local F = tonumber(call('GET', fence) or 0)
-    if F < P then return setF(math.max(getF(), P), now + left) end
+local function record() return tonumber(call('GET', fence) or 0) end
+-- Raised to P at least, and kept for as long as the lease.
+local function keepF(left)
+    local F = record()
+    -- A holder's P is T. Its lost record must not rise above T by the clock floor: that would look like a grant.
+    if F < P then return setF(mode == 'k' and P or math.max(getF(), P), now + left) end
     if call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end
     return F
 end
-local function enqueue()                            -- or refresh; true if it was not in the queue
+-- Or refresh; true if it was not in the queue.
+local function enqueue()
     local fresh, deadline = call('ZADD', queue, string.sub(token, 1, 16), token) == 1, now + ttl
     if not fresh then                               -- never moved back: a late request may carry a shorter ttl
         deadline = math.max(deadline, tonumber(call('HGET', waiters, token) or 0))
@@ -117,7 +124,8 @@ local function enqueue()                            -- or refresh; true if it wa
     keep(waiters)                                   -- each by itself: one of them may have been deleted by hand
     return fresh
 end
-local function promote()                            -- the lock key is free: returns F if it went to this token
+-- The lock key is free: returns F if it went to this token.
+local function promote()
     while true do
         local head = call('ZPOPMIN', queue)[1]
         if not head then return end
@@ -169,4 +177,4 @@ else
     end
 end
 holder = call('GET', name)
-return {0, call('PTTL', name), call('ZRANK', queue, token) or -1, holder and string.sub(holder, 1, 64)}
+return {0, call('PTTL', name), call('ZRANK', queue, token) or -1, holder and string.sub(holder, 1, 64), record()}

@@ -37,7 +37,7 @@ if holds(token) then
         put(token, now + ttl)
         if isReader(token) then return {readF(P, now + ttl), lower and 1 or 0, 0} end
         local F = tonumber(call('GET', fence) or 0)
-        if F < P then F = setF(fence, math.max(getF(fence), P), now + left)
+        if F < P then F = setF(fence, mode == 'k' and P or math.max(getF(fence), P), now + left)
         elseif call('PTTL', fence) < left then call('PEXPIRE', fence, text(math.min(left + K, 2 * K))) end   -- it outlives the lease: see request.lua
         return {F, lower and 1 or 0, 0}
     end
@@ -63,6 +63,8 @@ else
     end
 end
 local left, place = call('PTTL', name), call('ZRANK', queue, token) or -1
-if holder ~= 'shared' then return {0, left, place, holder and string.sub(holder, 1, 64)} end
+local F = tonumber(call('GET', fence) or 0)
+if not isReader(token) then F = math.max(F, tonumber(call('GET', rfence) or 0)) end
+if holder ~= 'shared' then return {0, left, place, holder and string.sub(holder, 1, 64), F} end
 local last = call('ZRANGE', readers, -1, -1, 'WITHSCORES')
-return {0, last[2] - now, place, last[1]}
+return {0, last[2] - now, place, last[1], F}
