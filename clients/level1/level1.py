@@ -40,7 +40,7 @@ class Lost(Exception):
 
 
 def read(reply):
-    """What `request` answers: (fence, whether it was granted just now), None for a denial, or an error."""
+    """What `request` answers: (fence, whether it was granted just now), (0, F) for a denial, or an error."""
     match reply:
         case bytes() if re.fullmatch(rb"[1-9]\d{15}", reply):
             return int(reply), True
@@ -48,8 +48,8 @@ def read(reply):
             return reply, False
         case [int(fence), int(), int(fresh)] if fence > 0:
             return fence, bool(fresh)
-        case [0, int(), int(), bytes() | None]:
-            return None
+        case [0, int(), int(), bytes() | None, *told] if all(type(it) is int and it >= 0 for it in told[:1]):
+            return 0, (told or [0])[0]
     return reply if isinstance(reply, Exception) else ValueError(f"no answer of the script: {reply!r}")
 
 
@@ -65,12 +65,13 @@ class Vote:
 
 
 class Claim:
-    """One request for one name. `out` collects what is to be sent: (node, "t", "w" or "release", P)."""
+    """One request for one name. `out` collects what is to be sent: (node, "t", "k" or "release", P)."""
 
     def __init__(self, nodes, ticket, ttl, horizon, now):
         self.votes = [Vote() for _ in range(nodes)]
         self.quorum = nodes // 2 + 1  # C1
         self.ticket = self.proposed = self.largest = ticket
+        self.above = 0  # the largest F that a denial told
         self.ttl, self.horizon, self.began = ttl, horizon, now
         self.state, self.fence, self.until = "waiting", 0, 0.0
         self.asked, self.renews, self.since = INF, INF, -INF  # the latest renewal, the next one, the beginning of the lease
@@ -94,6 +95,8 @@ class Claim:
     def stands(self, node, standing, now):
         """A node is up, dialling, guarded or down from now on. What it has granted counts on (C11)."""
         vote = self.votes[node]
+        if vote.owed:  # it may have granted, so that its next grant is not the first (C13)
+            vote.last = max(vote.last, 0.0)
         vote.owed, vote.wrote, vote.met = [], 0, False
         vote.hopeless = standing in ("guarded", "down") and vote.bound <= now
         if standing == "up" and self.state == "waiting":
@@ -106,17 +109,20 @@ class Claim:
         if isinstance(said, Exception):
             vote.hopeless = not counted  # no bound moves (C4)
             return
-        fence, fresh = said or (0, False)
+        fence, fresh = said
+        told = 0 if fence else fresh
         if 0 < fence < proposed:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
         # It granted the token again, in an answer that was lost (C14).
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
-        again = fresh or (0 < vote.fence < fence <= limit and (not vote.met or fence > self.largest))
+        again = (fence and fresh) or (0 < vote.fence < fence <= limit and (not vote.met or fence > self.largest))
         vote.met = True
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
         if again or not fence:  # it had lost the token (C12)
             self.vouch.discard(node)
             self.next.discard(node)
+        if self.state == "waiting" and self.above < told < limit:  # F11
+            self.above, self.proposed = told, max(self.proposed, told + 1)
         if not fence or (fence > limit and (fresh or not counted)):  # denied, or F5
             vote.fence, vote.bound, vote.hopeless = 0, 0.0, True
             return
@@ -147,7 +153,7 @@ class Claim:
         self.largest = max(self.largest, self.proposed)
         vote.owed.append((now, self.proposed))
         vote.touched = True
-        self.out.append((node, "t" if self.state == "waiting" else "w", self.proposed))
+        self.out.append((node, "t" if self.state == "waiting" else "k", self.proposed))
 
     def _decide(self, now):
         if self.state not in ("waiting", "held"):
@@ -163,14 +169,14 @@ class Claim:
             return
         fences = [it.fence for it in counting.values()]
         agreed = max(fences, key=fences.count, default=0)
-        if fences.count(agreed) >= self.quorum:  # C5, F8
+        if fences.count(agreed) >= self.quorum and agreed > self.above:  # C5, F8, F11
             self.state, self.fence, self.until = "held", agreed, bounds[self.quorum - 1]
             self.proposed, self.vouch, self.since = agreed, set(counting), now  # F10
             self.renews = self.until - 2 * self.ttl / 3
         elif sum(not it.hopeless for it in self.votes) < self.quorum:
             self.end("over")
         elif len(counting) >= self.quorum:  # F9
-            self.proposed = max(fences)
+            self.proposed = max([*fences, self.proposed if self.above else 0])
             for node, vote in counting.items():
                 if vote.fence < self.proposed != vote.wrote:
                     vote.wrote = self.proposed

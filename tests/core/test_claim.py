@@ -2498,14 +2498,15 @@ def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -
     assert talk.claim.counting(talk.now) == 2
 
 
-def test_T_is_above_every_fence_that_a_denial_told() -> None:
+@pytest.mark.parametrize("patient", [True, False])
+def test_T_is_above_every_fence_that_a_denial_told(patient: bool) -> None:
     """Rule F11: the node that tells it is no vote of ours, and one of ours may have lost its record."""
-    talk = Conversation()
-    talk.sends("request to 0 1 2")
+    talk, word = Conversation(patient=patient), "request" if patient else "try"
+    talk.sends(f"{word} to 0 1 2")
     talk.answers(0, [*denied(), P + 5], at=0.1)
     talk.answers(1, granted())
     talk.answers(2, granted())
-    talk.sends(f"request to 1 2 proposing {P + 6}")
+    talk.sends(f"{word} to 1 2 proposing {P + 6}")
     talk.answers(1, kept(P + 6))
     talk.answers(2, kept(P + 6))
     talk.held(P + 6)
