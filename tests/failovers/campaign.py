@@ -22,7 +22,7 @@ from holdfast.testing.windows import Window, fences_back, overlaps
 
 HERE = Path(__file__).parent
 WORKERS = 3  # of a cell
-# What is planted. No client has a guard; or the addresses say that an old primary stops at once.
+# What is planted. No client has a guard; or none asks again where the primary is.
 GUARD, BOUND = "guard", "bound"
 PLANTS = (GUARD, BOUND)
 # By what is planted: a ttl and a lag with which it shows, for then old primaries go on for long.
@@ -60,7 +60,7 @@ class Plan:
     @property
     def told(self) -> float:
         """What the addresses say of it."""
-        return 0.0 if self.plant == BOUND else self.bound
+        return max(self.ttl / 2, 0.0 if self.plant == BOUND else self.bound)
 
     @property
     def guard(self) -> float:
@@ -119,6 +119,8 @@ class Cell:
             }
             if self._plan.plant == GUARD:
                 settings["restart_guard"] = None
+            elif self._plan.plant == BOUND:
+                settings["asks_once"] = True
             with (self._folder / f"cell-{self.number}.{number}.err").open("w") as errors:
                 self._workers.append(subprocess.Popen([sys.executable, HERE / "worker.py", json.dumps(settings)], stderr=errors))
 

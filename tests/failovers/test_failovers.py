@@ -1,4 +1,4 @@
-"""Failovers by real Sentinels: nobody holds a lock while another does; without the guard, or with a bound that is too short, two do."""
+"""Failovers by real Sentinels: nobody holds a lock while another does; without the guard, or if nobody asks again, two do."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_a_failover_lets_nobody_in_beside_the_holder(tmp_path: Path) -> None:
 
 # Either fault lets two in at each failover, or nearly so.
 @pytest.mark.parametrize("plant", [GUARD, BOUND])
-def test_a_guard_that_is_missing_or_too_short_is_found(plant: str, tmp_path: Path) -> None:
+def test_a_guard_that_is_missing_or_a_place_that_is_asked_for_once_is_found(plant: str, tmp_path: Path) -> None:
     ttl, lag = SUITS[plant]
     assert run(Plan(3, (1, 1, 1), ttl, lag, plant), tmp_path).overlaps
