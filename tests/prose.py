@@ -66,8 +66,11 @@ HOUSE_PAGES = {
     "docs/nemesis.md",
     "docs/proof.md",
     "docs/protocol.md",
+    "docs/protocol-failover.md",
+    "docs/protocol-primitives.md",
     "docs/protocols.md",
     "docs/reliability.md",
+    "docs/rules.md",
     "docs/simulator-figures.md",
     "docs/soak.md",
 }
