@@ -176,3 +176,11 @@ def test_what_nodes_have_against_a_renewal_is_one_line() -> None:
     votes = [failed(Exception("OOM")), failed(Exception("MISCONF")), Vote()]
     told = outcome.obstacles(votes, reach(3, {}), 1.0, 2.0)  # type: ignore[arg-type]  # (a stand-in)
     assert told == "node0: OOM; node1: MISCONF; node2: no answer yet"
+
+
+def test_a_right_that_a_majority_lacks_is_told_at_once() -> None:
+    missing = ConfigError("no right")
+    missing.fix = "ACL SETUSER app +zscore"
+    error = in_vain([failed(missing), failed(missing), Vote()])
+    assert isinstance(error, ConfigError) and error.fix == missing.fix
+    assert isinstance(in_vain([failed(missing), denied(), denied()]), LockBusy)

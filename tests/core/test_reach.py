@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.reach import Reach, Standing
-from holdfast.errors import ConfigError, message_of
+from holdfast.core.reach import Reach, Standing, too_few
+from holdfast.errors import ConfigError, NoQuorum, message_of
 
 unhurried = settings(deadline=None)  # others may have the machine
 
@@ -159,3 +159,12 @@ def test_only_for_nodes_of_this_machine_is_the_guard_said_to_be_for_production()
     for node in range(5):
         reach.note(node, Standing.GUARDED, 1.0, free=31.0)
     assert ["HOLDFAST_RESTART_GUARD=off" in str(reach.cause(node, 1.0)) for node in range(5)] == [False, True, True, True, True]
+
+
+def test_what_a_majority_forbids_is_no_missing_answer() -> None:
+    missing, other = ConfigError("no right"), ConfigError("another mistake")
+    missing.fix = "ACL SETUSER app +zscore"
+    found = too_few("jobs", 0.5, {"a": missing, "b": missing, "c": TimeoutError("late")}, 2, "acquire")
+    assert isinstance(found, ConfigError) and found.fix == missing.fix and "c" not in found.message.split()
+    for causes in ({"a": missing, "b": TimeoutError("late")}, {"a": other, "b": other}):
+        assert isinstance(too_few("jobs", 0.5, causes, 2, "acquire"), NoQuorum)

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConfigError, message_of
-from holdfast.scripts import PROBE
+from holdfast.scripts import PROBE, REQUEST, RW_REQUEST
+from holdfast.wire import rights
 from holdfast.wire.address import parse
 from holdfast.wire.lane import AVERAGED, OLDEST, OTHERS, PROMPT, SHORT, Lane, LaneSettings, Line
-from holdfast.wire.resp import Refusal
+from holdfast.wire.resp import Refusal, pack
 
 INBOX = b"0123456789abcdef" * 2
 SCRIPTS = (b"return 1", b"return 2")
@@ -2063,3 +2064,19 @@ def test_a_right_that_was_taken_away_ends_the_connection() -> None:
     lane.take()
     lane.received(array(bulk(b"DEL"), bulk(b"NOPERM no permissions to run the 'del' command")), 1.0)
     assert isinstance(lane.bad, ConfigError)
+
+
+def test_what_only_some_primitives_need_is_asked_for_by_the_larger_probe_and_makes_no_node_unfit() -> None:
+    lane = a_lane()
+    up(lane)
+    told: list[object] = [b"ZSCORE", b"NOPERM User app has no permissions to run the 'zscore' command"]
+    call = pack(b"EVALSHA", RW_REQUEST.sha, b"6")
+    lane.judge(told, lane.manners.basic)
+    assert (lane.lacks, lane.forbids(call, 5.0), lane.bad) == ({}, None, None)
+    lane.judge(told, rights.question("", b"more"))
+    assert (list(lane.lacks), lane.bad, lane.wake) == (["ZSCORE"], None, inf)
+    assert isinstance(lane.forbids(call, 5.0), ConfigError)
+    assert lane.wake == 5.0, "a probe tells whether it was granted meanwhile"
+    assert lane.forbids(pack(b"EVALSHA", REQUEST.sha, b"4"), 5.0) is None
+    lane.judge([], rights.question("", b"more"))
+    assert (lane.lacks, lane.forbids(call, 5.0)) == ({}, None)

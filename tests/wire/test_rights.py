@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.scripts import PROBE
+from holdfast.scripts import GCRA, PROBE, REQUEST, RW_REQUEST
 from holdfast.wire import rights
-from holdfast.wire.resp import Refusal
+from holdfast.wire.resp import Refusal, pack
 
 FULL = "OOM command not allowed when used memory > 'maxmemory'."
 
@@ -79,3 +79,13 @@ def test_what_is_not_needed_or_passes_makes_no_node_unfit(reply: object, means: 
 def test_an_answer_that_the_script_does_not_give_makes_a_node_unfit(reply: object) -> None:
     assert rights.refused(reply) is None
     assert isinstance(rights.judged(reply, "app", ""), ConfigError)
+
+
+def test_the_call_of_a_script_that_needs_what_is_forbidden_is_an_error() -> None:
+    lacks = {"ZSCORE": NOPERM, "ZCARD": NOPERM}
+    wrong = rights.lacking(pack(b"EVALSHA", RW_REQUEST.sha, b"6"), lacks, "app", "p:")
+    assert isinstance(wrong, ConfigError) and wrong.fix == "ACL SETUSER app +zscore"
+    assert wrong.message.startswith("user 'app' may not use ZSCORE (read-write locks, latches and barriers): ")
+    for script in (REQUEST, GCRA):
+        assert rights.lacking(pack(b"EVALSHA", script.sha, b"4"), lacks, "app", "p:") is None, "it does not need them"
+    assert rights.lacking(pack(b"EVALSHA", RW_REQUEST.sha, b"6"), {"ZCARD": NOPERM}, "app", "p:") is None
