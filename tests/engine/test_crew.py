@@ -1987,6 +1987,14 @@ def test_a_crew_that_is_closed_registers_no_more() -> None:
     assert [len(node.noted) for node in world.nodes] == [1] * 3
 
 
+def test_a_crew_that_only_looks_registers_nowhere() -> None:
+    world = World()
+    world.crew.registers = False
+    world.consult(0, 1, 2)
+    world.run(100.0)
+    assert [len(node.noted) for node in world.nodes] == [0] * 3
+
+
 def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> None:
     world = World(spreads=("a1", "b2"))
     world.nodes[1].registry[b"web-1:7 0000000a"] = START - 4.0, b"v2 30000 3   b2 1.2"
