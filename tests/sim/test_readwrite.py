@@ -99,7 +99,7 @@ PLANTED = {
         "readers, calm",
     ),
     "readers are not asked": Planted(
-        lua("isReader(token) and {} or call('ZRANGE', readers, 0, -1)", "{}"), ("idle",), "readers, calm", 25
+        lua("isReader(token) and {} or call('ZRANGE', readers, 0, -1)", "{}"), ("idle",), "readers, calm", 10
     ),
     "a downgrade looks like a gap": Planted(
         lua("    promote(P)\n    return {F, 0, 0}", "    promote(P)\n    return {F, 0, 1}"), ("lost", "unfounded"), "readers, calm"
