@@ -99,6 +99,7 @@ CONVERSATIONS = {
     "a denial tells no fence": Conversation(
         patched(Claim, "could_hold", "if fence <= self._above:", "if not fence:"),
         test_claim.test_T_is_above_every_fence_that_a_denial_told,
+        {"patient": True},
     ),
     "a missing answer is suspected for ever": Conversation(
         patched(Vote, "raised", "if self.sent == -inf else", "if True else"),

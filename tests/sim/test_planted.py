@@ -113,9 +113,9 @@ def undecided(cede: Any) -> Any:
 
 
 def for_ever(judge: Any) -> Any:
-    def never_ends(lane: Lane[Any], reply: object) -> None:
+    def never_ends(lane: Lane[Any], *answer: object) -> None:
         before = lane.refusal
-        judge(lane, reply)
+        judge(lane, *answer)
         lane.refusal = lane.refusal or before
 
     return never_ends

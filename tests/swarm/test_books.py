@@ -16,7 +16,7 @@ from holdfast.engine.record import Record
 pytestmark = pytest.mark.worlds
 
 # Worlds with faults of every kind, several names, and read-write locks.
-SEEDS = [*[(seed, {"wild": True}) for seed in (0, 3, 5)], *[(seed, {"shared": True}) for seed in (1, 2)]]
+SEEDS = [*[(seed, {"wild": True}) for seed in (0, 3, 4)], *[(seed, {"shared": True}) for seed in (1, 2)]]
 
 
 def listening(stage: Stage) -> Stage:
@@ -54,7 +54,7 @@ def test_books_balance(seed: int, which: dict[str, Any]) -> None:
 
 def test_a_loss_that_is_told_for_each_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     patches.method(monkeypatch, Record, "news", "want.told = state", "want.told = State.WAITING")
-    with pytest.raises(AssertionError, match=r"went aq?h+r*e+"):
+    with pytest.raises(AssertionError, match=r"went aq?h+[rd]*e+"):
         balance(*SEEDS[1])
 
 

@@ -23,7 +23,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 @pytest.fixture(scope="module")
 def lived() -> tuple[Stage, Outcome]:
     """A world with restarts, waiters and cedes."""
-    stage = explore(0)
+    stage = explore(2)
     return stage, live(stage)
 
 
@@ -89,7 +89,7 @@ def test_faults_are_marked(lived: tuple[Stage, Outcome]) -> None:
 
 def test_a_violation_is_marked_at_the_end_of_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
-    stage = explore(0)
+    stage = explore(2)
     outcome = live(stage)
     begins, ends = window(stage.world, failed=True)
     assert ends == outcome.seconds
