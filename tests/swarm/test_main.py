@@ -16,7 +16,7 @@ pytestmark = pytest.mark.stories
 
 def test_a_world_is_told_between_two_moments_and_drawn(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     drawing = tmp_path / "world.svg"
-    assert main(["--replay", "3", "--swarm", "--from", "0.1", "--to", "0.2", "--svg", str(drawing)]) == 0
+    assert main(["--replay", "5", "--swarm", "--from", "0.1", "--to", "0.2", "--svg", str(drawing)]) == 0
     told = capsys.readouterr().out.splitlines()
     assert told[-1] == f"drawn from 0.100 to 0.200 s: {drawing}"
     times = [float(line.split()[0]) for line in told[:-2]]
