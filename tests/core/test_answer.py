@@ -24,6 +24,7 @@ P = 1_700_000_000_000_000
         ([0, 5000, 2, b"value"], Denied(5000, 2, b"value")),
         ([0, LASTING, 1, None], Denied(-1, 1, None)),
         ([0, NO_KEY, 0], Denied(-2, 0, None)),
+        ([0, NO_KEY, 0, None, P], Denied(-2, 0, None, P)),
     ],
 )
 def test_an_answer(reply: object, answer: object) -> None:
@@ -56,6 +57,8 @@ def test_an_answer(reply: object, answer: object) -> None:
         [P, 0, b"1"],
         ["7", 0, 0],
         [0, 5000, 2, "text"],
+        [0, 5000, 2, None, -1],
+        [0, 5000, 2, None, b"7"],
         [P, 0, 1, 5],
         (P, 0, 1),
     ],

@@ -3725,3 +3725,32 @@ def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:
     round_ = world.crew.consult(dict.fromkeys(range(3), world.crew._manners.probe), world.now)
     world.crew.heard(0, next(iter(world.crew.lanes[0].ledger)), [b"SET", FULL], world.now)
     assert not round_.over and isinstance(world.crew.lanes[0].refusal, Exception)
+
+
+def test_a_node_that_may_move_is_asked_for_and_left_when_nobody_confirms_it() -> None:
+    # Rule G13.
+    world = World()
+    world.run(0.1)
+    crew, lane, now = world.crew, world.crew.lanes[0], world.now
+    lane.outlives, lane.asked, lane.sure, lane.reask = 0.3, now, now + 0.3, now + 0.1
+    crew._pulse = now  # (when lanes are looked after next, which a connection would have set)
+    crew.tick(now + 0.09)
+    assert crew.ready().places == ()
+    crew.tick(now + 0.1)
+    assert crew.ready().places == [0]
+    crew.placed(0, now + 0.15, ConnectionError("nobody knows"), now + 0.1)
+    crew.tick(now + 0.29)
+    assert lane.line is Line.UP
+    crew.tick(now + 0.3)
+    assert lane.line is Line.DOWN
+    assert "for 0.3 s nobody has confirmed that it is still the node's server: nobody knows" in str(crew.reach.causes[0])
+
+
+def test_a_node_that_has_moved_is_left_at_once() -> None:
+    world = World()
+    world.run(0.1)
+    crew, lane, now = world.crew, world.crew.lanes[0], world.now
+    lane.outlives, lane.asked = 15.0, now
+    crew.placed(0, now + 0.1, lane.address.but(host="elsewhere"), now + 0.05)
+    assert lane.line is Line.DOWN
+    assert "the node has moved to elsewhere" in str(crew.reach.causes[0])

@@ -6,14 +6,16 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 from sim.test_planted import PLANTED
 from swarm.campaign import live
 from swarm.explore import explore, plan_of
-from swarm.shrink import Shrinking
+from swarm.shrink import Case, Shrinking
 
 from holdfast.core.ticket import Mint
+from holdfast.testing.faults import Weather
 
 pytestmark = pytest.mark.stories
 
@@ -42,9 +44,14 @@ def test_a_failing_world_shrinks(name: str, monkeypatch: pytest.MonkeyPatch) -> 
         whole = shrinking.smallest
         case = shrinking.run()
         if len(case.only) <= FEW:
-            break
+            small(shrinking, whole, case, plan, known)
+            return
+    pytest.fail("none of three failing worlds becomes small", pytrace=False)
+
+
+def small(shrinking: Shrinking, whole: Case, case: Case, plan: Weather, known: dict[str, Any]) -> None:
+    """Look whether this case is a small one, and still fails."""
     assert shrinking.runs <= RUNS
-    assert len(case.only) <= FEW
     assert set(case.only) <= set(whole.only)
     assert (case.plan.clients, case.plan.names, case.plan.each) <= (plan.clients, plan.names, plan.each)
     assert case.plan.seconds < plan.seconds / 2, (

@@ -141,6 +141,10 @@ class Lease(ABC):
     def _begun(self) -> Want | None:
         """Its own claim. None if none was made."""
 
+    def _expects(self, fence: int) -> None:
+        """Note that the caller raises the nodes' fences to this one by other means (rule O8)."""
+        self._claim.claims[0].expects(fence)
+
     @property
     @abstractmethod
     def _claim(self) -> Want | Whole:

@@ -577,7 +577,7 @@ class Turn:
             lease.check()
             if own:
                 for it in (new, old):
-                    it._claim.claims[0].expects(ballot)
+                    it._expects(ballot)
             commands = [self._register.look(ballot, token) for _, token in zip(self._places, tokens, strict=False)]
             rounds = yield from self._ask(commands, recipes.promised)
             both = zip(self._places, rounds, strict=True)
