@@ -483,6 +483,28 @@ def test_calls_that_come_while_a_thread_ends_are_made(monkeypatch: pytest.Monkey
     assert made == list(range(2000))
 
 
+def test_a_call_that_comes_just_before_a_thread_has_ended_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds a thread that runs, and starts none."""
+    monkeypatch.setattr(aside, "IDLE", 1e-6)
+    made: list[str] = []
+    calls = ThreadCalls(1, lambda function, error: None)
+    running, late = calls._running, ["late"]
+
+    class Running:
+        acquire, locked = running.acquire, running.locked
+
+        def release(self) -> None:
+            if late:
+                calls.put([(made.append, late.pop())])
+            running.release()
+
+    calls._running = Running()  # type: ignore[assignment]  # (a lock with an occasion)
+    calls.put([(made.append, "first")])
+    limit = clock() + 5
+    while made != ["first", "late"]:
+        assert clock() < limit, made
+
+
 def test_a_lease_that_was_told_is_not_kept(three: Cluster) -> None:
     import gc
     import weakref
@@ -557,7 +579,8 @@ FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
         test_all_leases_are_marked_before_any_callback_runs,
     ),
     "a thread that ends looks at its queue no more": (
-        ThreadCalls, "run", "while self.waiting and not", "if self.waiting and not", test_calls_that_come_while_a_thread_ends_are_made,
+        ThreadCalls, "run", "while self.waiting and not", "if self.waiting and not",
+        test_a_call_that_comes_just_before_a_thread_has_ended_is_made,
     ),
     "close waits for no callback": (
         threads.Driver, "_await_end", "calls.wait(until - self.clock())", "pass", test_close_returns_when_callbacks_were_told,

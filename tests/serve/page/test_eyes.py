@@ -187,7 +187,8 @@ def test_the_keyboard_alone_is_enough(browser: Any, nodes: Nodes, scene: Holdfas
         expect(page.locator("dialog")).to_have_count(0)
         # Its line is gone, and the focus is not lost.
         expect(page.locator(".line")).to_have_count(0)
-        assert page.evaluate("document.activeElement !== document.body")
+        # (As soon as the page is drawn again.)
+        page.wait_for_function("document.activeElement !== document.body", timeout=5000)
         press("Escape")
         expect(page.locator("#grid")).to_be_focused()
         expect(page.locator(".audit")).to_contain_text("by hand")
