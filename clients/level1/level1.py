@@ -237,6 +237,8 @@ class Node:
 
     def __init__(self, client, number, address):
         self.client, self.number, self.address = client, number, urlsplit(address)
+        if self.address.scheme != "redis" or not self.address.hostname:
+            raise ValueError(f"an address is like redis://host:6379, not {address!r}")
         self.standing, self.writer, self.owed, self.fails = "dialling", None, [], 0
         self.guard, self.ahead = Guard(), None
 
@@ -257,7 +259,7 @@ class Node:
         client = self.client
         self._stands("dialling")
         async with asyncio.timeout(client.patience):
-            reader, self.writer = await asyncio.open_connection(self.address.hostname, self.address.port)
+            reader, self.writer = await asyncio.open_connection(self.address.hostname, self.address.port or 6379)
             reset = struct.pack("ii", 1, 0)  # T4
             self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
             if self.address.password:
@@ -357,8 +359,10 @@ class Client:
     async def acquire(self, name, ttl=10.0, wait=0.0):
         """Try until the time is up. Returns a held claim, or None."""
         key = self.prefix + name.encode()
-        if not 0.05 <= ttl <= self.max_ttl or re.search(rb"[{}\[\]]", key) or not 0 < len(name.encode()) <= 512:
-            raise ValueError(f"a ttl from 0.05 to {self.max_ttl} s, and a name without braces and brackets")  # C19, K1
+        if not 0.05 <= ttl <= self.max_ttl:  # C19
+            raise ValueError(f"ttl must be from 0.05 to {self.max_ttl} seconds, not {ttl}")
+        if re.search(rb"[{}\[\]]", key) or not 0 < len(name.encode()) <= 512:  # K1
+            raise ValueError(f"a name has 1 to 512 bytes, and no braces and brackets: {name!r}")
         end = clock() + wait
         while True:
             self.ticket = max(self.ticket + 1, int((clock() + self.ahead()) * 1e6))  # K3

@@ -138,7 +138,7 @@ def record() -> Trace:
         Holdfast(*servers.urls) as locks,
     ):
         places = {int(url.rpartition(":")[2]): node for node, url in enumerate(locks.urls)}
-        # With its first use a client also signs the roll on each node: that is not what the picture shows.
+        # With its first use a client also notes its settings on each node: that is not what the picture shows.
         for client in (well, locks):
             client.lock("first").acquire().release(confirm=True)
         time.sleep(BODY)

@@ -45,7 +45,7 @@ def test_three_languages_hold_one_lock_in_turn(servers: Nodes, tmp_path: Path, c
         assert shares[language] >= len(windows) / (50 if language == "level1" else 10), shares
 
 
-# How many sections are long, so that there is a holder when it happens.
+# How many sections are long, so that somebody holds the lock when the harm is done.
 LONG = {"rests": 0.1, "stops_a_process": 0.1, "restarts_a_majority": 0.6}
 # What is wrong, in which file, and the harm that shows it.
 NODE = {

@@ -142,7 +142,7 @@ def test_while_nodes_are_dialled_the_settings_are_noted_again_soon() -> None:
         ((), False, "0,0", False),
         ((), False, "a1,0", False),
         ((), False, "a1", True),
-        # A set that is only in the former list: whoever knows one list does not know the current one.
+        # A set that is only in the former list: a client with one list does not know the current one.
         (BOTH, True, "b2", True),
         (BOTH, True, "b2,a1", False),
         (("0", "0"), True, "0", True),  # all nodes of the only set were replaced

@@ -57,20 +57,24 @@ async def both(face: Face, lease: Any, got: Any) -> bool:
     return False
 
 
+async def kept_out(face: Face, sign: Sign, lease: Any, name: str) -> bool:
+    """Does a new client get no lock of a server that is new to it at this node?"""
+    try:
+        got = await face.acquire(sign.client(face, outage=0.2).lock(name, wait=0.3))
+    except NoQuorum as error:
+        (cause,) = error.causes.values()
+        assert "its server is new to clients of this node" in str(cause)
+        return True
+    return await both(face, lease, got)
+
+
 async def moved(face: Face, nodes: Cluster, name: str) -> bool:
     """Somebody holds a lock, the sign turns to another server, and a new client wants the lock. Is it kept out?"""
     sign = Sign(nodes)
     first = sign.client(face, outage=0.2)
     lease = await face.acquire(first.lock(name, wait=15))
     sign.at = 1
-    second = sign.client(face, outage=0.2)
-    try:
-        got = await face.acquire(second.lock(name, wait=0.3))
-    except NoQuorum as error:
-        (cause,) = error.causes.values()
-        assert "its server is new to clients of this node" in str(cause)
-        return True
-    return await both(face, lease, got)
+    return await kept_out(face, sign, lease, name)
 
 
 async def test_a_name_that_is_moved_lets_nobody_in_while_leases_of_its_old_server_last(face: Face, name: str) -> None:
@@ -131,13 +135,7 @@ async def went_back(face: Face, nodes: Cluster, name: str) -> bool:
     await face.until(lambda: client.nodes()[0].state == "guarded")
     lease = await face.acquire(client.lock(name, wait=15))
     sign.at = 0
-    try:
-        got = await face.acquire(sign.client(face, outage=0.2).lock(name, wait=0.3))
-    except NoQuorum as error:
-        (cause,) = error.causes.values()
-        assert "its server is new to clients of this node" in str(cause)
-        return True
-    return await both(face, lease, got)
+    return await kept_out(face, sign, lease, name)
 
 
 async def test_a_name_that_goes_back_lets_nobody_in_while_leases_of_the_other_server_last(face: Face, name: str) -> None:
