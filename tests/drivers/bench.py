@@ -50,7 +50,7 @@ class Damage(NamedTuple):
 PARTS = {
     # The modules that each driver consists of. A module imports only from those before it.
     "aio": ("aio",),
-    "threads": ("threads.errand", "threads.links", "threads.keeper", "threads.driver"),
+    "threads": ("threads.errand", "threads.links", "threads.direct", "threads.keeper", "threads.driver"),
 }
 
 

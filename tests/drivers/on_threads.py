@@ -92,7 +92,7 @@ class ThreadsBench(Bench):
         self._main = getcurrent()
         self._keepers: list[greenlet] = []
         self._callers: list[greenlet] = []
-        self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send")]
+        self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send", "poll")]
         for it in self._calls:
             it.start()
         world: dict[str, Any] = {

@@ -3560,6 +3560,9 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
         world.consult(2)
     if call == "hurry":
         world.crew._dial_soon(world.now)
+    if call in ("expected", "ready"):  # (drivers call these)
+        world.crew.faulted(2, world.now, ZeroDivisionError("secret"))
+        called.append(call)
     if call == "placed":
         world.crew.placed(2, world.now, world.crew.lanes[2].address, world.now)
     if call == "take":  # (the world has no driver of its own that could contain this: as those do)

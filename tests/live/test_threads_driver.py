@@ -365,7 +365,8 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
             began = time.monotonic()
             if method == "begin":
                 with pytest.raises(HoldfastError) as caught:
-                    client.lock("another").acquire()
+                    # (What has a note is the keeper's business.)
+                    client.lock("another", note="noted").acquire()
                 assert caught.value.__cause__ is planted
             waiter.join(5)
             assert time.monotonic() - began < 0.6 + 0.5, "by the next renewal at the latest, and before the lease would have ended"

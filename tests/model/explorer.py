@@ -152,7 +152,7 @@ class _Shape:
 
     # The same for all states of a client, or made from others.
     CONSTANT = frozenset(
-        {"__weakref__", "_quorum", "_reach", "_usual", "demand", "mint", "recipe", "_renewal._quorum", "_renewal._ttl"}
+        {"__weakref__", "_quorum", "_reach", "usual", "demand", "mint", "recipe", "_renewal._quorum", "_renewal._ttl"}
     )
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
         "armed": inf, "contended": False, "dropped": False, "freed": 0, "left": 0.0,
@@ -702,7 +702,7 @@ class _Crew:
             setattr(claim, name, list(value) if isinstance(value, list) else value)
         claim.recipe, claim.mint, claim._reach, claim._quorum = self.recipe, self.mint, self.reach, self.reach.quorum
         claim.demand = self._demand
-        claim._usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
+        claim.usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
         claim._may_know = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None
         claim.as_usual = [i for i, it in enumerate(self.halves) if it[PLAIN]] if plain else None

@@ -34,8 +34,8 @@ class Ballot(ABC):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "_above", "_base", "_largest", "_may_know", "_mode", "_propose", "_quorum", "_reach", "_usual",
-        "as_usual", "began", "counted", "fence", "mint", "recipe", "sends", "ticket", "token", "ttl", "votes",
+        "__weakref__", "_above", "_base", "_largest", "_may_know", "_mode", "_propose", "_quorum", "_reach",
+        "as_usual", "began", "counted", "fence", "mint", "recipe", "sends", "ticket", "token", "ttl", "usual", "votes",
     )
     # fmt: on
 
@@ -63,7 +63,7 @@ class Ballot(ABC):
         # Nodes that may know the token.
         self._may_know: Sequence[int] = ()
         # The answer as usual: granted now, nobody waits, and the fence is the ticket.
-        self._usual = self.token[:16]
+        self.usual = self.token[:16]
         # The nodes that gave it; None once every vote is kept apart.
         self.as_usual: list[int] | None = []
         # Until when a grant of the first request counts.

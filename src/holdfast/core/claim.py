@@ -250,6 +250,7 @@ class Claim(Ballot):
         if nodes:
             # Made here, and not by `_request`: this is on the way of every acquire.
             first = Command(self, self._mode, self.token, now, self.ttl, self._propose, clock=self.ticket)
+            first.expected = b"$16\r\n%b\r\n" % self.usual
             self.sends.append((nodes, first))
         if len(nodes) < self._quorum:
             self._unfold()
@@ -309,14 +310,16 @@ class Claim(Ballot):
             self._lapse(now)
         if self.state is LOST or self.state is OVER:
             return
-        self.state = OVER
         if self.stays:
+            self.state = OVER
             self.news = heard
             return
         if heard:
             self._parting = set(self._may_know).intersection(self._reach.up)
             self.news = not self._parting
         self._undo(self._may_know, now, heard)
+        # Last: a caller that is interrupted in here has its lease released by the keeper.
+        self.state = OVER
 
     def expects(self, fence: int) -> None:
         """Note that its owner raises the nodes' fences to this one by other means (rule O8)."""
@@ -349,7 +352,7 @@ class Claim(Ballot):
         # What is still said of the token before a new start means nothing (rule Q11).
         if command.token is not self.token:
             return False
-        if self.as_usual is not None and reply == self._usual:
+        if self.as_usual is not None and reply == self.usual:
             self.as_usual.append(node)
             if self.state is WAITING:
                 return len(self.as_usual) == self._quorum and self._hold(self.ticket, self._base, now)
@@ -694,7 +697,6 @@ class Claim(Ballot):
 
     def hold(self, fence: int, until: float, now: float) -> None:
         """Be held from now on, with this fence."""
-        self.state = HELD
         self.news = True
         self.fence = fence
         self.since = now
@@ -705,6 +707,8 @@ class Claim(Ballot):
         self.until = min(until, self.limit)
         self._renewal.holds(until, now)
         self.wake = min(self.until, self._renewal.due)
+        # Last, because other threads look at it.
+        self.state = HELD
 
     def _dismayed(self, now: float) -> bool:
         """Refuse a wait that cannot succeed (rule C17).

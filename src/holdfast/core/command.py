@@ -38,6 +38,10 @@ TAKEN = b"x"
 NEWS = b"n"
 
 
+# The bytes of the answer to a release of what the node has; and those that no answer begins with.
+RELEASED = b":1\r\n"
+UNKNOWN = b"\n"
+
 # What a holder says along with its lease. It returns the bytes, given the holder's token, the fence
 # and for how many seconds they are good. 0 seconds: the lease is over.
 Rider = Callable[[bytes, int, float], bytes]
@@ -105,9 +109,12 @@ class Command:
         data: Its bytes, once packed.
         watch: The node is to tell when what this reads has changed.
         clock: When it was sent by the clock of its owner's ticket, in microseconds; 0: not known.
+
+    Attributes:
+        expected: The bytes of the usual answer, if one is known. They are not read any further.
     """
 
-    __slots__ = ("bound", "clock", "data", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
+    __slots__ = ("bound", "clock", "data", "expected", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
 
     def __init__(
         self,
@@ -132,6 +139,7 @@ class Command:
         self.clock = clock
         # Until when a grant that it brings counts, once that was reckoned.
         self.bound = 0.0
+        self.expected = RELEASED if mode is RELEASE and owner is None else UNKNOWN
 
     def grants_until(self) -> float:
         """Return until when its grants count (rule C2), which is reckoned once for all nodes."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ..clock import sources_of
 from ..core.claim import State
-from ..core.command import Recipe
+from ..core.command import UNKNOWN, Recipe
 from ..core.demand import Demand
 from ..core.round import Answers, Round
 from ..engine.crew import GRACE, Crew, Watch
@@ -48,6 +48,8 @@ if TYPE_CHECKING:
     from .tls import Tunnel
 
 CHUNK = 65536
+# Bytes: usual answers are shorter.
+SHORT = 4096
 # Seconds after which a loop that comes to its timer was busy with something else.
 LATE = 0.005
 
@@ -585,8 +587,21 @@ class Driver:
 
     def received(self, link: Link, data: memoryview | bytes) -> None:
         """A node sent this."""
-        if self._links[link.node] is link:
-            self._do(self.crew.received, link.node, data, self.clock())
+        if self._links[link.node] is not link or self._over:
+            return
+        now, crew = self.clock(), self.crew
+        ledger = crew.lanes[link.node].ledger
+        if len(data) <= SHORT and ledger and ledger[0].expected is not UNKNOWN and not self.closed:
+            try:
+                data = crew.expected(link.node, bytes(data), now, crew.takes)
+                if not data:
+                    if not crew.quiet:
+                        self._work()
+                    return
+            except BaseException as error:
+                self._die(error)
+                raise
+        self._do(crew.received, link.node, data, now)
 
     def lost(self, link: Link, cause: Exception) -> None:
         """A connection is gone."""

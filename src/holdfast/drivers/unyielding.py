@@ -9,11 +9,15 @@ only after 5 ms. This happens once for each node that is written to, and once fo
 
 Each function returns a number of bytes, or -1 for an error. Then use the socket itself, which
 raises the error.
+
+`poll` does block, and keeps the lock all the same. It is for a caller whose answers come sooner
+than another thread would have taken over the interpreter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import select
+from collections.abc import Callable, Sequence
 from typing import Any
 
 MOST = 2**30  # bytes at once: sizes are told as an `int`
@@ -26,6 +30,10 @@ def _not_here(*_: object) -> int:
 send: Callable[[int, bytes, int, int], int] = _not_here
 recv: Callable[[int, Any, int, int], int] = _not_here
 read: Callable[[int, Any, int], int] = _not_here
+# Waits until some of these files can be read: files, how many, and milliseconds at most.
+poll: Callable[[Any, int, int], int] = _not_here
+# Makes the argument of `poll` of numbers of files.
+polled: Callable[[Sequence[int]], Any] = _not_here
 # Makes the argument with which `recv` and `read` write into a buffer.
 place: Callable[[bytearray], Any] = _not_here
 
@@ -39,7 +47,14 @@ else:
     def _place(buffer: bytearray) -> Any:
         return (ctypes.c_char * len(buffer)).from_buffer(buffer)
 
+    class _Polled(ctypes.Structure):
+        _fields_ = (("fd", ctypes.c_int), ("events", ctypes.c_short), ("revents", ctypes.c_short))
+
+    def _files(files: Sequence[int]) -> Any:
+        return (_Polled * len(files))(*[_Polled(file, select.POLLIN, 0) for file in files])
+
     # The types of arguments are not declared, because that would cost more than the calls do. The
     # types that ctypes assumes are right.
     _library = ctypes.PyDLL(None)
     send, recv, read, place = _library.send, _library.recv, _library.read, _place
+    poll, polled = _library.poll, _files

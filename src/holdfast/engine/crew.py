@@ -257,6 +257,26 @@ class Crew:
             self._try(lane, lane.hurry, None, now)
         self._pulse = now
 
+    def calm(self, demand: Demand, now: float) -> bool:
+        """Return whether a request has to be cared for now, and nothing else."""
+        return not (
+            self.spoke
+            or self.broken
+            or now >= self._recheck
+            or (demand.ttl < self._brief and self._too_brief(demand.ttl) is not None)
+            or self._registry.fresh
+            or len(self.reach.up) < self.reach.quorum
+        )
+
+    def adopt(self, claim: Claim, now: float) -> None:
+        """Look after a claim that its caller has begun by itself, until it has ended."""
+        if not claim.done and claim.token not in self.live:
+            self.live[claim.token] = claim
+            if claim.ttl < self._brief:
+                self._hasten(claim.ttl)
+        self.act(claim, now)
+        self._expect(now)
+
     def extend(
         self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
     ) -> bool:
@@ -452,9 +472,15 @@ class Crew:
         """Whether a node owes an answer whose connection works."""
         return any(lane.line is Line.UP and lane.ledger for lane in self.lanes)
 
-    def stats(self, now: float) -> Stats:
-        """Return counts of what was done so far."""
-        return self.record.stats(_wants(list(self.live.values())), now)
+    def stats(self, now: float, begun: Sequence[Want] = ()) -> Stats:
+        """Return counts of what was done so far.
+
+        Args:
+            now: The time.
+            begun: Acquisitions that callers have begun by themselves, and that are not known here.
+        """
+        wants = _wants(list(self.live.values()))
+        return self.record.stats(dict.fromkeys([*wants, *begun]), now)
 
     def status(self, now: float) -> tuple[NodeStatus, ...]:
         """Return the state of the nodes, in the order of their addresses."""
@@ -604,6 +630,53 @@ class Crew:
             self._pulse = lane.wake
         if lane.bad is not None:
             self.lost(node, now, lane.bad)
+
+    def expected(
+        self, node: int, data: bytes, now: float, takes: Callable[[int, Command, float], bool]
+    ) -> bytes:
+        """Take in the usual answers that a node has sent.
+
+        Args:
+            node: The node.
+            data: What it has sent.
+            now: The time.
+            takes: Takes in one of them, for the node and the question. False: it is to be read.
+
+        Returns:
+            The bytes that are left, for `received`.
+        """
+        lane = self.lanes[node]
+        try:
+            return lane.expected(data, now, takes)
+        except Exception as error:
+            lane.bad = lane.bad or _failure(error)
+            return data
+
+    def takes(self, node: int, question: Command, now: float) -> bool:
+        """Take in a usual answer, for drivers that may touch every claim: see `expected`."""
+        claim = question.owner
+        if claim is None:
+            return True
+        if not isinstance(claim, Claim):
+            return False
+        if claim.answered(node, question, claim.usual, now):
+            self.act(claim, now)
+        return True
+
+    @property
+    def quiet(self) -> bool:
+        """Whether `ready` would have nothing to say but when to wake."""
+        return not (
+            self.spoke
+            or self.broken
+            or self._settled
+            or self._found
+            or self._hangups
+            or self._dials
+            or self._places
+            or self.record.events
+            or self.changes != self._shown
+        )
 
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """Note that the connection to the node is gone, or no good, and hang it up."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import re
 from collections import deque
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
@@ -123,6 +123,10 @@ class Question(Protocol):
         """Its bytes."""
 
     @property
+    def expected(self) -> bytes:
+        """The bytes of the usual answer. Those of a question without one begin no answer."""
+
+    @property
     def again(self) -> bool:
         """Is it to be said again after a reconnect, if it was not answered?"""
 
@@ -157,6 +161,7 @@ class Greeting:
 
     __slots__ = ("data", "sent", "word")
     again = False
+    expected = b"\n"
 
     def __init__(self, word: str, sent: float, data: bytes) -> None:
         self.word = word
@@ -437,6 +442,16 @@ class Lane(Generic[Q]):
         elif question.again:
             self.unsaid.append(question)
 
+    def ready(self, question: Q) -> bool:
+        """May it be asked at once? Then it is sent now, and is the caller's to put into the ledger.
+
+        What must be said in any case is said after the reconnect.
+        """
+        if self.line is UP and question.sent < self.sure and not question.watch:
+            return True
+        self.say(question)
+        return False
+
     def take(self) -> bytes:
         """What is to be sent now."""
         out = self.out
@@ -534,18 +549,57 @@ class Lane(Generic[Q]):
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:
-            self.answered += answers
-            # Of these answers, none took less than the last: it was asked for last.
-            took = now - question.sent if question is not None else inf
-            if took < self.trip:
-                self.trip = took
-            # An answer that took long is about a node that hung, or a process that was stopped,
-            # and not about the network.
-            if took < PROMPT and now >= self._timed_again:
-                self._timed_again = now + SPACED
-                if self._timed < AVERAGED:
-                    self._timed += 1
-                self.rtt += (took - self.rtt) / self._timed
+            if question is not None:
+                self._time(question.sent, answers, now)
+
+    def expected(self, data: bytes, now: float, takes: Callable[[int, Q, float], bool]) -> bytes:
+        """Hand out answers that are as usual, up to the first that is not.
+
+        Args:
+            data: What the node has sent.
+            now: The time.
+            takes: Is told of each: the node, the question and the time. False: it is not as usual.
+
+        Returns:
+            The bytes that are left, for `received`.
+        """
+        ledger = self.ledger
+        if self.line is not UP or self._reader.unfinished or self.lacks or self.refusal is not None:
+            return data
+        at, answers, size, sent = 0, 0, len(data), 0.0
+        try:
+            while at < size and ledger and data.startswith(expected := ledger[0].expected, at):
+                question = ledger[0]
+                # (No greeting is answered as usual.)
+                if not takes(self.node, question, now):  # type: ignore[arg-type]
+                    break
+                ledger.popleft()
+                at += len(expected)
+                answers += 1
+                sent = question.sent
+        except IndexError:
+            # The caller was interrupted for so long that the connection has ended.
+            return b""
+        if answers:
+            self.heard = now
+            self._time(sent, answers, now)
+            if not ledger:
+                self._pardoned = None
+        return data[at:]
+
+    def _time(self, sent: float, answers: int, now: float) -> None:
+        """Note how long the last of these answers took: it was asked last, so none took less."""
+        self.answered += answers
+        took = now - sent
+        if took < self.trip:
+            self.trip = took
+        # An answer that took long is about a node that hung, or a process that was stopped, and not
+        # about the network.
+        if took < PROMPT and now >= self._timed_again:
+            self._timed_again = now + SPACED
+            if self._timed < AVERAGED:
+                self._timed += 1
+            self.rtt += (took - self.rtt) / self._timed
 
     def _oversized(self, data: bytes | bytearray | memoryview) -> bool:
         try:
@@ -594,7 +648,9 @@ class Lane(Generic[Q]):
         quiet = self.ledger and self.ledger[0].sent - self.heard >= QUIET
         self.fails = 0 if now - self._opened >= SHORT and (quiet or not self.late(now)) else self.fails + 1
         self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
+        # A caller that was interrupted while it read may still look into the old one.
         self.ledger.clear()
+        self.ledger = deque()
         self.out.clear()
         self.line = DOWN
         self.bad = None

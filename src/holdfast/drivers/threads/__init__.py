@@ -6,13 +6,15 @@ time between a crew and the world.
 
 - `errand`: what a caller asks of the keeper on behalf of a lease.
 - `links`: the sockets, and the bell that wakes the keeper.
+- `direct`: what callers do by themselves, in the usual case.
 - `keeper`: the thread, and what it does in one turn.
 - `driver`: what the sync face calls.
 
-Callers append to one deque, ring the bell if the keeper sleeps, and wait on a lock of their own.
-Python raises a signal's exception only in the main thread, so it can only ever hit an append or a
-wait: nothing is ever half done. What an interrupted caller did not say, its lease says when it
-dies: the finalizer is that same append, one C call.
+In the usual case a caller acquires and releases by itself; `direct` says how that is safe. For all
+else, callers append to one deque, ring the bell if the keeper sleeps, and wait on a lock of their
+own. The exception of a signal can only ever hit an append or a wait there: nothing is ever half
+done. What an interrupted caller did not say, its lease says when it dies: the finalizer is that
+same append, one C call.
 """
 
 from typing import TYPE_CHECKING

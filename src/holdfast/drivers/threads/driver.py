@@ -113,6 +113,7 @@ class Driver:
         # and asks once more when it goes on.
         if interrupted is not None and interrupted.phase is WANTED and interrupted.handed.acquire(False):
             interrupted.phase = LEAVING
+            interrupted.keeper.direct.give_way(interrupted)
             interrupted.keeper.ask(interrupted)
         try:
             while True:
@@ -145,14 +146,16 @@ class Driver:
         Raises what is wrong.
         """
         wait = errand.demand.wait
-        keeper.ask(errand)
+        settled = keeper.direct.acquire(errand)
+        if settled is None:
+            keeper.ask(errand)
         # `close` says nothing to an idle keeper, which this caller may just have started. (A client that was opened
         # again has another keeper.)
         if self.closed or (keeper is not self._keeper and not keeper.gone):
             raise Closed(CLOSED)
         # The claim itself ends the wait in time; a single try takes a third of its ttl at most.
         patience = inf if wait is None else (wait or errand.demand.ttl) + keeper.patience
-        alive = keeper.wait(gate, cancel=cancel, patience=patience)
+        alive = bool(settled) or keeper.wait(gate, cancel=cancel, patience=patience)
         self._check_open()
         if errand.error is not None:
             raise errand.error
@@ -209,6 +212,8 @@ class Driver:
             # The phase first: once the keeper may have heard of it, nobody may join this lease any
             # more.
             errand.phase = LEAVING
+            if not confirm and keeper.direct.release(errand, gate):
+                return 0
             errand.leavers.append((gate, confirm))
             keeper.ask(errand)
             if get_ident() != keeper.ident and not keeper.wait(gate, patience=keeper.patience) and not keeper.gone:
@@ -363,7 +368,9 @@ class Driver:
 
     def stats(self) -> Stats:
         """What was done so far, in this process."""
-        return self.keeper.crew.stats(self.clock())
+        keeper = self.keeper
+        begun = [it.claim for it in list(keeper.direct.done) if it.claim is not None]
+        return keeper.crew.stats(self.clock(), begun)
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""

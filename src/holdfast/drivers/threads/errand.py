@@ -44,6 +44,14 @@ class Lease(Protocol):
         """
 
 
+class Directly(Protocol):
+    """What callers do by themselves, without the keeper. See `direct.Direct`."""
+
+    def release(self, errand: Errand, me: object) -> bool: ...
+
+    def give_way(self, errand: Errand) -> None: ...
+
+
 class Host(Protocol):
     """What callers need of the keeper that does their errand. See `keeper.Keeper`."""
 
@@ -52,6 +60,9 @@ class Host(Protocol):
     failure: BaseException | None
     ident: int
     patience: float
+
+    @property
+    def direct(self) -> Directly: ...
 
     @property
     def gone(self) -> bool: ...
@@ -150,7 +161,7 @@ class Errand(weakref.ref[Any]):
             recipes: The names to acquire.
             demand: For how long to wait, and to hold.
             deadline: When the wait ends.
-            gate: What the caller waits at.
+            gate: What the caller waits at, unless it settles it itself.
             handed: A lock that nobody has taken.
         """
         self.keeper, self.recipes, self.demand, self.deadline = keeper, recipes, demand, deadline

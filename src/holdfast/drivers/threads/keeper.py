@@ -15,7 +15,7 @@ from math import inf
 from os import getpid
 
 from ...clock import Sources
-from ...core.claim import State
+from ...core.claim import Claim, State
 from ...core.round import Answers, Round
 from ...engine.crew import Crew, Watch
 from ...engine.ready import Ready, Want
@@ -30,6 +30,7 @@ from ..aside import Aside, Call, Listeners, ThreadCalls
 from ..cancel import Cancel
 from ..forks import FORKS
 from ..greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
+from .direct import LOOKS, Direct
 from .errand import GIVEN, LEAVING, WANTED, Errand
 from .links import GLANCE, Links
 
@@ -43,6 +44,11 @@ LOOK = 1.0
 HEED = 0.05
 # Seconds that the keeper may take longer to answer than the nodes may: the machine can be busy.
 SLACK = 5.0
+# Seconds for which the keeper leaves the sockets to callers after one of them has spoken by itself.
+# Their answers would wake it each time.
+REST = 0.005
+# Seconds between two looks whether a caller has left the engine.
+GLIMPSE = 0.001
 # Seconds between two sweeps for errands whose callers were interrupted before they could say that
 # they end.
 SWEEP = 1.0
@@ -71,6 +77,12 @@ class Keeper:
         self.crew.record.telling = telling
         self.asked: deque[Errand | Callable[[float], None]] = deque()
         self.asleep = False
+        # When the keeper wakes by itself.
+        self.planned = inf
+        # What it waits at while callers speak for themselves.
+        self._bed = allocate_lock()
+        self._bed.acquire()
+        self._resting = False
         self.closing = False
         self.ended = False
         self.failure: BaseException | None = None
@@ -96,6 +108,7 @@ class Keeper:
         # Callers that wait for the end. They put their gates here, before they ask for it.
         self.closers: list[LockType] = []
         self._idle_since = inf
+        self.direct = Direct(self)
         # When the end waits for nobody any more, and for nobody but those that have bytes to take.
         self._closed_by = inf
         self._ends = inf
@@ -163,18 +176,34 @@ class Keeper:
         if event is not None:
             self.asked.append(lambda now: self.crew.record.note_at(now, event))
 
+    @property
+    def greenlets(self) -> bool:
+        """Are its callers greenlets?"""
+        return bool(self._carrier)
+
     def _ring(self) -> None:
         # In a child of a fork that Python was not told of, the pipe is the parent's.
         if getpid() != self._process:
             return
-        if self.asleep:
-            self.links.bell.ring()
+        if self.asleep or self._resting:
+            self.nudge()
         elif not self._running.locked():
             try:
                 start_new_thread(self.run, ())
             except RuntimeError as error:
                 advice = "This process, or its user, may have as many threads as the system allows"
                 raise HoldfastError(f"holdfast cannot start its background thread: {error}. {advice}") from error
+
+    def nudge(self) -> None:
+        """Wake the keeper's thread, if it sleeps."""
+        if self.asleep:
+            self.links.bell.ring()
+        elif self._resting:
+            try:
+                self._bed.release()
+            except RuntimeError:
+                # Somebody else has just done so.
+                pass
 
     def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
         """Wait until the keeper opens the gate.
@@ -232,7 +261,6 @@ class Keeper:
         """Work until there has been nothing to do for a while."""
         while not self.gone and self._running.acquire(False):
             try:
-                self.ident = get_ident()
                 self._work()
             except BaseException as error:
                 self._die(error)
@@ -245,29 +273,95 @@ class Keeper:
                     closers, self.closers = self.closers, []
                     _open(closers)
             # Somebody may have asked just before the lock was free.
-            if not self.asked:
+            if not self.asked and not self.crew.live:
                 return
 
     def _work(self) -> None:
         self._idle_since = inf
         self._wake = self.crew.next_wake()
+        goes_on = False
         try:
             # The usual answer first: this is asked at every turn.
             while (self.crew.live and not self.closing) or not self._finished():
                 if self.links.bell.file < 0:
                     self.links.hang_bell()
-                self.asleep = True
-                pause = 0.0 if self.asked else self._pause(self.clock())
-                readable = self.links.wait(pause)
-                self.asleep = False
+                used, readable = self.direct.used, self._sleep()
                 # A greenlet lives on in the child of a fork; all that it had is the parent's.
                 if self.foreign:
                     return
-                self._turn(readable)
+                self._take()
+                # A caller may have read meanwhile.
+                self._turn(readable if self.direct.used == used else self.links.wait(0.0))
+                self._leave()
+            # A caller may have begun something just before.
+            self._take()
+            self._catch_up(self.clock())
+            goes_on = bool(self.crew.live) and not self.ended
         finally:
-            self.asleep = False
+            self.asleep = self._resting = False
             if not self.foreign:
-                self._shut()
+                self._take()
+                if not goes_on:
+                    self._shut()
+                self._leave()
+
+    def _sleep(self) -> list[tuple[int, int]]:
+        """Wait until there may be something to do. Returns what can be read or written then."""
+        now = self.clock()
+        pause = self._pause(now)
+        rest = self.direct.used + REST - now
+        if rest > 0 and not len(self.waiting):
+            # In this order: it says that it rests, then looks.
+            self._resting = True
+            if not self.asked and not self.direct.waits and self._bed.acquire(True, max(0.0, min(rest, pause))):
+                self.direct.used = -inf
+            self._resting = False
+            return self.links.wait(0.0)
+        self.planned = now + pause
+        self.asleep = True
+        readable = self.links.wait(0.0 if self.asked or self.direct.done else pause)
+        self.asleep = False
+        return readable
+
+    # ------------------------------------------------ who touches the engine
+
+    def _take(self) -> None:
+        """Wait until no caller touches the engine, and mend what one has left half done."""
+        direct, looks = self.direct, LOOKS
+        while direct.turn.setdefault(0, self) is not self:
+            self._bed.acquire(True, GLIMPSE)
+            looks -= 1
+            if not looks:
+                direct.turn[0] = self
+        self.ident = get_ident()
+        if direct.doubtful:
+            # (Every claim has to hear of it.)
+            self._catch_up(self.clock())
+            nodes, direct.doubtful = direct.doubtful, ()
+            cause = ConnectionError("a caller was interrupted while it spoke to the node")
+            for node in nodes:
+                self.crew.lost(node, self.clock(), cause)
+
+    def _leave(self) -> None:
+        """Let callers touch the engine."""
+        self.direct.turn.pop(0, None)
+
+    def _catch_up(self, now: float) -> None:
+        """Look after what callers have begun by themselves, and not after what they have ended."""
+        done, self.direct.waits = self.direct.done, False
+        while done:
+            errand = done.popleft()
+            claim = errand.claim
+            assert isinstance(claim, Claim)
+            gate, errand.gate = errand.gate, None
+            if errand.ended or claim.done:
+                self._errands.pop(claim, None)
+                _open([] if gate is None else [gate])
+            else:
+                self._errands[claim] = errand
+                if gate is not None:
+                    self.waiting.for_claim(claim, gate)
+            self.crew.adopt(claim, now)
 
     def _pause(self, now: float) -> float:
         wake = min(self._wake, self._idle_since + IDLE, self._ends)
@@ -283,15 +377,18 @@ class Keeper:
             self._ends = self._closed_by if self.links.sending else self.crew.farewell(now)
             self.ended = now >= self._ends
             return self.ended
-        if self.asked:
+        if self.asked or self.direct.done:
             return False
-        self._idle_since = now if self.crew.watches or self.crew.stays else min(self._idle_since, now)
+        used = max(min(self._idle_since, now), self.direct.used)
+        self._idle_since = now if self.crew.watches or self.crew.stays else used
         return now >= self._idle_since + IDLE
 
     def _turn(self, readable: list[tuple[int, int]]) -> None:
         """What `Crew.ready` asks of a driver, once."""
         crew, now = self.crew, self.clock()
         crew.record.epoch = self.wall() - now
+        if self.direct.done:
+            self._catch_up(now)
         self.links.hear(readable, now)
         if self.asked:
             self._idle_since = inf
@@ -319,6 +416,7 @@ class Keeper:
             if not crew.broken:
                 break
         self._wake = ready.wake
+        self.direct.look()
 
     def _do(self, what: Errand | Callable[[float], None], now: float) -> None:
         if not isinstance(what, Errand):
@@ -430,7 +528,8 @@ class Keeper:
     def given(self) -> list[Errand]:
         """The errands whose leases callers have. Callers ask this, on their own threads."""
         # (One C call copies the table, which the keeper goes on to change.)
-        return [it for it in list(self._errands.values()) if it.phase is GIVEN]
+        errands = {id(it): it for it in [*list(self._errands.values()), *list(self.direct.done)]}
+        return [it for it in errands.values() if it.phase is GIVEN]
 
     def stay(self, errands: Sequence[Errand], now: float) -> None:
         """Have the keys of these errands stay on the nodes when their claims end."""
@@ -481,6 +580,7 @@ class Keeper:
         self.failure, self.ended = error, True
         # (One C call copies the deque, which callers go on to fill.)
         errands = [*self._errands.values(), *[it for it in list(self.asked) if isinstance(it, Errand)]]
+        errands += list(self.direct.done)
         self._errands.clear()
         held = [it for it in errands if it.phase is GIVEN and it.claim is not None and it.claim.state is State.HELD]
         calls: list[Call] = []
@@ -503,6 +603,8 @@ class Keeper:
         """
         if not errand.ended and errand.claim is None:
             self._decline(errand)
+        gate, errand.gate = errand.gate, None
+        _open([] if gate is None else [gate])
         while errand.leavers:
             errand.leavers.pop()[0].release()
 

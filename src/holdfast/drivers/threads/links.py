@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...clock import Sources
 from ...engine.crew import Crew
@@ -155,14 +155,26 @@ class Links:
         self._poll = select.poll()
         # What was received last.
         self._buffer = bytearray(CHUNK)
-        self._view = memoryview(self._buffer)
-        self._place = unyielding.place(self._buffer)
+        self.view = memoryview(self._buffer)
+        self.place = unyielding.place(self._buffer)
         self._calls = unyielding
+        # What callers have received, and left to the keeper.
+        self.unheard: deque[tuple[Link, bytes]] = deque()
+        # The files of all links that are made, as the C library's `poll` wants them.
+        self._files: Any = None
 
     @property
     def sending(self) -> bool:
         """Has the kernel not taken all bytes yet?"""
         return any(link is not None and link.rest for link in self.by_node)
+
+    @property
+    def files(self) -> Any:
+        """The connections that are made, as the C library's `poll` wants them."""
+        files = self._files
+        if files is None:
+            files = self._files = self._calls.polled([it.file for it in self.by_file.values() if not it.opening])
+        return files
 
     # ------------------------------------------------ waiting and reading
 
@@ -198,9 +210,15 @@ class Links:
             node, answer, asked = self._answers.popleft()
             self._placing.discard(node)
             self.crew.placed(node, now, answer, asked)
+        while self.unheard:
+            left, data = self.unheard.popleft()
+            if self.by_node[left.node] is left:
+                self.crew.received(left.node, data, now)
+                if self.crew.broken:
+                    self._hang_up(self.crew.cut())
         for file, event in ready:
             if file == self.bell.file:
-                if self._calls.read(file, self._place, CHUNK) < 0:
+                if self._calls.read(file, self.place, CHUNK) < 0:
                     os.read(file, CHUNK)
             elif (link := self.by_file.get(file)) is not None:
                 if link.opening:
@@ -217,7 +235,7 @@ class Links:
         left = GULP
         while self.by_node[link.node] is link:
             try:
-                size = self._calls.recv(link.file, self._place, CHUNK, 0)
+                size = self._calls.recv(link.file, self.place, CHUNK, 0)
                 if size < 0:
                     size = link.sock.recv_into(self._buffer)
             except BlockingIOError:
@@ -230,9 +248,9 @@ class Links:
                 return False
             heard = self.clock()
             if link.tunnel is None:
-                self.crew.received(link.node, self._view[:size], heard)
+                self.crew.received(link.node, self.view[:size], heard)
             else:
-                self._opened_up(link, link.tunnel, self._view[:size], heard)
+                self._opened_up(link, link.tunnel, self.view[:size], heard)
             # Perhaps this one: not a byte more of it.
             if self.crew.broken:
                 self._hang_up(self.crew.cut())
@@ -268,6 +286,7 @@ class Links:
             return
         if not code:
             link.opening = False
+            self._files = None
             self._poll.modify(link.sock, select.POLLIN)
             if link.tunnel is None:
                 self.crew.connected(link.node, now, link.address, link.asked)
@@ -317,6 +336,11 @@ class Links:
             # (What is said meanwhile waits for this.)
             self.drained |= not link.rest
             self._poll.modify(link.sock, select.POLLIN | select.POLLOUT if link.rest else select.POLLIN)
+
+    def resume(self, link: Link, now: float) -> None:
+        """Go on to send what a caller could not send at once."""
+        if self.by_node[link.node] is link:
+            self._send(link, b"", now)
 
     # ------------------------------------------------ connecting and closing
 
@@ -414,6 +438,7 @@ class Links:
 
     def _drop(self, link: Link) -> None:
         self.by_node[link.node] = None
+        self._files = None
         del self.by_file[link.file]
         self._poll.unregister(link.file)
         # (Its number may soon be another's.)

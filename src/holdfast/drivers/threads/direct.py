@@ -1,0 +1,347 @@
+"""Callers that acquire and release by themselves, in the usual case, without waking the keeper.
+
+Knows the engine, the links, and what is usual. Must not know how callers wait for what is not.
+
+To hand a call to the keeper costs two changes of threads, and as many waits for the interpreter:
+5 ms each in a process in which another thread computes. So a caller with one request does the
+engine's work itself, if no other thread does it at that moment, and sends. If the nodes are near,
+it also waits for their answers, for a moment, without giving up the interpreter. What is not usual
+it leaves to the keeper.
+
+One thread at a time may touch the engine: the one whose name stands in `turn`. To take the turn is
+one C call, which an exception cannot divide.
+
+The exception of a signal, or of a time limit, may strike a caller anywhere. So a caller notes in
+`doubtful` the node that it speaks to, before it does. The keeper, when it finds such a note, ends
+that connection: what was under way may or may not have happened, as after every broken connection
+(rules T1 and C11). Everything else that a caller changes is its own claim, which the keeper ends if
+the caller cannot.
+
+A caller that does not come back, because the handler of its signal waits for something, loses its
+turn after `LOOKS`. When it goes on, it looks at `turn` before each step that others could see, and
+does nothing more. No other thread runs between that look and the step: CPython changes threads, and
+runs handlers, only after calls, and not in the middle of an expression without calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
+from select import POLLIN
+from typing import Protocol
+
+from ... import events
+from ...core.claim import Claim, State
+from ...core.command import Command
+from ...core.demand import Demand
+from ...engine.crew import Crew
+from .. import unyielding
+from .errand import LEAVING, Errand
+from .links import Link, Links
+
+# Seconds for which a caller waits for answers itself.
+MOMENT = 0.001
+# Seconds for which nobody does so after somebody has waited in vain.
+PAUSE = 0.02
+# Nodes whose answers took no longer than this many seconds are near.
+NEAR = 0.0005
+# Bytes: usual answers are shorter.
+SHORT = 4096
+# How often the keeper looks before a caller that does not come back loses its turn.
+LOOKS = 100
+# A request that waits for less than this many seconds is the keeper's business from its beginning.
+BRIEF = 0.05
+
+WAITING, HELD = State.WAITING, State.HELD
+
+
+def _nothing(now: float) -> None:
+    """Only have the keeper take a turn."""
+
+
+class Overdue(Exception):
+    """This caller has lost its turn: it touches nothing more."""
+
+
+class Host(Protocol):
+    """What callers need of the keeper that they do without. See `keeper.Keeper`."""
+
+    crew: Crew
+    links: Links
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    asked: deque[Errand | Callable[[float], None]]
+    asleep: bool
+    planned: float
+    closing: bool
+
+    @property
+    def gone(self) -> bool: ...
+
+    @property
+    def greenlets(self) -> bool: ...
+
+    def ask(self, what: Errand | Callable[[float], None]) -> None: ...
+
+    def nudge(self) -> None: ...
+
+
+class Direct:
+    """What callers do themselves.
+
+    Attributes:
+        turn: Who may touch the engine: the keeper, or a caller. Empty: nobody does.
+        doubtful: The nodes that a caller is speaking to just now.
+        done: What callers have begun or ended by themselves, and the keeper has not noted yet.
+        used: When a caller did something by itself last.
+        near: Are a majority of the nodes so near that callers wait for answers?
+        waits: Does a caller wait for the keeper to go on with what it has begun?
+    """
+
+    def __init__(self, keeper: Host) -> None:
+        self.keeper, self.crew, self.links = keeper, keeper.crew, keeper.links
+        self.turn: dict[int, object] = {}
+        self.doubtful: Sequence[int] = ()
+        self.done: deque[Errand] = deque()
+        self.used = -inf
+        self.near = False
+        self.waits = False
+        # When a caller may wait for answers again.
+        self._patient = -inf
+        # The claim of the caller that has the turn.
+        self._own: Claim | None = None
+
+    # ------------------------------------------------ for callers
+
+    def acquire(self, errand: Errand) -> bool | None:
+        """Begin, send, and wait for a moment if the nodes are near.
+
+        Returns:
+            True if it is settled. False if the keeper goes on with it. None if nothing was begun.
+        """
+        try:
+            if self.turn.setdefault(0, errand) is not errand:
+                return None
+            return self._acquire(errand)
+        except (Overdue, LookupError):
+            if self.turn.get(0) is errand:
+                raise
+            # Begin once more.
+            errand.phase = LEAVING
+            return True
+        finally:
+            self._leave(errand)
+
+    def release(self, errand: Errand, me: object) -> bool:
+        """Send the release of a lease. False: nothing was done.
+
+        Args:
+            errand: The lease's.
+            me: Stands for this call.
+        """
+        try:
+            return self.turn.setdefault(0, me) is me and self._release(errand, me)
+        except (Overdue, LookupError):
+            if self.turn.get(0) is me:
+                raise
+            return False
+        finally:
+            self._leave(me)
+
+    def give_way(self, errand: Errand) -> None:
+        """Hand the turn of a call to the keeper, whose thread does something else meanwhile."""
+        if self.turn.get(0) is errand:
+            self.turn[0] = self.keeper
+
+    def _leave(self, me: object) -> None:
+        try:
+            # (No call in between: nobody can take the turn from this caller there.)
+            if self.turn[0] is me:
+                del self.turn[0]
+        except KeyError:
+            pass
+
+    def _acquire(self, errand: Errand) -> bool | None:
+        keeper, crew, demand = self.keeper, self.crew, errand.demand
+        if keeper.greenlets:
+            return None
+        if errand.phase is LEAVING:
+            # A signal's handler wanted a lock, too: begin once more.
+            return True
+        now = keeper.clock()
+        recipe = errand.recipes[0]
+        if recipe.kind or recipe.rider is not None or len(errand.recipes) > 1 or not self._usual(errand, demand, now):
+            return None
+        crew.record.epoch = keeper.wall() - now
+        claim = crew.claim(recipe, demand, now, errand.deadline)
+        claim.begin(now)
+        errand.claim = claim
+        self._own = claim
+        self._say(claim, errand, now)
+        crew.record.happened(events.Attempt, claim, now)
+        settled = self.near and now >= self._patient and self._hear(claim, errand, now)
+        if settled:
+            errand.gate = None
+        if self.turn[0] is not errand:
+            raise Overdue
+        self.done.append(errand)
+        self._used(claim.wake, settled)
+        return settled
+
+    def _release(self, errand: Errand, me: object) -> bool:
+        keeper, crew, claim = self.keeper, self.crew, errand.claim
+        if errand.ended:
+            return True
+        if keeper.greenlets or keeper.gone:
+            return False
+        now = keeper.clock()
+        if (
+            not isinstance(claim, Claim)
+            or claim.company is not None
+            or claim.recipe.rider is not None
+            or claim.state is not HELD
+            or now >= claim.until
+            or claim.stays
+            or claim.awaited
+            or not self._usual(me, claim.demand, now)
+        ):
+            return False
+        claim.release(now)
+        crew.record.ended(claim, HELD, now)
+        self._say(claim, me, now)
+        done = self.done
+        if done and done[-1] is errand:
+            # Nobody but this caller has heard of it.
+            done.pop()
+        else:
+            done.append(errand)
+        errand.ended = True
+        self._used(inf, True)
+        return True
+
+    def _usual(self, me: object, demand: Demand, now: float) -> bool:
+        """Is there nothing else to be done, and nothing that came before?"""
+        asked = self.keeper.asked
+        while asked:
+            # The lease of an errand that is over has died.
+            errand = asked[0]
+            if not isinstance(errand, Errand) or not errand.ended or errand.leavers:
+                return False
+            if self.turn[0] is not me:
+                raise Overdue
+            asked.popleft()
+        wait = demand.wait
+        return (
+            (not wait or wait >= BRIEF)
+            and not self.doubtful
+            and not self.links.unheard
+            and not self.keeper.closing
+            and self.crew.calm(demand, now)
+        )
+
+    def _used(self, wake: float, settled: bool) -> None:
+        """Note what was done, and wake the keeper if it would sleep too long."""
+        keeper = self.keeper
+        self.used = keeper.clock()
+        if not settled:
+            self.waits = True
+            keeper.nudge()
+        elif keeper.asleep and wake < keeper.planned:
+            keeper.nudge()
+
+    def look(self) -> None:
+        """Note whether the nodes are near. (The keeper calls this.)"""
+        near = sum(0.0 < it.trip <= NEAR for it in self.crew.lanes)
+        self.near = near >= self.crew.reach.quorum
+
+    # ------------------------------------------------ speaking and listening
+
+    def _say(self, claim: Claim, me: object, now: float) -> None:
+        """Send what a claim has to say, at once where nothing waits to be sent before it."""
+        turn, lanes, links, recipe = self.turn, self.crew.lanes, self.links.by_node, claim.recipe
+        for nodes, command in claim.sends:
+            data = command.data = (
+                recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
+                if command.owner is claim
+                else recipe.release(command.token)
+            )
+            for node in nodes:
+                # (Of the connection there is now: if it ends meanwhile, it is nobody's.)
+                lane, link, ledger = lanes[node], links[node], lanes[node].ledger
+                if turn[0] is not me:
+                    raise Overdue
+                self.doubtful = (node,)
+                if link is None or link.opening or link.rest or link.tunnel is not None or lane.out:
+                    lane.say(command)
+                elif lane.ready(command):
+                    ledger.append(command)
+                    self._send(link, data)
+        if turn[0] is not me:
+            raise Overdue
+        self.doubtful = ()
+        claim.sends = []
+        if self.crew.spoke:
+            # A node that was asked in vain, or whose bytes wait: the keeper sees to it.
+            self.keeper.ask(_nothing)
+
+    def _send(self, link: Link, data: bytes) -> None:
+        count = unyielding.send(link.file, data, min(len(data), unyielding.MOST), 0)
+        if count != len(data):
+            link.rest = data[max(count, 0) :]
+            self.keeper.ask(partial(self.links.resume, link))
+
+    def _hear(self, claim: Claim, me: object, now: float) -> bool:
+        """Wait for a moment for the answers. True: the claim is settled."""
+        links, until, clock = self.links, now + MOMENT, self.keeper.clock
+        while now < until:
+            files = links.files
+            if unyielding.poll(files, len(files), 1) <= 0:
+                break
+            for it in files:
+                if it.revents and (it.revents != POLLIN or not self._read(it.fd, me)):
+                    return False
+                if claim.state is not WAITING:
+                    claim.news = False
+                    self.crew.record.news(claim, claim.since)
+                    return True
+            now = clock()
+        # The nodes, or this machine, are busy: nobody waits for nothing too often.
+        self._patient = now + PAUSE
+        return False
+
+    def _read(self, file: int, me: object) -> bool:
+        """Read what is usual from one node. False: there is something else."""
+        links, turn = self.links, self.turn
+        link = links.by_file.get(file)
+        if turn[0] is not me:
+            raise Overdue
+        if link is None:
+            return False
+        self.doubtful = (link.node,)
+        size = unyielding.recv(link.file, links.place, SHORT, 0)
+        if turn[0] is not me:
+            raise Overdue
+        rest = b""
+        if size > 0:
+            data = bytes(links.view[:size])
+            rest = self.crew.expected(link.node, data, self.keeper.clock(), self._takes)
+            if turn[0] is not me:
+                raise Overdue
+            if rest:
+                links.unheard.append((link, rest))
+        self.doubtful = ()
+        return size > 0 and not rest
+
+    def _takes(self, node: int, command: Command, now: float) -> bool:
+        """Take in a usual answer, unless it is for the keeper to tell somebody."""
+        claim = command.owner
+        if claim is None:
+            return True
+        if not isinstance(claim, Claim) or claim.as_usual is None:
+            return False
+        if claim is self._own or (claim.state is HELD and now < claim.until):
+            claim.answered(node, command, claim.usual, now)
+            return True
+        return claim.state is State.OVER

@@ -1,0 +1,150 @@
+"""Callers that speak to the nodes themselves, and the keeper, which goes on where that is not usual."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+
+from holdfast import Holdfast
+from holdfast.drivers import unyielding
+from holdfast.drivers.threads import direct
+from holdfast.embedded import Nodes
+
+
+def keeper_of(client: Holdfast) -> Any:
+    return client._driver.keeper
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(three: Cluster) -> Iterator[Holdfast]:
+    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client:
+        client.ready()
+        client.lock("warm").acquire().release()
+        until(lambda: keeper_of(client).direct.near)
+        yield client
+
+
+def until(condition: Any, within: float = 10.0) -> None:
+    deadline = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_caller_settles_it_itself_and_the_keeper_renews_what_is_kept(client: Holdfast, three: Cluster) -> None:
+    settled = [keeper_of(client).direct.acquire]
+
+    def told(errand: Any) -> bool | None:
+        settled.append(before(errand))
+        return settled[-1]
+
+    before, keeper_of(client).direct.acquire = settled.pop(), told
+    leases = [client.lock(f"itself{i}").acquire() for i in range(50)]
+    assert settled.count(True) > 25, "on nodes that are near it need not wait for another thread"
+    assert client.stats().held == 50 and len(client.leases()) == 50, "they are known at once"
+    time.sleep(2.2)
+    assert all(it.held for it in leases)
+    for it in leases:
+        it.release()
+    until(lambda: not any(three.holders(it.name) != [None] * 3 for it in leases))
+    until(lambda: not keeper_of(client).crew.live and not keeper_of(client)._errands)
+
+
+def test_a_caller_that_does_not_come_back_stops_nobody(client: Holdfast) -> None:
+    """It stands in the middle of the engine, as in a signal's handler that waits. Others have what they want, and keep it."""
+    lease = client.lock("kept").acquire()
+    keeper_of(client).direct.turn[0] = stranger = object()
+    keeper_of(client).direct.doubtful = (0,)
+    began = time.monotonic()
+    with client.lock("another", wait=5):
+        assert time.monotonic() - began < 2.5
+    assert keeper_of(client).direct.turn.get(0) is not stranger
+    until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
+    time.sleep(2.2)
+    assert lease.held, "renewals went on, and the connection that it may have left half used is another one"
+    lease.release()
+
+
+@pytest.mark.parametrize("taken", [0, 7, -1])
+def test_what_the_kernel_does_not_take_at_once_the_keeper_sends(client: Holdfast, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    send, short = unyielding.send, [True]
+
+    def takes_less(file: int, data: bytes, size: int, flags: int) -> int:
+        if not short or threading.current_thread() is not threading.main_thread():
+            return send(file, data, size, flags)
+        short.clear()
+        return send(file, data, taken, flags) if taken > 0 else taken
+
+    monkeypatch.setattr(unyielding, "send", takes_less)
+    with client.lock("in two parts", wait=5) as lease:
+        until(lambda: lease.votes == 3)
+    assert not short
+
+
+def test_an_exception_in_the_middle_of_a_send_costs_one_connection(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows whether the bytes have left: that node is connected to anew, and nothing else happens."""
+    lease, send, strikes = client.lock("kept").acquire(), unyielding.send, [True]
+
+    def strikes_once(file: int, data: bytes, size: int, flags: int) -> int:
+        if strikes and threading.current_thread() is threading.main_thread():
+            strikes.clear()
+            raise KeyboardInterrupt
+        return send(file, data, size, flags)
+
+    monkeypatch.setattr(unyielding, "send", strikes_once)
+    with pytest.raises(KeyboardInterrupt):
+        client.lock("struck").acquire()
+    with client.lock("struck", wait=5):
+        assert lease.held
+    lease.release()
+    assert client.stats().down == 1 and client.stats().lost == 0
+
+
+def test_nobody_waits_in_vain_again_and_again(client: Holdfast, three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nodes that do not answer in a moment are left to the keeper, for a while."""
+    waits = list[float]()
+    poll = unyielding.poll
+
+    def counted(files: Any, count: int, milliseconds: int) -> int:
+        waits.append(time.monotonic())
+        return 0
+
+    monkeypatch.setattr(unyielding, "poll", counted)
+    for _ in range(20):
+        client.lock("vain").acquire().release()
+    assert len(waits) < 20 and all(b - a >= direct.PAUSE for a, b in pairwise(waits))
+    monkeypatch.setattr(unyielding, "poll", poll)
+
+
+def test_what_a_caller_begins_while_its_keeper_ends_is_kept(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the keeper's last look and its end."""
+    keeper, leases = keeper_of(client), list[Any]()
+    finished = keeper._finished
+
+    def just_then() -> bool:
+        if leases or threading.current_thread() is threading.main_thread():
+            return bool(finished())
+        thread = threading.Thread(target=lambda: leases.append(client.lock("at the end").acquire()))
+        thread.start()
+        thread.join()
+        return True
+
+    keeper.direct.used = 0.0
+    monkeypatch.setattr(keeper, "_finished", just_then)
+    keeper.ask(lambda now: None)
+    until(lambda: bool(leases))
+    time.sleep(2.2)
+    assert leases[0].held, "it is renewed"
+    leases[0].release()
