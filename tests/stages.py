@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,17 +62,22 @@ class Stage:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a stage went: its seconds on the clock and of a core, and what is wrong, or nothing."""
+    """How a stage went: its seconds on the clock and of a core, what is wrong, or nothing, and the tests that failed, also if they passed
+    when they ran once more, alone.
+    """
 
     stage: Stage
     seconds: float
     core: float
     wrong: str
+    found: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         bar = "" if self.stage.bar is None else f"{self.stage.bar:.0f}"
         above = " (above its bar)" if self.stage.bar is not None and self.core > self.stage.bar else ""
-        return f"{self.stage.name:16} {self.seconds:6.0f} {self.core:6.0f} {bar:>6}  {self.wrong or 'passed'}{above}"
+        found = ", ".join(self.found)
+        found = found and (f": {found}" if self.wrong else f" (once more, alone: {found})")
+        return f"{self.stage.name:16} {self.seconds:6.0f} {self.core:6.0f} {bar:>6}  {self.wrong or 'passed'}{found}{above}"
 
 
 HEAD = f"{'stage':16} {'clock':>6} {'core':>6} {'bar':>6}  result (seconds on the clock, of a core, and of a core at most)"
@@ -128,7 +134,8 @@ class _Running:
     def outcome(self, status: int, core: float) -> Outcome:
         """How it went, when it has ended."""
         self.process.returncode = status
-        return Outcome(self.stage, time.monotonic() - self._began, core, self._wrong(status, core))
+        found = dict.fromkeys(re.findall(r"^(?:FAILED|ERROR) (\S+)", self.said.read_text(errors="replace"), re.MULTILINE))
+        return Outcome(self.stage, time.monotonic() - self._began, core, self._wrong(status, core), tuple(found))
 
     def _wrong(self, status: int, core: float) -> str:
         stage = self.stage
