@@ -156,6 +156,16 @@ async def test_credentials_that_are_none_are_the_nodes_cause(
         assert unseen(caught.value, one, one.nodes(), caplog.text)
 
 
+async def test_what_credentials_raise_is_not_taken_for_a_connection_that_ended(face: Face) -> None:
+    """The advice about certificates is for a server that has closed the connection. Here there was none."""
+    for given in kinds(face, raises):
+        one = face.keep(face.kind("rediss://127.0.0.1:1", credentials=given, outage=0.1))
+        with pytest.raises(NoQuorum):
+            await face.ready(one, 0.2)
+        (node,) = one.nodes()
+        assert re.search(r"credentials\(\) raised \w+ at [\w.]+:\d+$", message_of(node.cause))
+
+
 async def test_credentials_that_come_back_are_tried_again(face: Face, shared: Cluster) -> None:
     good = [False]
     for given in kinds(face, lambda node: "any" if good[0] else raises(node)):

@@ -841,10 +841,10 @@ class Driver:
         finding = self._finding[node]
         self.crew.lanes[node].asks = access.asks
         await asyncio.wait([finding])
-        self.crew.lanes[node].asks = ""
         del self._finding[node]
         if isinstance(answer := finding.result(), Exception):
             raise answer
+        self.crew.lanes[node].asks = ""
         return answer
 
     async def _find(self, access: Access) -> tuple[Places, Address, float] | Exception:

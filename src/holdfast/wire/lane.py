@@ -342,7 +342,7 @@ class Lane(Generic[Q]):
         # Could a failover hand its locks to others, and has nobody said when a deposed primary stops
         # (`failover` in the address)?
         self.unbounded = False
-        # What is being asked where the node is, or who we are there; empty: nobody.
+        # What is asked, or has failed to say, where the node is or who we are there; empty: nobody.
         self.asks = ""
         # L, seconds: for how long a server may be used after another one took its place. None:
         # nobody knows. Where the node's place can be asked for, the clients see to that themselves.
@@ -694,7 +694,10 @@ class Lane(Generic[Q]):
         return TimeoutError(f"no connection within {within}{tls}")
 
     def explained(self, cause: Exception) -> Exception:
-        """Why the connection ended: what that may mean if it was all that came of it."""
+        """Why the connection ended: what that may mean if it was all that came of it.
+
+        There was no connection yet if it was still being asked where the node is.
+        """
         tls = self.address.tls is not None
         mute = (
             tls
@@ -703,6 +706,7 @@ class Lane(Generic[Q]):
         )
         if (
             not mute
+            or self.asks
             or cause is self.bad
             or not isinstance(cause, ConnectionError)
             or isinstance(cause, ConnectionRefusedError)

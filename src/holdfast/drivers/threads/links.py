@@ -404,13 +404,13 @@ class Links:
 
     def _found(self, node: int, answer: tuple[Places, Address] | Exception, asked: float, now: float) -> None:
         self._finding.discard(node)
-        self.crew.lanes[node].asks = ""
         if self.by_node[node] is not None or self.closing:
             return
         if isinstance(answer, Exception):
             self.crew.lost(node, now, answer)
         else:
             places, address = answer
+            self.crew.lanes[node].asks = ""
             self._dial(node, sockets.in_turn(places, self.crew.lanes[node].fails), address, asked, now)
 
     def _dial(self, node: int, places: Places, address: Address, asked: float, now: float) -> None:
