@@ -1581,6 +1581,17 @@ def test_a_node_that_has_become_something_else_is_hung_up_with_the_cause(error: 
     assert log(lane) == [(7, b"?", f"refused: {error}", 1.0)], "whoever asked is told, too"
 
 
+@pytest.mark.parametrize(
+    "error, told", [("MOVED 3999 h:1", "it belongs to a cluster with several shards"), ("NOSCRIPT No matching script.", "NOSCRIPT")]
+)
+def test_a_probe_that_the_node_cannot_run_is_not_taken_for_a_lack_of_rights(error: str, told: str) -> None:
+    lane = a_lane()
+    up(lane)
+    lane.probe(1.0)
+    lane.received(f"-{error}\r\n".encode(), 1.0)
+    assert message_of(lane.bad).startswith(told) and "Grant it" not in message_of(lane.bad)
+
+
 @pytest.mark.parametrize("error", ["ERR NOSCRIPT", "WRONGTYPE Operation", "OOM command not allowed", "ERR no READONLY here", "MOVEDX"])
 def test_another_error_is_an_answer(error: str) -> None:
     lane = a_lane()

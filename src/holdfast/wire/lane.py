@@ -737,6 +737,11 @@ class Lane(Generic[Q]):
 
     def judge(self, reply: object, asked: bytes) -> None:
         """Take in the answer to a probe, which asked this."""
+        if isinstance(reply, Refusal) and rights.passing(str(reply)) is None:
+            # In a cluster, or after SCRIPT FLUSH, the refusal tells nothing about rights.
+            self.bad = _ends(reply, self.address.moves)
+        if self.bad is not None:
+            return
         if asked != self.manners.basic:
             self.lacks = {it: told for it, told in (rights.refused(reply) or {}).items() if it in rights.OPTIONAL}
         wrong = rights.judged(reply, self._user, self.manners.prefix)
