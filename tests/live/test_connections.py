@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import pickle
 import re
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -21,10 +22,10 @@ from contract.faces import Asyncio, Face, Threads
 from live.tls_kit import Papers, Proxy
 
 import holdfast.aio
-from holdfast import Holdfast
+from holdfast import Holdfast, Node
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
-from holdfast.errors import ConfigError, HoldfastError, NoQuorum, message_of
+from holdfast.errors import Closed, ConfigError, HoldfastError, NoQuorum, message_of
 from holdfast.wire.address import parse
 
 SECRET = "sEcr3t/ü&+%"  # distinctive in any form: as it is, encoded, and half of it
@@ -175,6 +176,32 @@ async def test_credentials_that_come_back_are_tried_again(face: Face, shared: Cl
             await face.ready(one, 0.2)
         good[0] = True
         await face.until(lambda: all(it.state == "up" for it in one.nodes()))  # noqa: B023 (called within this turn of the loop)
+
+
+@pytest.mark.parametrize("option", ["credentials", "resolve"])
+async def test_a_coroutine_that_comes_after_the_end_is_closed(option: str) -> None:
+    """Else Python would warn that nobody has awaited it."""
+    asked, go, made = threading.Event(), threading.Event(), list[Coroutine[Any, Any, object]]()
+
+    async def later() -> object:
+        return None
+
+    def slow(node: str) -> Coroutine[Any, Any, object]:
+        asked.set()
+        assert go.wait(20)
+        made.append(later())
+        return made[0]
+
+    face = Asyncio()
+    one = face.kind(Node("redis://127.0.0.1:1?failover=0", **{option: slow}))
+    waiting = asyncio.create_task(one.ready(20))
+    await face.until(asked.is_set)
+    await one.close()
+    go.set()
+    await face.until(lambda: bool(made) and inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED)
+    with pytest.raises(Closed):
+        await waiting
+    await face.finish()
 
 
 async def test_a_coroutine_is_nothing_for_threads(shared: Cluster) -> None:

@@ -129,7 +129,7 @@ class Access:
         match said:
             case (str(host), int(port)) if host and 0 < port < 65536 and not isinstance(port, bool):
                 return self.address.but(host=host, port=port)
-        _discard(said)
+        discard(said)
         raise ConfigError(f"resolve() gives (host, port), such as ('10.0.0.7', 6379), not {type(said).__name__}")
 
     def _with(self, said: object, address: Address) -> Address:
@@ -139,7 +139,7 @@ class Access:
             case (str(user), str(password)):
                 pass
             case _:
-                _discard(said)
+                discard(said)
                 raise ConfigError(f"credentials() gives a password or (user, password), not {type(said).__name__}")
         try:
             (user + password).encode()
@@ -164,7 +164,7 @@ class Access:
         return ConnectionError(f"{name}() raised {type(error).__name__}{where}")
 
 
-def _discard(said: object) -> None:
+def discard(said: object) -> None:
     """Close a coroutine, which nobody will await."""
     close = getattr(said, "close", None)
     if callable(close):

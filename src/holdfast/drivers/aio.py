@@ -39,7 +39,7 @@ from ..living import Living
 from ..recipes import readwrite
 from ..wire.address import Address
 from . import sockets
-from .access import Access, Places
+from .access import Access, Places, discard
 from .aside import Aside, Call, Listeners
 from .forks import FORKS
 from .turns import LoopCalls
@@ -851,7 +851,7 @@ class Driver:
         asked = self.clock()
         try:
             address = await self._found_at(access)
-            places, said = await self.loop.run_in_executor(None, access.begin_asking, address)
+            places, said = await self._on_a_thread(access.begin_asking, address)
             return places, said if isinstance(said, Address) else await access.signed(said, address), asked
         except Exception as error:
             return error
@@ -860,8 +860,17 @@ class Driver:
         """Return the address with the host and port of the moment."""
         if not access.address.moves:
             return access.address
-        address = await self.loop.run_in_executor(None, access.begin_finding)
+        address = await self._on_a_thread(access.begin_finding)
         return address if isinstance(address, Address) else await access.found(address)
+
+    async def _on_a_thread(self, ask: Callable[..., T], *arguments: Any) -> T:
+        """Ask what may block. If this is cancelled, nobody awaits what is said later."""
+        asking = self.loop.run_in_executor(None, ask, *arguments)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(_unheard)
+            raise
 
     async def _connected(self, node: int, places: Places, address: Address) -> Link:
         """A connection to the first of the node's places that takes one."""
@@ -909,6 +918,13 @@ def _buffer_of(loop: asyncio.AbstractEventLoop) -> bytearray:
     if buffer is None:
         buffer = _buffers[loop] = bytearray(CHUNK)
     return buffer
+
+
+def _unheard(asking: asyncio.Future[Any]) -> None:
+    """Close the coroutine that was said, alone or beside places."""
+    if not asking.cancelled() and asking.exception() is None:
+        said = asking.result()
+        discard(said[-1] if isinstance(said, tuple) else said)
 
 
 def no_loop() -> Misuse:
