@@ -203,6 +203,10 @@ PLANTED: dict[str, Plant] = {
 UNRENEWED = Plant([("works.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
 _FOUND = "    found = descendants(root, without)\n    for it"
 SLOW = Plant([("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")])
+# No fault of ours: a holder that was killed is long in ending. It has closed its files, and its children are still its own.
+_TURN = "        self._hear()\n        self._line.flush()\n"
+_DIES = "        if os.path.exists(os.environ['DIES']): self._line.close(); os.kill(os.getpid(), signal.SIGSTOP)\n"
+DYING = Plant([("holder.py", _TURN, _DIES + _TURN)])
 # No fault of ours: the kernel does not let a command die.
 _SENT = "        os.kill(pid, number)"
 DEATHLESS = Plant([

@@ -14,6 +14,7 @@ import redis
 from cli import kills
 from cli.kit import (
     DEATHLESS,
+    DYING,
     PLANTED,
     SLOW,
     SOURCE,
@@ -67,6 +68,17 @@ def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, no
             until(lambda: not alive(holder))
             with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
                 assert not locks.is_locked("tree"), "the lock was released, and did not have to run out"
+
+
+def test_the_tree_of_a_holder_that_is_long_in_dying_dies_at_once(nodes: Nodes, tmp_path: Path) -> None:
+    mark, dies = tmp_path / "mark", tmp_path / "dies"
+    holdfast = Command(tmp_path, {**nodes.environment, "DIES": str(dies)}, copied(tmp_path, DYING))
+    with holdfast.started("run", "--ttl", "30s", "dying", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
+        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
+        below = everybody_below(process.pid)
+        dies.touch()
+        until(lambda: not any(map(alive, below)))
+        assert process.wait(5) == 76
 
 
 def test_the_front_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:

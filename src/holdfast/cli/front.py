@@ -137,9 +137,12 @@ class Front:
         self._board.until = 0.0
 
     def _bury(self) -> None:
-        """The holder is gone. If it did not say how it ended, kill all that it left."""
+        """The holder is gone, or nearly. If it did not say how it ended, kill all that it left.
+
+        It closes its files before its children become ours, so it has to be seen dead as well.
+        """
         if self._done is None:
-            _until_gone(lambda: tree.kill(self._me, {self._holder, *self._others}))
+            _until_gone(lambda: tree.kill(self._me, self._others))
             if not tree.LINUX and self._command:
                 tree.send(-self._command, signal.SIGKILL)
         os.waitpid(self._holder, 0)
