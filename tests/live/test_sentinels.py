@@ -87,7 +87,8 @@ async def test_two_hold_it_where_a_moved_name_has_no_guard(face: Face, name: str
     """The fault that the test above would find."""
     monkeypatch.setattr(lane.Lane, "_tenure", lambda self, facts: lane._reign(facts))
     async with ports(face, 2) as nodes:
-        time.sleep(4.2)  # (servers that have just started have another guard: max_ttl + 2 + 1)
+        # Servers that have just started have another guard, of max_ttl + 2 + 1 seconds.
+        await face.until(lambda: not any(re.search(r"uptime_in_seconds:[0-4]\r", nodes.ask(it, "INFO", "server")) for it in range(2)))
         assert not await moved(face, nodes, name)
 
 
