@@ -40,6 +40,7 @@ SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis t
 SHORT_STORIES += " tests/live/test_examples.py"
 # A machine may be so much slower than the one on which the bars were measured.
 SLOW = 2.0
+NAMED = 3  # tests that failed, of a stage
 ENDED = (124, 137)  # what `timeout` exits with when it has ended or killed a command
 
 
@@ -77,7 +78,7 @@ class Outcome:
     def __str__(self) -> str:
         bar = "" if self.stage.bar is None else f"{self.stage.bar:.0f}"
         above = " (above its bar)" if self.stage.bar is not None and self.core > self.stage.bar else ""
-        found = ", ".join(self.found)
+        found = ", ".join(self.found[:NAMED]) + f" and {len(self.found) - NAMED} more" * (len(self.found) > NAMED)
         found = found and (f": {found}" if self.wrong else f" (once more, alone: {found})")
         return f"{self.stage.name:16} {self.seconds:6.0f} {self.core:6.0f} {bar:>6}  {self.wrong or 'passed'}{found}{above}"
 
