@@ -295,6 +295,8 @@ async def test_b51_fences_grow_though_a_minority_forgets_them_each_time(face: Fa
     for turn in range(6):
         lease = await face.acquire(clients[turn % 2].lock(name))
         fences.append(lease.fence)
+        # Only then does a majority know the fence that does not forget it.
+        await face.until(lambda: lease.votes == 3)  # noqa: B023 (called within this turn of the loop)
         await face.release(lease, confirm=True)
         assert three.ask(1, "FLUSHALL") == "OK"
     assert all(earlier < later for earlier, later in pairwise(fences)), fences

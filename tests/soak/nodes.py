@@ -40,8 +40,8 @@ class Node:
         return Sample(held["keys"], held["expires"], told["used_memory"] / 2**20, told["connected_clients"] - 1)
 
     def left(self) -> list[bytes]:
-        """The keys that are there, but for the settings, which expire."""
-        return [key for key in self._client.scan_iter(count=1000) if not key.startswith(SETTINGS) or self._client.pttl(key) < 0]
+        """The keys that are there, but for the settings, which expire. (-1: it does not; -2: it has, meanwhile.)"""
+        return [key for key in self._client.scan_iter(count=1000) if not key.startswith(SETTINGS) or self._client.pttl(key) == -1]
 
     def plant(self) -> None:
         """A key that stays."""
