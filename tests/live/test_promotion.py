@@ -137,7 +137,7 @@ async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_
         assert nodes.ask(1, "CLUSTER", "ADDSLOTS", *range(8192, 16384)) == "OK"
         assert nodes.ask(1, "CLUSTER", "MEET", "127.0.0.1", nodes.urls[0].rpartition(":")[2]) == "OK"
         for node in range(2):
-            await face.until(lambda node=node: "cluster_size:2" in nodes.ask(node, "CLUSTER", "INFO"), 30)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+            await face.until(lambda node=node: {"cluster_size:2", "cluster_state:ok"} <= {*nodes.ask(node, "CLUSTER", "INFO").split()}, 30)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         client = face.client(nodes)
         # The one that has the slot of the probe tells how many shards there are, and the other one refuses the probe.
         told = "it belongs to a cluster (?:of 2|with several) shards, where a name has one shard and no majority"
