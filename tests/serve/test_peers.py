@@ -19,7 +19,7 @@ from serve.serving import Serving, gateway_app, listening, serving, url_of
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.serve import Gateway, forwarding
+from holdfast.serve import Gateway, Problem
 from holdfast.serve.options import Options
 from holdfast.serve.peers import ELECTION, Peers
 
@@ -152,7 +152,7 @@ async def test_a_gateway_that_ended(own_nodes: Nodes) -> None:
             assert (await client.post(f"/v1/leases/{lease}/keepalive", json={})).status_code == 200
             # Somebody whose gateways have no TLS cannot be an earlier one of those that have it.
             theirs = Peers(locks, "gstrange", "https://10.0.0.7")
-            with pytest.raises(forwarding.Problem, match="has ended"):
+            with pytest.raises(Problem, match="has ended"):
                 await theirs.find(name)
         # What its clients believe stands, so they are told to go on trying.
         answer = await client.post(f"/v1/leases/{lease}/keepalive", json={})
@@ -180,7 +180,7 @@ async def test_a_gateway_in_the_place_of_another_says_that_it_ended(pair: tuple[
             answer = await client.get(f"/v1/leases/gearlier.{ID}")
             assert (answer.status_code, await kind_of(answer)) == (410, "gateway-gone")
         assert one.gateway.peers is not None
-        assert one.gateway.peers.known("gearlier") is None
+        assert "gearlier" not in one.gateway.peers._known
 
 
 async def test_what_it_costs_to_find_a_gateway(pair: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch) -> None:

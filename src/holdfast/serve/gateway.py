@@ -15,7 +15,6 @@ from ..aio import Holdfast
 from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
-from .forwarding import Forwarding
 from .identity import Clients, Identity
 from .lag import Lag
 from .leases import VERBS, Hold, Leases
@@ -46,7 +45,6 @@ class Gateway:
         streams: The client of each open event stream, by what is set to end the stream.
         metering: Counts what it does.
         peers: The other gateways. None: this one is alone.
-        forwarding: Lets them answer. None: this one is alone.
         draining: Whether it is about to end, and grants nothing any more.
         surveys: What everybody who looks at locks shares.
         began: When it was made, on the monotonic clock.
@@ -66,10 +64,8 @@ class Gateway:
         self.surveys = Surveys(locks)
         self.metering = Metering(self.leases, self.streams, self.lag)
         self.peers: Peers | None = None
-        self.forwarding: Forwarding | None = None
         if options.advertise is not None:
-            self.peers = Peers(locks, self.name, options.advertise)
-            self.forwarding = Forwarding(self.peers, options.peer_ca)
+            self.peers = Peers(locks, self.name, options.advertise, options.peer_ca)
         self.draining = False
         self._connecting: asyncio.Future[None] | None = None
         self.began = time.monotonic()
@@ -190,9 +186,8 @@ class Gateway:
         if self._connecting is not None:
             self._connecting.cancel()
         self.audit.close()
-        if self.peers is not None and self.forwarding is not None:
+        if self.peers is not None:
             await self.peers.close()
-            await self.forwarding.close()
 
     def refuse_unless_open(self) -> None:
         """Refuse to grant anything while the others cannot find this gateway, and at its end.

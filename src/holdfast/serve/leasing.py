@@ -6,7 +6,8 @@ Knows requests and answers. Must not know how a lease is acquired: `leases` does
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -16,11 +17,11 @@ from starlette.responses import Response
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from . import models
-from .forwarding import HOP, left
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, leadership_of
 from .models import Held, Released, Waits
+from .peers import HOP, left
 from .problems import Elsewhere, Problem, milliseconds
 from .routing import Answer, Table
 from .streams import Event, stream
@@ -60,7 +61,7 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
         raise Problem("invalid", detail, errors=[{"pointer": "path.lease_id", "detail": detail}])
     name, part = found
     if name and name != gateway.name:
-        if gateway.forwarding is not None:
+        if gateway.peers is not None:
             raise Elsewhere(name)
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id}. It may have been another gateway's.")
     return part
@@ -179,34 +180,25 @@ async def keepalive_of_many(
     # The request itself has counted for one.
     if len(asked_for) > 1:
         gateway.refuse_too_many(client.name, len(asked_for) - 1)
-    others = _of_others(gateway, request, asked_for)
-    elsewhere = {it for leases in others.values() for it in leases}
-    own, *rest = await asyncio.gather(
-        asyncio.gather(*[_beat(gateway, client, it, asked.ttl_ms) for it in asked_for if it not in elsewhere]),
+    peers = None if HOP in request.headers else gateway.peers
+    by_gateway = defaultdict[str, list[str]](list)
+    for it in asked_for:
+        by_gateway[it.rpartition(".")[0]].append(it)
+    beats = await asyncio.gather(
         *[
-            gateway.forwarding.keepalive(request, name, leases, asked.ttl_ms)
-            for name, leases in others.items()
-            if gateway.forwarding is not None
-        ],
+            asyncio.gather(*[_beat(gateway, client, it, asked.ttl_ms) for it in leases])
+            if peers is None or name in ("", gateway.name)
+            else peers.keepalive(request, name, leases, asked.ttl_ms)
+            for name, leases in by_gateway.items()
+        ]
     )
-    found = {it.id: it for beats in (own, *rest) for it in beats}
+    found = {beat.id: beat for some in beats for beat in some}
     return models.Beats(leases=[found[it] for it in asked_for])
-
-
-def _of_others(gateway: Gateway, request: Request, leases: Sequence[str]) -> dict[str, list[str]]:
-    """Return the leases that other gateways have, by the gateway's name, if they can be asked."""
-    found: dict[str, list[str]] = {}
-    if gateway.forwarding is not None and HOP not in request.headers:
-        for it in leases:
-            name, _ = parsed(it) or ("", "")
-            if name not in ("", gateway.name):
-                found.setdefault(name, []).append(it)
-    return found
 
 
 async def _beat(gateway: Gateway, client: Identity, lease_id: str, ttl_ms: int | None) -> models.Beat:
     """Extend one lease of this gateway, and return what that brought."""
-    name, part = parsed(lease_id) or ("", "")
+    name, _, part = lease_id.rpartition(".")
     hold = gateway.leases.found(client, part) if name in ("", gateway.name) else None
     if hold is None:
         return models.Beat(id=lease_id, state="unknown", valid_ms=0)

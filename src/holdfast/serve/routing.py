@@ -105,7 +105,7 @@ class _Served:
             if _shows_a_lease(answer):
                 note_client(scope, given["client"])
         except Elsewhere as other:
-            answer = await gateway.forwarding.forward(request, body, other.gateway)
+            answer = await gateway.peers.forward(request, body, other.gateway)
         if not entry.public and gateway.clients is not known:
             gateway.refuse_if_revoked(given["client"])
         await said(request, answer)(scope, receive, send)
