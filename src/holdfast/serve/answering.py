@@ -11,8 +11,6 @@ from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
-from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -21,10 +19,12 @@ from .models import Held
 from .problems import Problem
 
 TEXT = "text/plain; charset=utf-8"
+# What a route returns: a model, perhaps with a status.
+Answer = Response | BaseModel | tuple[BaseModel, int]
 
 
-def said(request: Request, answer: Response | BaseModel | tuple[BaseModel, int]) -> Response:
-    """Return the response for what a route has returned: a model, perhaps with a status."""
+def said(scope: Scope, answer: Answer) -> Response:
+    """Return the response for what a route has returned."""
     if isinstance(answer, Response):
         return answer
     body, status = (answer, 200) if isinstance(answer, BaseModel) else answer
@@ -32,7 +32,7 @@ def said(request: Request, answer: Response | BaseModel | tuple[BaseModel, int])
     fences = _header_of(tuple(body.fences.items())) if isinstance(body, Held) and body.fences else ""
     if fences:
         headers[FENCING_TOKEN] = fences
-    if prefers_text(request.headers):
+    if _prefers_text(scope):
         facts = body.model_dump() | ({"fencing_token": fences} if fences else {})
         return Response(lines(facts), status, headers, TEXT)
     return Response(body.model_dump_json(), status, headers, "application/json")
@@ -41,11 +41,10 @@ def said(request: Request, answer: Response | BaseModel | tuple[BaseModel, int])
 def respond(scope: Scope, problem: Problem) -> Response:
     """Return the response for a problem."""
     found, headers = problem.document(scope["holdfast.instance"]), problem.headers()
-    if prefers_text(Headers(scope=scope)):
+    if _prefers_text(scope):
         # In zsh, nobody may set `status`.
-        facts = {**found, "code": found["status"], "state": problem.kind}
-        del facts["status"]
-        return Response(lines(facts), problem.status, {**headers, "content-type": TEXT})
+        found["code"], found["state"] = found.pop("status"), problem.kind
+        return Response(lines(found), problem.status, {**headers, "content-type": TEXT})
     return Response(json.dumps(found), problem.status, headers)
 
 
@@ -55,9 +54,8 @@ def _header_of(fences: tuple[tuple[str, int], ...]) -> str:
     return header_of(dict(fences))
 
 
-def prefers_text(headers: Headers) -> bool:
-    """Return whether the client has asked for lines of text."""
-    return headers.get("accept", "").startswith("text/plain")
+def _prefers_text(scope: Scope) -> bool:
+    return any(name == b"accept" and value.startswith(b"text/plain") for name, value in scope["headers"])
 
 
 def lines(facts: dict[str, Any]) -> str:
@@ -67,8 +65,6 @@ def lines(facts: dict[str, Any]) -> str:
 
 
 def _shell(value: object) -> str:
-    if value is None:
-        return "''"
     if isinstance(value, bool):
         return str(value).lower()
-    return shlex.quote(str(value))
+    return shlex.quote("" if value is None else str(value))

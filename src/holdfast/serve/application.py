@@ -12,22 +12,12 @@ from typing import Any
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
 
 from ..aio import Holdfast
 from . import doing, health, leasing, live, looking, schema
-from .gate import Gate
 from .gateway import Gateway
 from .options import options_of
-from .routing import Table
-
-
-class Application(Starlette):
-    """An application whose only middleware is the gate."""
-
-    def build_middleware_stack(self) -> ASGIApp:
-        """Put the gate before the routes. It answers all problems."""
-        return Gate(self.router, self.state.gateway)
+from .routing import Gate, Table
 
 
 def app(locks: Holdfast, **options: Any) -> Starlette:
@@ -55,8 +45,10 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
     _describe(table)
     if gateway.options.page:
         table += live.routes(gateway)
-    application = Application(routes=table.routes(), lifespan=_lifespan)
+    application = Starlette(routes=table.routes(), lifespan=_lifespan)
     application.router.redirect_slashes = False
+    # The gate answers all problems, so it is the only middleware.
+    application.middleware_stack = Gate(application.router, gateway)
     application.state.gateway = gateway
     return application
 

@@ -19,12 +19,13 @@ from ..aio import Lease
 from ..base.decorating import current
 from ..errors import Misuse, message_of
 from . import models
+from .answering import Answer
 from .gateway import Gateway
 from .identity import Identity
 from .leases import Hold
 from .leasing import lease_of, part_of, settled
 from .problems import Problem, milliseconds
-from .routing import Answer, Table
+from .routing import Table
 
 routes = Table()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
@@ -19,7 +20,6 @@ from .identity import Clients, Identity
 from .lag import Lag
 from .leases import VERBS, Hold, Leases
 from .limits import Limits
-from .metering import Metering
 from .models import LONGEST_NAME
 from .options import Options
 from .peers import ELECTION, Peers
@@ -43,7 +43,7 @@ class Gateway:
         limits: How many requests each client may make.
         beats: How many leases each client may keep or release.
         streams: The client of each open event stream, by what is set to end the stream.
-        metering: Counts what it does.
+        answers: How many answers had each status.
         peers: The other gateways. None: this one is alone.
         draining: Whether it is about to end, and grants nothing any more.
         surveys: What everybody who looks at locks shares.
@@ -62,7 +62,7 @@ class Gateway:
         self.beats = Limits(options.max_keepalives)
         self.streams: dict[asyncio.Event, Identity] = {}
         self.surveys = Surveys(locks)
-        self.metering = Metering(self.leases, self.streams, self.lag)
+        self.answers: Counter[int] = Counter()
         self.peers: Peers | None = None
         if options.advertise is not None:
             self.peers = Peers(locks, self.name, options.advertise, options.peer_ca)

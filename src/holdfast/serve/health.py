@@ -1,11 +1,15 @@
 """Routes for those that watch the gateway: whether it lives, whether it is ready, and its metrics.
 
-Knows the gateway. Must not know leases.
+Knows the gateway, and prometheus-client. Must not know requests.
 """
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_LATEST
+from collections.abc import Iterator
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.responses import Response
 
 from ..engine.status import majorities
@@ -52,4 +56,27 @@ async def metrics(gateway: Gateway, client: Identity) -> Response:
     if not client.counts:
         gateway.audit.note("forbidden", client=client.name, scope="metrics")
         raise Problem("forbidden", f"{client.name} lacks the scope metrics.", scope="metrics")
-    return Response(gateway.metering.text(gateway.options.registry), media_type=CONTENT_TYPE_LATEST)
+    registries = [it for it in (_Metrics(gateway), gateway.options.registry) if it is not None]
+    return Response(b"".join(map(generate_latest, registries)), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Metrics(Collector):
+    """What a gateway counts, in Prometheus' own format."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Return the metrics as they are now."""
+        gateway = self._gateway
+        answers = CounterMetricFamily("holdfast_gateway_responses", "Answers to requests.", labels=["status"])
+        for status, count in gateway.answers.items():
+            answers.add_metric([str(status)], count)
+        yield answers
+        leases = GaugeMetricFamily("holdfast_gateway_leases", "Leases of clients of the gateway.", labels=["state"])
+        waiting = gateway.leases.waiting
+        leases.add_metric(["held"], len(gateway.leases) - waiting)
+        leases.add_metric(["waiting"], waiting)
+        yield leases
+        yield GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.", len(gateway.streams))
+        yield GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.", gateway.lag.late)

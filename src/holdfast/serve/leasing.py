@@ -17,13 +17,14 @@ from starlette.responses import Response
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from . import models
+from .answering import Answer
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, leadership_of
 from .models import Held, Released, Waits
 from .peers import HOP, left
 from .problems import Elsewhere, Problem, milliseconds
-from .routing import Answer, Table
+from .routing import Table
 from .streams import Event, stream
 from .validity import keepalive_ms, parsed
 

@@ -1,6 +1,8 @@
 """The routes of the live page: its files, the snapshot that it shows, and one lock in full.
 
-Knows the surveys of the gateway. Must not know how the page draws anything.
+Knows the surveys of the gateway, and the folder `page`. Must not know how the page draws anything.
+There is no build step: a browser gets the files as they are, compressed and each with a digest, and
+the page names its modules, so that a browser asks for all of them at once.
 
 The files need no token: they are the same for everybody, and they ask for the token. The snapshot
 needs the scope `look:*`.
@@ -9,7 +11,10 @@ needs the scope `look:*`.
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Any
+import gzip
+import hashlib
+from importlib.resources import files
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 from pydantic_core import to_json
@@ -20,11 +25,11 @@ from ..clock import sources_of
 from ..engine.status import majorities
 from ..recipes.survey import Row
 from . import models
-from .assets import Asset, asset, assets
 from .gateway import Gateway
 from .identity import Identity
 from .routing import Table
 
+TYPES = {".css": "text/css", ".js": "text/javascript"}
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "frame-ancestors 'none'; base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'"
@@ -85,6 +90,40 @@ def _sent(request: Request, it: Asset, more: dict[str, str]) -> Response:
     if "gzip" in request.headers.get("accept-encoding", ""):
         return Response(it.packed, headers={**headers, "content-encoding": "gzip"}, media_type=it.kind)
     return Response(it.body, headers=headers, media_type=it.kind)
+
+
+class Asset(NamedTuple):
+    """A file as it is sent.
+
+    Attributes:
+        kind: Its media type.
+        body: Its bytes.
+        packed: The same, compressed with gzip.
+        digest: Changes with its bytes, for the header `ETag`.
+    """
+
+    kind: str
+    body: bytes
+    packed: bytes
+    digest: str
+
+
+def assets() -> dict[str, Asset]:
+    """Return the files of the page by their paths, such as "ui/app.js"; "" is the page itself."""
+    page = files("holdfast.serve") / "page"
+    found = {"": asset("text/html", (page / "index.html").read_bytes())}
+    for folder, path in ((page, "ui/"), (page / "vendor", "ui/vendor/")):
+        for it in folder.iterdir():
+            if it.is_file() and (kind := TYPES.get(it.name[it.name.rindex(".") :])):
+                found[path + it.name] = asset(kind, it.read_bytes())
+    return found
+
+
+def asset(kind: str, body: bytes, level: int = 9) -> Asset:
+    """Return a file as it is sent, compressed at this level."""
+    # Without the time, so that the same file is the same bytes.
+    packed = gzip.compress(body, level, mtime=0)
+    return Asset(f"{kind}; charset=utf-8", body, packed, f'"{hashlib.sha256(body).hexdigest()[:16]}"')
 
 
 class Snapshots:

@@ -17,10 +17,11 @@ from starlette.responses import Response
 from ..engine.status import majorities
 from ..recipes import inspection, survey
 from . import models
+from .answering import Answer
 from .gateway import Gateway
 from .identity import Identity
 from .problems import Problem, mark, milliseconds
-from .routing import Answer, Table
+from .routing import Table
 from .streams import Event, stream
 
 routes = Table()

@@ -105,21 +105,15 @@ class Problem(Exception):
 
 
 class Elsewhere(Exception):
-    """A request for a lease that another gateway has.
-
-    Attributes:
-        gateway: The name of that gateway.
-    """
-
-    def __init__(self, gateway: str) -> None:
-        super().__init__(gateway)
-        self.gateway = gateway
+    """A request for a lease that another gateway has. Its only argument is that gateway's name."""
 
 
-def problem_of(error: HoldfastError) -> Problem:
-    """Choose the problem that stands for an error of the library."""
+def problem_of(error: Exception) -> Problem:
+    """Choose the problem that stands for an error."""
     text = message_of(error)
     match error:
+        case Problem():
+            return error
         case LockBusy():
             left = None if error.ttl_left is None else milliseconds(error.ttl_left)
             holder = {"owner": error.owner, "note": error.note, "left_ms": left}
@@ -139,8 +133,11 @@ def problem_of(error: HoldfastError) -> Problem:
             return Problem("draining", text, after=5.0)
         case ConfigError():
             return Problem("invalid", text, errors=[{"pointer": "", "detail": text}])
-        case _:
+        case HoldfastError():
             return Problem("fault", text)
+        case _:
+            # The client gets nothing of it but the number of the request.
+            return Problem("fault", "The gateway failed. Its log has the reason; please report it.")
 
 
 def _told_busy(error: LockBusy) -> str:

@@ -1,43 +1,112 @@
-"""The table of routes, and how a request passes through one.
+"""The way of every request, to a route of the table and back.
 
-Knows Starlette's routes, and pydantic's models. Must not know what a route does.
+Knows the ASGI protocol, Starlette's routes, and pydantic's models. Must not know what a route does.
+The gate is plain ASGI, because middleware that wraps the response breaks streams and hides that a
+client has gone.
 """
 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple, TypeVar, get_origin, get_type_hints
-from urllib.parse import parse_qsl
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, TypeVar, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
 from starlette import routing
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..errors import readable
-from .answering import said
-from .gate import check, client_of
-from .identity import note_client
+from .answering import Answer, respond, said
+from .audit import asking
+from .gateway import Gateway
+from .identity import EVERYBODY, Identity, address_of, identify, note_client
 from .models import Beats, Held, Parameters, Waits
-from .problems import Elsewhere, Problem
+from .problems import Elsewhere, Problem, problem_of
 
 LARGEST = 65_536  # bytes of a body
 FORM = b"application/x-www-form-urlencoded"
+CHANGING = {"POST", "PUT", "DELETE", "PATCH"}
+# The kinds of problems that stand for statuses of Starlette itself.
+_OWN = {404: "not-found", 405: "not-allowed"}
 
-Answer = Response | BaseModel | tuple[BaseModel, int]
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Awaitable[Answer]])
 
 
-class Entry(NamedTuple):
-    """A route.
+class Gate:
+    """Middleware that numbers and counts requests, and answers what they raise."""
+
+    def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
+        """Put the gate before an application."""
+        self._app = app
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        # An application that is mounted elsewhere may hear nothing of the start of the server.
+        self._gateway.start()
+        instance = secrets.token_hex(8)
+        scope["holdfast.instance"] = instance
+        asking.set({"address": address_of(scope), "request": instance})
+        begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal begun
+            if message["type"] == "http.response.start":
+                begun = True
+                self._gateway.answers[message["status"]] += 1
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", instance.encode())]
+            await send(message)
+
+        try:
+            if not scope["path"].startswith("/"):
+                _take_apart(scope)
+            await self._app(scope, receive, sending)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            # It is too late for another answer.
+            if begun:
+                raise
+            if isinstance(error, HTTPException):
+                kind = _OWN.get(error.status_code, "malformed")
+                problem = Problem(kind, f"{scope['method']} {scope['path']}: {error.detail}")
+            else:
+                problem = problem_of(error)
+            await respond(scope, problem)(scope, receive, sending)
+            if problem.kind == "fault":
+                # The server logs the error itself.
+                raise
+
+
+def _take_apart(scope: Scope) -> None:
+    """Take the host from a target in absolute form. The header does not count then (RFC 9112)."""
+    try:
+        target = urlsplit(scope["raw_path"])
+    except ValueError as error:
+        raise Problem("malformed", f"The target of the request is no address: {error}.") from None
+    scope["raw_path"] = target.path or b"/"
+    scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
+    scope["headers"] = [*[it for it in scope["headers"] if it[0] != b"host"], (b"host", target.netloc)]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A route, which is an ASGI application.
 
     Attributes:
         method: Its method.
         path: Its path, as Starlette has it.
-        endpoint: What answers. It gets what it names: `gateway`, `client`, `request`, `asked` and
-            the parts of the path.
+        endpoint: What answers.
+        takes: What the endpoint gets: of `gateway`, `client`, `request`, `asked` and the parts of
+            the path, what it names.
         asked: What the request has to say, in its body or its parameters. None: whatever it says.
         answers: The models, or the media types, of its answers by their statuses.
         urgent: Whether it is served however busy the gateway is: it keeps or releases a lease.
@@ -50,13 +119,39 @@ class Entry(NamedTuple):
     method: str
     path: str
     endpoint: Callable[..., Awaitable[Answer]]
+    takes: tuple[str, ...]
     asked: type[BaseModel] | None
     answers: Mapping[int, Any]
+    _: KW_ONLY
     urgent: bool = False
     public: bool = False
     anywhere: bool = False
-    headers: Mapping[str, str] = {}
+    headers: Mapping[str, str] = field(default_factory=dict)
     shown: bool = True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        gateway: Gateway = scope["app"].state.gateway
+        headers, given = dict(scope["headers"]), scope["path_params"]
+        given["gateway"], given["request"] = gateway, Request(scope, receive, send)
+        if not self.public:
+            if not self.anywhere:
+                check(gateway, scope, headers)
+            given["client"] = client_of(gateway, scope, headers, self.urgent)
+        body = b"" if scope["method"] in ("GET", "HEAD") else await _body(given["request"], headers)
+        known = gateway.clients
+        try:
+            if self.asked is not None:
+                given["asked"] = _asked(self.asked, scope["query_string"], body, _media(headers))
+            answer = await self.endpoint(**{it: given[it] for it in self.takes})
+            if _shows_a_lease(answer):
+                note_client(scope, given["client"])
+        except Elsewhere as other:
+            assert gateway.peers is not None
+            answer = await gateway.peers.forward(given["request"], body, str(other))
+        if not self.public and gateway.clients is not known:
+            gateway.refuse_if_revoked(given["client"])
+        await said(scope, answer)(scope, receive, send)
 
 
 class Table(list[Entry]):
@@ -69,46 +164,70 @@ class Table(list[Entry]):
 
         def added(endpoint: Endpoint) -> Endpoint:
             hints = get_type_hints(endpoint)
+            returned = hints.pop("return")
             asked = hints.get("asked", None if more.get("public") else Parameters)
-            self.append(Entry(method, path, endpoint, asked, answers or {200: hints["return"]}, **more))
+            self.append(Entry(method, path, endpoint, tuple(hints), asked, answers or {200: returned}, **more))
             return endpoint
 
         return added
 
     def routes(self) -> list[routing.BaseRoute]:
         """Return Starlette's routes."""
-        return [routing.Route(it.path, _Served(it), methods=[it.method], name=it.endpoint.__name__) for it in self]
+        return [routing.Route(it.path, it, methods=[it.method], name=it.endpoint.__name__) for it in self]
 
 
-class _Served:
-    """The ASGI application of one route."""
+def check(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a name that the gateway does not have, and changes by pages from elsewhere.
 
-    def __init__(self, entry: Entry) -> None:
-        self._entry = entry
-        self._names = [it for it in get_type_hints(entry.endpoint) if it != "return"]
+    Raises:
+        Problem: misdirected; or forbidden.
+    """
+    host = headers.get(b"host", b"").decode("latin-1")
+    if _name_of(host) not in gateway.options.names:
+        gateway.audit.note("misdirected", host=host)
+        raise Problem(
+            "misdirected",
+            f"This gateway is not called {_name_of(host)!r}. Use one of its names "
+            f"({', '.join(gateway.options.names)}), or start it with --host-name.",
+        )
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if origin and scope["method"] in CHANGING and origin.partition("://")[2] != host:
+        gateway.audit.note("forbidden", scope="origin", origin=origin)
+        raise Problem("forbidden", "Requests of pages from elsewhere may change nothing here.", scope="origin")
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
-        entry, gateway, headers = self._entry, scope["app"].state.gateway, dict(scope["headers"])
-        request, given = Request(scope, receive, send), scope["path_params"]
-        given["gateway"], given["request"] = gateway, request
-        if not entry.public:
-            if not entry.anywhere:
-                check(gateway, scope, headers)
-            given["client"] = client_of(gateway, scope, headers, entry.urgent)
-        body = b"" if scope["method"] in ("GET", "HEAD") else await _body(request, headers)
-        known = gateway.clients
-        try:
-            if entry.asked is not None:
-                given["asked"] = _asked(entry.asked, scope["query_string"], body, _media(headers))
-            answer = await entry.endpoint(**{it: given[it] for it in self._names})
-            if _shows_a_lease(answer):
-                note_client(scope, given["client"])
-        except Elsewhere as other:
-            answer = await gateway.peers.forward(request, body, other.gateway)
-        if not entry.public and gateway.clients is not known:
-            gateway.refuse_if_revoked(given["client"])
-        await said(request, answer)(scope, receive, send)
+
+def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], urgent: bool) -> Identity:
+    """Return the client that a request is from.
+
+    Args:
+        gateway: The gateway.
+        scope: The request.
+        headers: Its headers.
+        urgent: Whether it is served however busy the gateway is.
+
+    Raises:
+        Problem: unauthenticated; overloaded; or too-many.
+    """
+    client = identify(scope, headers, gateway.clients, gateway.options.trusted_proxies)
+    if gateway.busy and not urgent:
+        detail = f"The gateway is {gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
+        raise Problem("overloaded", detail, after=1.0)
+    gateway.refuse_too_many(client.name if client else address_of(scope), 1 if urgent and client else 0)
+    if client is None:
+        gateway.audit.note("unauthenticated")
+        sent = "does not know the token that was sent" if b"authorization" in headers else "asks who you are"
+        raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
+    # Where everybody is one client, only the id of a lease shows more.
+    if client is not EVERYBODY:
+        note_client(scope, client)
+    return client
+
+
+def _name_of(host: str) -> str:
+    """The name in a `Host` header, without the port."""
+    if host.startswith("["):
+        return host.partition("]")[0].lower() + "]"
+    return host.partition(":")[0].lower()
 
 
 def _shows_a_lease(answer: Answer) -> bool:

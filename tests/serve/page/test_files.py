@@ -15,7 +15,7 @@ import pytest
 from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
-from holdfast.serve import app, assets, live
+from holdfast.serve import app, live
 from holdfast.serve.lag import Lag
 
 ROOT = Path(__file__).parents[3]
@@ -109,12 +109,12 @@ def test_the_pure_parts() -> None:
 
 
 def test_a_browser_asks_for_all_modules_at_once() -> None:
-    named = re.findall(r'(?:modulepreload" href|src)="(ui/[^"]+\.js)"', assets.assets()[""].body.decode())
-    assert sorted(named) == sorted(it for it in assets.assets() if it.endswith(".js"))
+    named = re.findall(r'(?:modulepreload" href|src)="(ui/[^"]+\.js)"', live.assets()[""].body.decode())
+    assert sorted(named) == sorted(it for it in live.assets() if it.endswith(".js"))
 
 
 def test_the_page_is_small() -> None:
-    files = assets.assets()
+    files = live.assets()
     assert len(files) <= 12
     assert sum(len(it.packed) for it in files.values()) <= 32 * 1024
 
@@ -154,7 +154,7 @@ async def test_files_are_sent_once(locks: Holdfast) -> None:
 async def test_a_busy_gateway_sends_its_files_and_nothing_else_of_the_page(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     application = app(locks)
     monkeypatch.setattr(type(application.state.gateway.lag), "late", 1.0)
-    assert {(await asked(application, f"/{it}")).status_code for it in assets.assets()} == {200}
+    assert {(await asked(application, f"/{it}")).status_code for it in live.assets()} == {200}
     assert (await asked(application, "/ui/lock?name=a")).status_code == 503
 
 
