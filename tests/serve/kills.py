@@ -320,7 +320,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "src/holdfast/serve/server.py", "await locks.close(leave=True)", "await locks.close()", "gateway drained",
     ),
     "valid_ms says twice as much": (
-        "src/holdfast/serve/validity.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
+        "src/holdfast/serve/leases.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
     ),
     "a client does not look at the clock": (
         "examples/http/client.py", *UNLOOKED, "clients cut from gateways",

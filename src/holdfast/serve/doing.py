@@ -144,7 +144,7 @@ async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
     async def function() -> Any:
         leased.set_result(current())
         while not outcome.done() and hold.state != "over":
-            await asyncio.wait((outcome, hold.change()), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((outcome, hold.change), return_when=asyncio.FIRST_COMPLETED)
         if not outcome.done():
             raise Gone
         return outcome.result()
@@ -155,11 +155,12 @@ async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
         ttl=hold.ttl,
         wait=None if hold.wanted.wait_ms else 0,
         renew=False,
-        on_lost=hold.lost,
+        on_lost=hold.check,
         note=hold.note,
     )
     running = loop.create_task(once.run(function))
-    running.add_done_callback(_heard)
+    # Its error was heard. Those that wait for it get it, too.
+    running.add_done_callback(lambda it: it.cancelled() or it.exception())
     try:
         await asyncio.wait((running, leased), return_when=asyncio.FIRST_COMPLETED)
     except asyncio.CancelledError:
@@ -176,9 +177,3 @@ async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
 
 def _without_result(why: str) -> Problem:
     return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, and the next client does the work again.")
-
-
-def _heard(running: asyncio.Task[Any]) -> None:
-    """Take what it raises. Those that wait for it get it, too."""
-    if not running.cancelled():
-        running.exception()

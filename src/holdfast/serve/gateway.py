@@ -107,6 +107,7 @@ class Gateway:
         """Return why a client may not wait for a lease any more."""
         client = self.now(hold.client)
         try:
+            self.refuse_if_draining()
             self.refuse_if_revoked(hold.client)
             self.demand(client or hold.client, VERBS[hold.wanted.kind], *hold.wanted.names)
         except Problem as problem:
@@ -152,7 +153,7 @@ class Gateway:
     def drain(self) -> None:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.draining = True
-        self.leases.drain()
+        self.leases.end_waits(self._why_not)
         self._end_streams(self.streams)
 
     @property
@@ -198,6 +199,14 @@ class Gateway:
         if not self.findable:
             detail = "This gateway has not announced its address to the others yet: too few nodes answer. Ask again."
             raise Problem("no-quorum", detail, after=1.0, nodes={})
+        self.refuse_if_draining()
+
+    def refuse_if_draining(self) -> None:
+        """Refuse to grant anything at the end.
+
+        Raises:
+            Problem: draining.
+        """
         if self.draining:
             raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
 

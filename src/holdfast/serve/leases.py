@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import floor
 from typing import Any
 
 from ..aio import Holdfast, Lease
@@ -22,14 +23,31 @@ from .identity import Identity
 from .models import Acquire
 from .options import Options
 from .problems import Problem, milliseconds, problem_of
-from .validity import valid_ms
 
 # Seconds for which the end of a lease is remembered, so that the same request gets the same answer.
 REMEMBERED = 60.0
 # Which scope each kind needs.
 VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read", "election": "lead", "once": "once"}
 
-Begin = Callable[["Hold"], Awaitable[Lease]]
+# The clocks of two machines may run at rates that differ by this share.
+DRIFT = 0.01
+# Milliseconds that are left out, for what rounding adds.
+MARGIN = 2
+
+Begin = Callable[["Hold"], Coroutine[Any, Any, Lease]]
+
+
+def valid_ms(remaining: float) -> int:
+    """Return the milliseconds for which a client may believe in a lease.
+
+    A client adds them to the moment before it sent its request. What is left of the lease is read
+    after that moment, so the client never believes longer than the lease lasts, however long the
+    answer travels.
+
+    Args:
+        remaining: Seconds that were left of the lease when this answer was made.
+    """
+    return max(0, floor(1000 * (remaining * (1 - DRIFT))) - MARGIN)
 
 
 class Hold:
@@ -45,6 +63,7 @@ class Hold:
         confirmed: On how many nodes its release was confirmed.
         began: When it was first asked for, by the loop's clock.
         work: What its routes know of it besides.
+        change: Done at the next change of its state. All share it, so do not cancel it.
         note: What the nodes show of its holder.
         ttl: Seconds for which it lasts unless it is extended.
     """
@@ -64,59 +83,44 @@ class Hold:
         self.work: object = None
         self._leases = leases
         self._task: asyncio.Task[None] | None = None
-        self._change: asyncio.Future[None] = loop.create_future()
+        self.change: asyncio.Future[None] = loop.create_future()
         self._listeners = 0
         self._heard = False
         self._linger: asyncio.TimerHandle | None = None
 
     # ------------------------------------------------ how it is acquired
 
-    def start(self, begin: Begin) -> None:
-        """Begin to wait for the lease, in a task of its own. `begin` acquires it."""
-        self._task = self._loop.create_task(self._acquire(begin))
+    def start(self, acquiring: Coroutine[Any, Any, Lease]) -> None:
+        """Begin to wait for the lease, in a task of its own. `acquiring` returns it."""
+        self._task = self._loop.create_task(self._acquire(acquiring))
 
-    async def _acquire(self, begin: Begin) -> None:
+    async def _acquire(self, acquiring: Coroutine[Any, Any, Lease]) -> None:
         try:
-            self.lease = lease = await begin(self)
+            self.lease = lease = await acquiring
             if lease.contended:
-                # It counts from the last time that the client asked for it, which may be most of a ttl ago.
-                try:
+                # It counts from the last time that the client asked for it, which may be most of a ttl ago. If this
+                # is not confirmed, it lasts until its earlier deadline, and that is what the client is told.
+                with suppress(NoQuorum):
                     await lease.extend(self.ttl)
-                except NoQuorum:
-                    # It lasts until its earlier deadline, and that is what the client is told.
-                    pass
-        except Problem as problem:
-            self.fail(problem)
         except ConfigError as error:
             # The options were checked before. The nodes have refused what the name is used for.
             self.fail(Problem("kind-mismatch", error.message))
-        except HoldfastError as error:
+        except (Problem, HoldfastError) as error:
             self.fail(problem_of(error))
         else:
-            self.granted()
-
-    def granted(self) -> None:
-        """Note that the lease is held."""
-        if self.state == "waiting":
-            # If nobody listens, it lingers on, until its client asks for it or it is given back.
-            self.state = "held"
-            self._leases.settled(self)
-            self.changed()
+            if self.state == "waiting":
+                # If nobody listens, it lingers on, until its client asks for it or it is given back.
+                self.state = "held"
+                self._leases.settled(self)
+                self.changed()
 
     def fail(self, problem: Problem) -> None:
         """Note that it is over, and why. A failed attempt is forgotten: it can be repeated."""
-        if self.state == "over":
-            return
-        remembered = self.state == "held"
-        self.problem = problem.again()
-        self._finish(remembered)
+        if self.state != "over":
+            self.problem = problem.again()
+            self.give_up(self.state == "held")
 
-    def lost(self, lease: object) -> None:
-        """Note that the lease is lost."""
-        if self.lease is not None:
-            self.check()
-
-    def check(self) -> None:
+    def check(self, lease: object = None) -> None:
         """Compare it with the clock. A lease that is over by now is noted as lost."""
         if self.state == "held" and self.lease is not None and self.lease.state is LeaseState.LOST:
             try:
@@ -146,12 +150,9 @@ class Hold:
             self._task = self._loop.create_task(self._give_back())
 
     async def _give_back(self) -> None:
-        """Release a lease that its client has never heard of."""
-        try:
+        """Release a lease that its client has never heard of, unless it was lost."""
+        with suppress(Problem):
             await self.release(False)
-        except Problem:
-            # It was lost.
-            return
 
     def heard(self) -> None:
         """Note that its client knows of it, or asks for it. If it is held, it stays held."""
@@ -164,14 +165,10 @@ class Hold:
             self._linger.cancel()
             self._linger = None
 
-    def change(self) -> asyncio.Future[None]:
-        """Return a future for the next change of its state. All share it, so do not cancel it."""
-        return self._change
-
     def changed(self) -> None:
         """Wake those that wait for a change."""
-        self._change.set_result(None)
-        self._change = self._loop.create_future()
+        self.change.set_result(None)
+        self.change = self._loop.create_future()
 
     # ------------------------------------------------ how it is kept, and how it ends
 
@@ -180,7 +177,7 @@ class Hold:
         """For how many milliseconds the client may believe in it, from before its request."""
         return 0 if self.lease is None else valid_ms(self.lease.remaining)
 
-    async def extend(self, ttl: float | None) -> None:
+    async def extend(self, ttl_ms: int | None) -> None:
         """Extend the lease, for its client.
 
         Raises:
@@ -193,7 +190,7 @@ class Hold:
         if self.lease is None or self.state == "waiting":
             return
         try:
-            await self.lease.extend(self.ttl if ttl is None else ttl)
+            await self.lease.extend(self.ttl if ttl_ms is None else ttl_ms / 1000)
         except NoQuorum as error:
             self.changed()
             said = problem_of(error)
@@ -246,10 +243,8 @@ class Hold:
         Args:
             remembered: Whether its id is remembered as released.
         """
-        if self.state != "over":
-            self._finish(remembered)
-
-    def _finish(self, remembered: bool) -> None:
+        if self.state == "over":
+            return
         if self.state == "waiting":
             self._leases.settled(self)
         self.state = "over"
@@ -334,19 +329,13 @@ class Leases:
             return known, False
         self._count(client)
         hold = Hold(f"{self._name}.{part}", client, wanted, self)
-        if begin is None:
-            # That checks it.
-            lock = described(self._locks, hold)
-
-            async def begin(hold: Hold) -> Lease:
-                lease: Lease = await lock.acquire()
-                return lease
-
+        # That checks it.
+        acquiring = described(self._locks, hold).acquire() if begin is None else begin(hold)
         self._holds[client.name, part] = hold
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
-        hold.start(begin)
+        hold.start(acquiring)
         return hold, True
 
     def _count(self, client: Identity) -> None:
@@ -395,11 +384,6 @@ class Leases:
         places = [at for at, it in enumerate(owners, 1) if it == own]
         return places[before] if before < len(places) else None
 
-    def drain(self) -> None:
-        """End all waits. What is held stays held."""
-        ended = Problem("draining", "This gateway is about to end. Ask again, or ask another one.", after=1.0)
-        self.end_waits(lambda hold: ended)
-
     def end_waits(self, why: Callable[[Hold], Problem | None]) -> None:
         """End the waits that a function gives a reason for."""
         for it in self:
@@ -425,7 +409,7 @@ def described(locks: Holdfast, hold: Hold) -> Any:
         "wait": None if wanted.wait_ms else 0,
         "max_hold": None if wanted.max_hold_ms is None else wanted.max_hold_ms / 1000,
         "renew": False,
-        "on_lost": hold.lost,
+        "on_lost": hold.check,
     }
     match wanted.kind:
         case "read":

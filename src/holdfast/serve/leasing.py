@@ -6,6 +6,7 @@ Knows requests and answers. Must not know how a lease is acquired: `leases` does
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -21,17 +22,18 @@ from .answering import Answer
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, note_client
 from .leases import VERBS, Hold, leadership_of
-from .models import Held, Released, Waits
+from .models import LEASE_ID, Held, Released, Waits
 from .peers import HOP, left
 from .problems import Elsewhere, Problem, milliseconds
 from .routing import Table
 from .streams import Event, stream
-from .validity import keepalive_ms, parsed
 
 routes = Table()
 # What a lease is for its client.
 _EITHER = {200: Held, 202: Waits}
 
+# A client extends its lease this many times within its ttl.
+BEATS = 3
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
 # Seconds for which a try may take. The client of the nodes gives up earlier.
@@ -56,12 +58,11 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
         Problem: It is no id; or it belongs to another gateway, and this one knows no others.
         Elsewhere: It belongs to another gateway.
     """
-    found = parsed(lease_id)
-    if found is None:
+    if re.fullmatch(LEASE_ID, lease_id) is None:
         detail = "The id of a lease is 16 to 64 letters, digits, `-` or `_`. Make it unguessable."
         raise Problem("invalid", detail, errors=[{"pointer": "path.lease_id", "detail": detail}])
-    name, part = found
-    if name and name != gateway.name:
+    name, _, part = lease_id.rpartition(".")
+    if name not in ("", gateway.name):
         if gateway.peers is not None:
             raise Elsewhere(name)
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id}. It may have been another gateway's.")
@@ -114,7 +115,7 @@ async def changed(request: Request, hold: Hold, wait: float) -> None:
     with hold.listening():
         gone = asyncio.ensure_future(left(request))
         try:
-            await asyncio.wait((hold.change(), gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((hold.change, gone), timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 raise ClientDisconnect
             hold.heard()
@@ -133,7 +134,7 @@ def held(hold: Hold) -> Held:
     return Held(
         id=hold.id, state="held", names=hold.wanted.names, kind=hold.wanted.kind,
         fence=next(iter(fences.values())) if alone else None, fences=fences, slots=list(lease.slots),
-        valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=keepalive_ms(ttl), waited_ms=milliseconds(lease.waited),
+        valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=ttl // BEATS, waited_ms=milliseconds(lease.waited),
         contended=lease.contended, doubt=lease.state is LeaseState.DOUBT, votes=lease.votes,
     )  # fmt: skip
 
@@ -160,7 +161,7 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
 async def keepalive(gateway: Gateway, client: Identity, lease_id: str, asked: models.Keepalive) -> Answer:
     """Extend a lease. Nobody else does: send this every `keepalive_ms`."""
     hold = lease_of(gateway, client, lease_id)
-    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)
+    await hold.extend(asked.ttl_ms)
     return await either(gateway, hold)
 
 
@@ -205,7 +206,7 @@ async def _beat(gateway: Gateway, client: Identity, lease_id: str, ttl_ms: int |
         return models.Beat(id=lease_id, state="unknown", valid_ms=0)
     state: Any
     try:
-        await hold.extend(None if ttl_ms is None else ttl_ms / 1000)
+        await hold.extend(ttl_ms)
         state, detail = ("waiting" if hold.state == "waiting" else "held"), ""
     except Problem as end:
         state = end.kind if end.kind in ("in-doubt", "lost", "released", "invalid") else "lost"
@@ -250,7 +251,7 @@ async def follow_lease(gateway: Gateway, client: Identity, request: Request, lea
 async def _events(hold: Hold) -> AsyncIterator[Event]:
     before = ""
     while True:
-        change, now = hold.change(), _state(hold)
+        change, now = hold.change, _state(hold)
         if now == before:
             await asyncio.wait((change,))
             continue

@@ -212,7 +212,8 @@ Wait = Annotated[Whole, Field(ge=0, le=30_000)]
 Linger = Annotated[Whole, Field(ge=500, le=10_000)]
 MaxHold = Annotated[Whole, Field(ge=50, le=10**12)]
 Value = Annotated[str, Field(max_length=65_536)]
-LeaseId = Annotated[str, Field(pattern=r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$")]
+LEASE_ID = r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$"
+LeaseId = Annotated[str, Field(pattern=LEASE_ID)]
 
 
 class Acquire(Asked):
