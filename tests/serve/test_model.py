@@ -27,7 +27,7 @@ from starlette.applications import Starlette
 
 from holdfast import LockLost, NoQuorum
 from holdfast.base.lease import LeaseState
-from holdfast.serve import leases, leasing
+from holdfast.serve import Gateway, leases, leasing
 from holdfast.serve.leases import Leases
 
 TTL = 10.0
@@ -345,15 +345,15 @@ def route(monkeypatch: pytest.MonkeyPatch, it: Any, text: str, other: str) -> No
     monkeypatch.setattr(it, "__code__", made[it.__name__].__code__)
 
 
-EXTENDS = "    await hold.extend(None if asked.ttl_ms is None else asked.ttl_ms / 1000)\n    return await either(gateway, hold)\n"
+EXTENDS = "    await hold.extend(asked.ttl_ms)\n    return await either(gateway, hold)\n"
 GUESSES = f"""\
     guess = held(hold).model_copy(update={{"valid_ms": asked.ttl_ms}})
 {EXTENDS.replace("await either(gateway, hold)", 'guess if hold.state == "held" else await either(gateway, hold)')}"""
 EARLY = f"""\
     early = held(hold)
 {EXTENDS.replace("await either(gateway, hold)", 'early if hold.state == "held" else await either(gateway, hold)')}"""
-WAITING = "    self.end_waits(lambda hold: ended)\n"
-ENDS = '    for it in self:\n        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
+WAITING = "    self.leases.end_waits(self._why_not)\n"
+ENDS = '    for it in self.leases:\n        if it.state == "held":\n            asyncio.ensure_future(it.release(False))\n'
 
 PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a gateway releases what a broken connection waits for": lambda monkeypatch: patches.function(
@@ -361,7 +361,7 @@ PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
         "            if gone.done():\n                await hold.release(False)\n            gone.cancel()\n",
     ),
     "a gateway says what it has not seen yet": lambda monkeypatch: route(monkeypatch, leasing.keepalive, EXTENDS, GUESSES),
-    "a gateway releases at its end": lambda monkeypatch: patches.method(monkeypatch, Leases, "drain", WAITING, ENDS + WAITING),
+    "a gateway releases at its end": lambda monkeypatch: patches.method(monkeypatch, Gateway, "drain", WAITING, ENDS + WAITING),
     "an answer says too much": lambda monkeypatch: monkeypatch.setattr(
         leases, "valid_ms", lambda remaining: round(1000 * remaining) + 50
     ),

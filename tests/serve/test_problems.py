@@ -15,7 +15,7 @@ from holdfast import Misuse, NoQuorum
 from holdfast.aio import Holdfast
 from holdfast.serve import Gateway, Problem, models
 from holdfast.serve.identity import Clients
-from holdfast.serve.lag import Lag
+from holdfast.serve.load import Lag
 from holdfast.serve.problems import KINDS
 
 ID = "/v1/leases/a-lease-of-problems"

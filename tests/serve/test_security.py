@@ -18,8 +18,7 @@ from holdfast import ConfigError
 from holdfast.aio import Holdfast
 from holdfast.serve import Gateway, audit, identity, server
 from holdfast.serve.identity import Identity
-from holdfast.serve.lag import Lag
-from holdfast.serve.limits import Limits
+from holdfast.serve.load import Lag, Limits
 from holdfast.serve.options import Options
 from holdfast.serve.server import Address, Door
 

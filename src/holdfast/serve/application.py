@@ -57,7 +57,7 @@ def _describe(table: Table) -> None:
     """Add the route of the document about all routes so far."""
     document = schema.document(table)
 
-    @table.add("GET", "/openapi.json", {200: "application/json"}, public=True, shown=False)
+    @table.add("GET", "/openapi.json", {200: "application/json"}, public=True)
     async def describe(request: Request) -> Response:
         return JSONResponse(document)
 

@@ -20,7 +20,7 @@ from logging.handlers import WatchedFileHandler
 from typing import Any
 
 from ..errors import ConfigError
-from .limits import Limits
+from .load import Limits
 
 LOGGER = "holdfast.audit"
 # Refusals of one kind and one client, or address, that are written in a second. The others are only counted, and the

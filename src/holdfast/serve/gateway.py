@@ -9,17 +9,15 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from ..aio import Holdfast
 from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
 from .identity import Clients, Identity
-from .lag import Lag
 from .leases import VERBS, Hold, Leases
-from .limits import Limits
+from .load import Lag, Limits
 from .models import LONGEST_NAME
 from .options import Options
 from .peers import ELECTION, Peers
@@ -82,11 +80,11 @@ class Gateway:
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
             self.leases.end_waits(self._why_not)
-            self._end_streams(self.streams)
+            self.end_streams()
 
-    def _end_streams(self, streams: Mapping[asyncio.Event, Identity]) -> None:
+    def end_streams(self) -> None:
         """End those of clients that are not as they were, and all of them at the end."""
-        for over, client in streams.items():
+        for over, client in self.streams.items():
             if self.draining or self.now(client) != client:
                 over.set()
 
@@ -128,33 +126,11 @@ class Gateway:
             hint = "Keep less often, or longer." if beats else "`POST /v1/keepalive` keeps many leases in one."
             raise Problem("too-many", f"{who} may make {most} {what} a second. {hint}", after=wait, what=what)
 
-    def refuse_another_stream(self, client: Identity) -> None:
-        """Refuse another event stream of a client.
-
-        Raises:
-            Problem: too-many.
-        """
-        options = self.options
-        own = sum(it.name == client.name for it in self.streams.values())
-        if own >= options.max_streams or len(self.streams) >= options.max_streams_in_all:
-            raise Problem("too-many", f"{client.name} has as many streams as it may have.", after=5.0, what="streams")
-
-    @contextmanager
-    def streaming(self, client: Identity) -> Iterator[asyncio.Event]:
-        """Count an event stream. It ends when the event is set."""
-        over = asyncio.Event()
-        self.streams[over] = client
-        self._end_streams({over: client})
-        try:
-            yield over
-        finally:
-            del self.streams[over]
-
     def drain(self) -> None:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.draining = True
         self.leases.end_waits(self._why_not)
-        self._end_streams(self.streams)
+        self.end_streams()
 
     @property
     def busy(self) -> bool:

@@ -7,9 +7,9 @@ request asks for.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import ipaddress
 import os
+import re
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -26,7 +26,23 @@ VERBS = ("lock", "read", "look", "lead", "rate", "once", "force")
 ARRIVED = "holdfast.arrived"
 # A scope that has no pattern.
 METRICS = "metrics"
-_KEYS = {"sha256", "scopes", "max_leases", "note", "certificate"}
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch("([0-9a-fA-F]{64})?", value) is not None
+
+
+# The settings of a client: what each is, and whether a value is that.
+_SETTINGS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "sha256": ("a SHA-256 digest, which has 64 digits from 0 to f", _is_digest),
+    "certificate": ("a SHA-256 digest, which has 64 digits from 0 to f", _is_digest),
+    "scopes": (
+        'a list of texts such as ["lock:invoice:*"]',
+        lambda it: isinstance(it, list) and all(isinstance(one, str) for one in it),
+    ),
+    "max_leases": ("a whole number of at least 1", lambda it: type(it) is int and it >= 1),
+    "note": ("a text of at most 256 characters", lambda it: isinstance(it, str) and len(it) <= 256),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +88,12 @@ EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))
 
 
 class Arrived(NamedTuple):
-    """How a request has arrived, as the server of a gateway says.
+    """How a request has arrived.
 
     Attributes:
         address: The address of its client, or "uid:" and its user.
         uid: The user, on a Unix socket.
-        known: Notes the client that the connection is from.
+        known: Notes the client that the connection is from. It stays open for that client.
     """
 
     address: str
@@ -99,16 +115,13 @@ class Clients:
         certificates: The clients by the digests of their certificates, as a proxy says them.
     """
 
-    tokens: Mapping[bytes, Identity] = field(default_factory=dict)
-    certificates: Mapping[str, Identity] = field(default_factory=dict)
+    tokens: dict[str, Identity] = field(default_factory=dict)
+    certificates: dict[str, Identity] = field(default_factory=dict)
 
     def of_token(self, token: str) -> Identity | None:
-        """Return the client that this token belongs to. Compares all, in constant time."""
-        digest, found = hashlib.sha256(token.encode()).digest(), None
-        for known, client in self.tokens.items():
-            if hmac.compare_digest(known, digest):
-                found = client
-        return found
+        """Return the client that this token belongs to."""
+        # How long the look-up takes says nothing of a token: nobody can choose what its digest begins with.
+        return self.tokens.get(hashlib.sha256(token.encode()).hexdigest())
 
     def now(self, client: Identity) -> Identity | None:
         """Return a client of an earlier file as it is now. None: its token is not valid now."""
@@ -139,45 +152,36 @@ def read(path: str) -> Clients:
     tables = found.pop("client", {})
     if found or not isinstance(tables, dict) or not all(isinstance(it, dict) for it in tables.values()):
         raise ConfigError(f"{path}: a file of tokens has tables [client.NAME], and nothing else")
-    tokens, certificates = dict[bytes, Identity](), dict[str, Identity]()
+    clients = Clients({}, {})
     for name, table in tables.items():
         try:
-            client, digest, certificate = _client(name, table)
+            client = _client(name, table)
+            for known, proof in zip((clients.tokens, clients.certificates), client.proofs, strict=True):
+                if proof and known.setdefault(proof, client) is not client:
+                    raise ConfigError("another client has the same token or certificate")
         except ConfigError as error:
             raise ConfigError(f"{path}: [client.{name}]: {message_of(error)}") from None
-        if digest in tokens or certificate in certificates:
-            raise ConfigError(f"{path}: [client.{name}]: another client has the same token or certificate")
-        if digest:
-            tokens[digest] = client
-        if certificate:
-            certificates[certificate] = client
-    return Clients(tokens, certificates)
+    return clients
 
 
-def _client(name: str, table: Mapping[str, Any]) -> tuple[Identity, bytes, str]:
-    if unknown := table.keys() - _KEYS:
-        raise ConfigError(f"unknown setting {shown(min(unknown))}. Valid settings are {', '.join(sorted(_KEYS))}")
-    digest, certificate = str(table.get("sha256", "")), str(table.get("certificate", "")).lower()
-    for text in (digest, certificate):
-        if text and (len(text) != 64 or set(text.lower()) - set("0123456789abcdef")):
-            raise ConfigError(f"a SHA-256 digest has 64 digits from 0 to f, unlike {shown(text)}")
-    if not digest and not certificate:
+def _client(name: str, table: Mapping[str, Any]) -> Identity:
+    if unknown := table.keys() - _SETTINGS.keys():
+        raise ConfigError(f"unknown setting {shown(min(unknown))}. Valid settings are {', '.join(sorted(_SETTINGS))}")
+    for key, value in table.items():
+        form, right = _SETTINGS[key]
+        if not right(value):
+            raise ConfigError(f"{key} is {form}, not {shown(value)}")
+    if not table.get("sha256") and not table.get("certificate"):
         raise ConfigError("it needs `sha256`: `holdfast serve --new-token NAME --tokens FILE` makes one")
-    scopes, most, note = table.get("scopes", []), table.get("max_leases"), table.get("note", "")
-    if not isinstance(scopes, list) or not all(isinstance(it, str) for it in scopes):
-        raise ConfigError(f'scopes is a list of texts such as ["lock:invoice:*"], not {shown(scopes)}')
-    for scope in scopes:
-        verb, colon, pattern = scope.partition(":")
-        if scope != METRICS and (verb not in VERBS or not colon or not pattern):
+    for scope in table.get("scopes", ()):
+        verb, _, pattern = scope.partition(":")
+        if scope != METRICS and (verb not in VERBS or not pattern):
             raise ConfigError(
                 f"unknown scope {shown(scope)}. Valid scopes are {METRICS} and VERB:PATTERN, "
                 f"where the verb is {', '.join(VERBS[:-1])} or {VERBS[-1]}"
             )
-    if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-        raise ConfigError(f"max_leases is a whole number of at least 1, not {shown(most)}")
-    if not isinstance(note, str) or len(note) > 256:
-        raise ConfigError("note is a text of at most 256 characters")
-    return Identity(name, tuple(scopes), most, note, (digest, certificate)), bytes.fromhex(digest), certificate
+    proofs = table.get("sha256", "").lower(), table.get("certificate", "").lower()
+    return Identity(name, tuple(table.get("scopes", ())), table.get("max_leases"), table.get("note", ""), proofs)
 
 
 def identify(
@@ -194,42 +198,23 @@ def identify(
     Returns:
         The client. None if the request does not say who it is from, or nobody knows that client.
     """
-    arrived = arrived_of(scope)
     if clients is None:
-        return EVERYBODY if arrived is None or arrived.uid is None else _user(arrived.uid)
+        uid = arrived_of(scope).uid
+        return EVERYBODY if uid is None else _user(uid)
     kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return clients.of_token(token.strip())
     return clients.certificates.get(_certificate(scope, headers, trusted))
 
 
-def arrived_of(scope: Mapping[str, Any]) -> Arrived | None:
-    """Return how a request has arrived. None: the server is not the gateway's own."""
+def arrived_of(scope: Mapping[str, Any]) -> Arrived:
+    """Return how a request has arrived, also if the server is not the gateway's own."""
     found: Arrived | None = scope.get("state", {}).get(ARRIVED)
-    return found
-
-
-def address_of(scope: Mapping[str, Any]) -> str:
-    """Return the address that a request comes from."""
-    arrived = arrived_of(scope)
-    return str((scope.get("client") or ("",))[0]) if arrived is None else arrived.address
-
-
-def note_client(scope: Mapping[str, Any], client: Identity) -> None:
-    """Note that a connection is from a client, for which it stays open."""
-    arrived = arrived_of(scope)
-    if arrived is not None:
-        arrived.known(client.name)
+    return found or Arrived(str((scope.get("client") or ("",))[0]), None, lambda client: None)
 
 
 def _certificate(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], trusted: tuple[str, ...]) -> str:
-    """The digest of the certificate that the client has shown, also to a proxy. Empty: none."""
-    tls = (scope.get("extensions") or {}).get("tls") or {}
-    chain = tls.get("client_cert_chain") or ()
-    if chain:
-        import ssl
-
-        return hashlib.sha256(ssl.PEM_cert_to_DER_cert(next(iter(chain)))).hexdigest()
+    """The digest of the certificate that the client has shown to a proxy. Empty: none."""
     said = headers.get(b"x-forwarded-client-cert")
     address = (scope.get("client") or ("",))[0]
     if said is None or not address or not any(_within(address, it) for it in trusted):

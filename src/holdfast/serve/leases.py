@@ -16,7 +16,6 @@ from math import floor
 from typing import Any
 
 from ..aio import Holdfast, Lease
-from ..aio.election import Leadership
 from ..base.lease import LeaseState
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
 from .identity import Identity
@@ -422,15 +421,3 @@ def described(locks: Holdfast, hold: Hold) -> Any:
             return locks.election(name, note if wanted.value is None else wanted.value, **options)
         case _:
             return locks.lock(*wanted.names, note=note, **options)
-
-
-def leadership_of(hold: Hold) -> Leadership:
-    """Return the leadership of a lease of kind "election".
-
-    Raises:
-        Problem: It is of another kind, or nobody leads by it.
-    """
-    hold.refuse_if_over()
-    if not isinstance(hold.lease, Leadership):
-        raise Problem("kind-mismatch", f"The lease {hold.id} does not lead: it is {hold.state}, {hold.wanted.kind}.")
-    return hold.lease

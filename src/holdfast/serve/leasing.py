@@ -15,16 +15,17 @@ from typing import Any
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from ..aio.election import Leadership
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from . import models
 from .answering import Answer
 from .gateway import Gateway
-from .identity import EVERYBODY, Identity, note_client
-from .leases import VERBS, Hold, leadership_of
+from .identity import EVERYBODY, Identity, arrived_of
+from .leases import VERBS, Hold
 from .models import LEASE_ID, Held, Released, Waits
 from .peers import HOP, left
-from .problems import Elsewhere, Problem, milliseconds
+from .problems import Elsewhere, Problem, holder_of, milliseconds
 from .routing import Table
 from .streams import Event, stream
 
@@ -111,7 +112,7 @@ async def changed(request: Request, hold: Hold, wait: float) -> None:
     Raises:
         ClientDisconnect: The client has gone, so that nobody gets an answer.
     """
-    note_client(request.scope, hold.client)
+    arrived_of(request.scope).known(hold.client.name)
     with hold.listening():
         gone = asyncio.ensure_future(left(request))
         try:
@@ -148,8 +149,7 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(LONGEST_LOOK):
                 found = await gateway.locks.inspect(name)
-            left = None if found.ttl_left is None else milliseconds(found.ttl_left)
-            holder = models.Holder(owner=found.owner, note=found.note, left_ms=left)
+            holder = models.Holder(**holder_of(found))
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
         id=hold.id, state="waiting", names=hold.wanted.names, kind=hold.wanted.kind, place=place,
@@ -276,6 +276,9 @@ def _state(hold: Hold) -> str:
 async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: models.Publish) -> Held:
     """Announce another value of the leader."""
     hold = lease_of(gateway, client, lease_id)
-    await leadership_of(hold).publish(asked.value)
+    hold.refuse_if_over()
+    if not isinstance(hold.lease, Leadership):
+        raise Problem("kind-mismatch", f"The lease {hold.id} does not lead: it is {hold.state}, {hold.wanted.kind}.")
+    await hold.lease.publish(asked.value)
     hold.refuse_if_over()
     return held(hold)

@@ -58,13 +58,13 @@ def routes(gateway: Gateway) -> Table:
     """Return the routes of the page."""
     found, snapshots = Table(), Snapshots(gateway)
 
-    @found.add("GET", "/ui/snapshot", shown=False)
+    @found.add("GET", "/ui/snapshot")
     async def snapshot(request: Request, gateway: Gateway, client: Identity) -> Response:
         gateway.demand(client, "look", "*")
         newest = await snapshots.newest()
         return _sent(request, newest, {NOW: str(_milliseconds(_wall()))})
 
-    @found.add("GET", "/ui/lock", shown=False)
+    @found.add("GET", "/ui/lock")
     async def lock(gateway: Gateway, client: Identity, asked: Name) -> Response:
         gateway.demand(client, "look", asked.name)
         found = models.Lock.model_validate(await gateway.locks.inspect(asked.name))
@@ -72,7 +72,7 @@ def routes(gateway: Gateway) -> Table:
         return JSONResponse({"lock": found.model_dump(), "may_force": may_force})
 
     for path, it in assets().items():
-        found.add("GET", f"/{path}", {200: it.kind}, public=True, shown=False)(_sender(it))
+        found.add("GET", f"/{path}", {200: it.kind}, public=True)(_sender(it))
     return found
 
 

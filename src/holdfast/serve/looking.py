@@ -7,7 +7,7 @@ leases.
 from __future__ import annotations
 
 import asyncio
-import heapq
+import bisect
 import time
 from collections.abc import AsyncIterator
 
@@ -20,7 +20,7 @@ from . import models
 from .answering import Answer
 from .gateway import Gateway
 from .identity import Identity
-from .problems import Problem, mark, milliseconds
+from .problems import Problem, holder_of, mark
 from .routing import Table
 from .streams import Event, stream
 
@@ -114,13 +114,11 @@ async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int
     found = gateway.locks.survey(pattern, pause=SHARE)
     async for row in found:
         if row.name > after and _may_see(client, row):
-            first.append(row)
-            if len(first) > 4 * limit:
-                first = heapq.nsmallest(limit + 1, first, key=lambda it: it.name)
+            bisect.insort(first, row, key=lambda it: it.name)
+            del first[limit + 1 :]
         if time.monotonic() > until:
             complete = False
             break
-    first = heapq.nsmallest(limit + 1, first, key=lambda it: it.name)
     shown = first[:limit]
     following = shown[-1].name if len(first) > limit else None
     locks = [models.Row.model_validate(it) for it in shown]
@@ -175,9 +173,8 @@ async def _explain(gateway: Gateway, name: str) -> None:
     found = await gateway.locks.inspect(name)
     if found.state == "free":
         raise Problem("free", f"Nobody holds {name!r}.", name=name)
-    left = None if found.ttl_left is None else milliseconds(found.ttl_left)
-    holder = {"owner": found.owner, "note": found.note, "left_ms": left}
-    raise Problem("not-the-holder", f"Another client holds {name!r} by now. Inspect it again.", holder=holder)
+    detail = f"Another client holds {name!r} by now. Inspect it again."
+    raise Problem("not-the-holder", detail, holder=holder_of(found))
 
 
 @routes.add("GET", "/v1/elections/{name:path}/events", {200: "text/event-stream"})

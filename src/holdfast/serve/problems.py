@@ -10,18 +10,8 @@ import hashlib
 from math import ceil
 from typing import Any, Self
 
-from ..errors import (
-    Closed,
-    ConfigError,
-    HoldfastError,
-    LockBusy,
-    LockLost,
-    NoQuorum,
-    NotHeld,
-    RateLimited,
-    message_of,
-    readable,
-)
+from ..errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, message_of, readable
+from ..recipes.inspection import LockStatus
 
 MEDIA = "application/problem+json"
 # Seconds that a client is asked to stay away for, at most.
@@ -115,13 +105,9 @@ def problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case LockBusy():
-            left = None if error.ttl_left is None else milliseconds(error.ttl_left)
-            holder = {"owner": error.owner, "note": error.note, "left_ms": left}
-            told = _told_busy(error)
-            return Problem("busy", told, after=error.ttl_left or 1.0, name=error.name, holder=holder, left_ms=left)
-        case RateLimited():
-            left = milliseconds(error.retry_after)
-            return Problem("rate-limited", text, after=error.retry_after, name=error.name, retry_after_ms=left)
+            holder, told = holder_of(error), _told_busy(error)
+            facts = {"name": error.name, "holder": holder, "left_ms": holder["left_ms"]}
+            return Problem("busy", told, after=error.ttl_left or 1.0, **facts)
         case NoQuorum():
             causes = {node: message_of(cause) for node, cause in error.causes.items()}
             return Problem("no-quorum", text, after=1.0, nodes=causes)
@@ -150,6 +136,12 @@ def _told_busy(error: LockBusy) -> str:
     who = "another client" if named is None else f"another client ({readable(named, 128)})"
     advice = "Send `wait_ms` to wait for it, or come back later."
     return message_of(LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice))
+
+
+def holder_of(seen: LockBusy | LockStatus) -> dict[str, Any]:
+    """Return what answers say of the client that holds a lock."""
+    left = None if seen.ttl_left is None else milliseconds(seen.ttl_left)
+    return {"owner": seen.owner, "note": seen.note, "left_ms": left}
 
 
 def mark(token: str | None) -> str | None:

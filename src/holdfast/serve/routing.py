@@ -24,7 +24,7 @@ from ..errors import readable
 from .answering import Answer, respond, said
 from .audit import asking
 from .gateway import Gateway
-from .identity import EVERYBODY, Identity, address_of, identify, note_client
+from .identity import EVERYBODY, Identity, arrived_of, identify
 from .models import Beats, Held, Parameters, Waits
 from .problems import Elsewhere, Problem, problem_of
 
@@ -54,7 +54,7 @@ class Gate:
         self._gateway.start()
         instance = secrets.token_hex(8)
         scope["holdfast.instance"] = instance
-        asking.set({"address": address_of(scope), "request": instance})
+        asking.set({"address": arrived_of(scope).address, "request": instance})
         begun = False
 
         async def sending(message: Message) -> None:
@@ -113,7 +113,6 @@ class Entry:
         public: Whether anybody may ask, by any name, as often as they like.
         anywhere: Whether a client may ask by any name, such as the address of a pod.
         headers: Headers that it needs, and what they say.
-        shown: Whether the OpenAPI document has it.
     """
 
     method: str
@@ -127,7 +126,6 @@ class Entry:
     public: bool = False
     anywhere: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
-    shown: bool = True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
@@ -145,7 +143,7 @@ class Entry:
                 given["asked"] = _asked(self.asked, scope["query_string"], body, _media(headers))
             answer = await self.endpoint(**{it: given[it] for it in self.takes})
             if _shows_a_lease(answer):
-                note_client(scope, given["client"])
+                arrived_of(scope).known(given["client"].name)
         except Elsewhere as other:
             assert gateway.peers is not None
             answer = await gateway.peers.forward(given["request"], body, str(other))
@@ -212,14 +210,14 @@ def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], ur
     if gateway.busy and not urgent:
         detail = f"The gateway is {gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
         raise Problem("overloaded", detail, after=1.0)
-    gateway.refuse_too_many(client.name if client else address_of(scope), 1 if urgent and client else 0)
+    gateway.refuse_too_many(client.name if client else arrived_of(scope).address, 1 if urgent and client else 0)
     if client is None:
         gateway.audit.note("unauthenticated")
         sent = "does not know the token that was sent" if b"authorization" in headers else "asks who you are"
         raise Problem("unauthenticated", f"This gateway {sent}. Send one that it knows: `Authorization: Bearer ...`.")
     # Where everybody is one client, only the id of a lease shows more.
     if client is not EVERYBODY:
-        note_client(scope, client)
+        arrived_of(scope).known(client.name)
     return client
 
 

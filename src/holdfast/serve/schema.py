@@ -23,9 +23,8 @@ _PARTS: dict[str, Any] = {"lease_id": models.LeaseId, "name": models.Name, "key"
 
 def document(routes: Sequence[Entry]) -> dict[str, Any]:
     """Describe routes."""
-    shown = [it for it in routes if it.shown]
-    used: set[Any] = {models.ProblemDocument, *[it.asked for it in shown if it.asked]}
-    used |= {it for entry in shown for it in entry.answers.values() if not isinstance(it, str)}
+    used: set[Any] = {models.ProblemDocument, *[it.asked for it in routes if it.asked]}
+    used |= {it for entry in routes for it in entry.answers.values() if not isinstance(it, str)}
     found, definitions = TypeAdapter.json_schemas(
         [(it, "validation", TypeAdapter(it)) for it in used], ref_template="#/components/schemas/{model}"
     )
@@ -36,7 +35,7 @@ def document(routes: Sequence[Entry]) -> dict[str, Any]:
             if field.get("default", ...) is None:
                 del field["default"]
     paths: dict[str, Any] = {}
-    for entry in shown:
+    for entry in routes:
         path = entry.path.replace(":path}", "}")
         paths.setdefault(path, {})[entry.method.lower()] = _operation(entry, path, schemas)
     return {

@@ -284,10 +284,8 @@ def _listen_on(path: str) -> socket.socket:
                 raise ConfigError(f"cannot listen at unix:{path}: it is in use")
         # A gateway has left it behind.
         os.unlink(path)
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(path)
+    listening = socket.create_server(path, family=socket.AF_UNIX, backlog=2048)
     os.chmod(path, 0o666)
-    listening.listen(2048)
     return listening
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response, StreamingResponse
 
 from .gateway import Gateway
 from .identity import Identity
+from .problems import Problem
 
 PING = 10.0  # seconds
 Event = tuple[str, dict[str, Any]]
@@ -34,7 +35,9 @@ def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIt
     Raises:
         Problem: too-many.
     """
-    gateway.refuse_another_stream(client)
+    own = sum(it.name == client.name for it in gateway.streams.values())
+    if own >= gateway.options.max_streams or len(gateway.streams) >= gateway.options.max_streams_in_all:
+        raise Problem("too-many", f"{client.name} has as many streams as it may have.", after=5.0, what="streams")
     if request.method == "HEAD":
         return Response(headers=HEADERS, media_type="text/event-stream")
     return StreamingResponse(_lines(gateway, client, events), media_type="text/event-stream", headers=HEADERS)
@@ -42,26 +45,30 @@ def stream(gateway: Gateway, client: Identity, request: Request, events: AsyncIt
 
 async def _lines(gateway: Gateway, client: Identity, events: AsyncIterator[Event]) -> AsyncIterator[bytes]:
     coming: asyncio.Task[Event] | None = None
-    with gateway.streaming(client) as over:
-        ending = asyncio.ensure_future(over.wait())
-        try:
-            while True:
-                coming = coming or asyncio.ensure_future(anext(events))
-                await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
-                if ending.done():
-                    if gateway.draining:
-                        yield b"event: draining\ndata: {}\n\n"
-                    return
-                if not coming.done():
-                    yield b": ping\n\n"
-                    continue
-                try:
-                    name, facts = coming.result()
-                except StopAsyncIteration:
-                    return
-                coming = None
-                yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
-        finally:
-            ending.cancel()
-            if coming is not None:
-                coming.cancel()
+    over = asyncio.Event()
+    gateway.streams[over] = client
+    # The client may have been revoked, or the drain have begun, before the first line was asked for.
+    gateway.end_streams()
+    ending = asyncio.ensure_future(over.wait())
+    try:
+        while True:
+            coming = coming or asyncio.ensure_future(anext(events))
+            await asyncio.wait((coming, ending), timeout=PING, return_when=asyncio.FIRST_COMPLETED)
+            if ending.done():
+                if gateway.draining:
+                    yield b"event: draining\ndata: {}\n\n"
+                return
+            if not coming.done():
+                yield b": ping\n\n"
+                continue
+            try:
+                name, facts = coming.result()
+            except StopAsyncIteration:
+                return
+            coming = None
+            yield f"event: {name}\ndata: {json.dumps(facts)}\n\n".encode()
+    finally:
+        del gateway.streams[over]
+        ending.cancel()
+        if coming is not None:
+            coming.cancel()

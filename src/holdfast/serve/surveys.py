@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
-from typing import TYPE_CHECKING
 
+from ..aio import Holdfast
 from ..clock import sources_of
 from ..errors import HoldfastError, message_of
-
-if TYPE_CHECKING:
-    from ..aio import Holdfast
-    from ..recipes.survey import Row
+from ..recipes.survey import Row
 
 # The share of each node's time that surveys may take.
 SHARE = 0.02

@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
 from holdfast.serve import app, live
-from holdfast.serve.lag import Lag
+from holdfast.serve.load import Lag
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "src/holdfast/serve/page"

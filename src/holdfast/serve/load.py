@@ -1,11 +1,16 @@
-"""How many requests each client may make.
+"""How busy the gateway is, and how many requests each client may make.
 
-Knows arithmetic. Must not know clocks or requests.
+Knows asyncio. Must not know requests, or what makes it busy.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import OrderedDict
+from math import inf
+
+EVERY = 0.1  # seconds
 
 # Clients whose requests are remembered. The one that was quiet for longest is forgotten first.
 MOST = 10_000
@@ -47,3 +52,32 @@ class Limits:
         if len(self._left) > MOST:
             self._left.popitem(last=False)
         return 0.0 if allowed else (cost - left) / self._rate
+
+
+class Lag:
+    """Measures by how much the event loop is late."""
+
+    def __init__(self) -> None:
+        self._last, self._due = 0.0, inf
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure, in the running loop. Has no effect the second time."""
+        if self._timer is None:
+            self._measure()
+
+    def stop(self) -> None:
+        """Stop measuring."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._last, self._due = 0.0, inf
+
+    @property
+    def late(self) -> float:
+        """By how many seconds the loop is late. 0.0 while it is not measured."""
+        return max(self._last, time.monotonic() - self._due)
+
+    def _measure(self) -> None:
+        now = time.monotonic()
+        self._last, self._due = max(0.0, now - self._due), now + EVERY
+        self._timer = asyncio.get_running_loop().call_later(EVERY, self._measure)
