@@ -30,10 +30,9 @@ from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
 from holdfast.serve import identity
-from holdfast.serve.answering import respond
-from holdfast.serve.connections import Connections
+from holdfast.serve.answering import PING, respond
 from holdfast.serve.problems import KINDS, Problem
-from holdfast.serve.streams import PING
+from holdfast.serve.server import Connections
 
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 ANY = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")

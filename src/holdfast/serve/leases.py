@@ -224,16 +224,13 @@ class Hold:
             Problem: It was lost before.
         """
         self.check()
-        if self.state == "over":
-            if self.problem is not None:
-                raise self.problem.again()
-            return
         if self.state == "held" and self.lease is not None:
             try:
                 self.confirmed = await self.lease.release(confirm)
             except LockLost as error:
                 self.fail(problem_of(error))
-                raise problem_of(error) from None
+        if self.problem is not None:
+            raise self.problem.again()
         self.give_up(True)
 
     def give_up(self, remembered: bool) -> None:

@@ -19,7 +19,7 @@ from ..aio.election import Leadership
 from ..base.lease import LeaseState
 from ..errors import HoldfastError
 from . import models
-from .answering import Answer
+from .answering import Answer, Event, stream
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, arrived_of
 from .leases import VERBS, Hold
@@ -27,7 +27,6 @@ from .models import LEASE_ID, Held, Released, Waits
 from .peers import HOP, left
 from .problems import Elsewhere, Problem, holder_of, milliseconds
 from .routing import Table
-from .streams import Event, stream
 
 routes = Table()
 # What a lease is for its client.

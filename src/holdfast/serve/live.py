@@ -62,7 +62,7 @@ def routes(gateway: Gateway) -> Table:
     async def snapshot(request: Request, gateway: Gateway, client: Identity) -> Response:
         gateway.demand(client, "look", "*")
         newest = await snapshots.newest()
-        return _sent(request, newest, {NOW: str(_milliseconds(_wall()))})
+        return _sent(request, newest, {NOW: str(_now())})
 
     @found.add("GET", "/ui/lock")
     async def lock(gateway: Gateway, client: Identity, asked: Name) -> Response:
@@ -150,7 +150,7 @@ class Snapshots:
             if self._made is None or self._made[0] != of:
                 spare, up, needed, *_ = min(majorities(nodes))
                 facts = {
-                    "at": _milliseconds(_wall()), "prefix": gateway.locks.settings.prefix, "why": surveys.why,
+                    "at": _now(), "prefix": gateway.locks.settings.prefix, "why": surveys.why,
                     "complete_at": surveys.complete_at and _milliseconds(surveys.complete_at),
                     "interval_ms": _milliseconds(surveys.interval), "grafana_url": gateway.options.grafana_url,
                     "majority": needed, "up": up, "spare": spare, "taken": taken,
@@ -166,8 +166,8 @@ def _packed(facts: dict[str, Any], rows: list[Row]) -> Asset:
     return asset("application/json", to_json({**facts, "locks": locks}), level=1)
 
 
-def _wall() -> float:
-    return sources_of(asyncio.get_running_loop()).wall()
+def _now() -> int:
+    return _milliseconds(sources_of(asyncio.get_running_loop()).wall())
 
 
 def _milliseconds(seconds: float) -> int:

@@ -15,14 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.status import majorities
-from ..recipes import inspection, survey
+from ..recipes import survey
 from . import models
-from .answering import Answer
+from .answering import Answer, Event, stream
 from .gateway import Gateway
 from .identity import Identity
 from .problems import Problem, holder_of, mark
 from .routing import Table
-from .streams import Event, stream
 
 routes = Table()
 
@@ -61,8 +60,7 @@ async def list_locks(gateway: Gateway, client: Identity, request: Request, asked
     if asked.prefix is not None:
         return stream(gateway, client, request, _watched(gateway, client, asked.prefix))
     if asked.names:
-        found = await inspected(gateway, client, asked.names)
-        return models.TheseLocks(locks=[models.Lock.model_validate(it) for it in found])
+        return await _inspected(gateway, client, asked.names)
     return await _surveyed(gateway, client, asked.pattern, asked.limit, asked.after)
 
 
@@ -87,22 +85,14 @@ def _told(row: survey.Row) -> tuple[object, ...]:
     return row.state, row.holder, row.fence, row.waiting, row.note
 
 
-async def inspected(gateway: Gateway, client: Identity, names: list[str]) -> list[inspection.LockStatus]:
-    """Inspect several locks. The questions about all of them go to each node in one write.
-
-    Args:
-        gateway: The gateway.
-        client: Who asks. It needs the scope for each of them.
-        names: The names. One that comes twice is inspected once.
-
-    Raises:
-        Problem: There are too many; one is too long; or the client may not see one.
-    """
+async def _inspected(gateway: Gateway, client: Identity, names: list[str]) -> models.TheseLocks:
+    """Inspect several locks. The questions about all of them go to each node in one write."""
     if len(names) > models.IN_VIEW:
         detail = f"One request asks for at most {models.IN_VIEW} names, and this one for {len(names)}. Send several."
         raise Problem("malformed", detail)
     gateway.demand(client, "look", *names)
-    return await asyncio.gather(*[gateway.locks.inspect(it) for it in dict.fromkeys(names)])
+    found = await asyncio.gather(*[gateway.locks.inspect(it) for it in dict.fromkeys(names)])
+    return models.TheseLocks(locks=[models.Lock.model_validate(it) for it in found])
 
 
 async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int, after: str) -> models.AllLocks:

@@ -17,6 +17,7 @@ import ssl
 import stat
 import struct
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -29,17 +30,16 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..aio import Holdfast
 from ..errors import ConfigError, HoldfastError, message_of
 from .application import app
-from .connections import Connections
 from .gateway import Gateway
 from .identity import ARRIVED, Arrived
 
+# The share of all connections that one address may have without showing a client, and one client.
+SHARE = 4
 # Seconds in which a TLS handshake, and a whole request, have to arrive.
 HANDSHAKE = 5.0
 REQUEST = 10.0
 # Descriptors that are left for the nodes, other gateways and files.
 SPARE = 200
-# Connections that are accepted before others get their turn.
-AT_ONCE = 32
 # Seconds for which an idle connection stays open.
 IDLE = 75
 # Seconds that answers may take once everything else has ended.
@@ -118,6 +118,65 @@ class Address:
         return f"{'http' if self.cert is None else 'https'}://{host}:{port}"
 
 
+class Connections:
+    """The connections of one gateway: how many there may be, and which one makes room for another.
+
+    Anybody can open connections, so one that has not shown yet which client it is from makes room.
+    One that has shown it stays, and so do the leases that are kept over it.
+
+    Args:
+        most: How many there may be.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._share = max(1, most // SHARE)
+        # By what each is counted, in the order in which they came.
+        self._strangers: dict[socket.socket, str] = {}
+        self._known: dict[socket.socket, str] = {}
+        self._counts: Counter[str] = Counter()
+
+    def come(self, it: socket.socket, address: str) -> bool:
+        """Take in a connection. If there are too many, cut the oldest one of a stranger.
+
+        Returns:
+            Whether there is room.
+        """
+        who = f"address {address}"
+        oldest = None
+        if self._counts[who] >= self._share:
+            oldest = next(it for it, other in self._strangers.items() if other == who)
+        elif len(self._strangers) + len(self._known) >= self._most:
+            oldest = next(iter(self._strangers), None)
+            if oldest is None:
+                return False
+        if oldest is not None:
+            self.gone(oldest)
+            with contextlib.suppress(OSError):
+                # Its transport notices that, and closes it.
+                oldest.shutdown(socket.SHUT_RDWR)
+        self._add(self._strangers, it, who)
+        return True
+
+    def known(self, it: socket.socket, client: str) -> None:
+        """Note which client a connection is from. A client that has many is not noted any more."""
+        if it in self._strangers and self._counts[f"client {client}"] < self._share:
+            self.gone(it)
+            self._add(self._known, it, f"client {client}")
+
+    def gone(self, it: socket.socket) -> None:
+        """Note that a connection has ended. Has no effect the second time."""
+        for group in (self._strangers, self._known):
+            if (who := group.pop(it, None)) is not None:
+                self._counts[who] -= 1
+                if not self._counts[who]:
+                    del self._counts[who]
+
+    def _add(self, group: dict[socket.socket, str], it: socket.socket, who: str) -> None:
+        group[it] = who
+        self._counts[who] += 1
+
+
 class Door(H11Protocol):
     """A connection that is closed if a request does not arrive in time, with all of its body."""
 
@@ -179,31 +238,23 @@ class _Server(uvicorn.Server):
         """Start the application, and accept connections."""
         await self.lifespan.startup()
         self.servers = []
-        self._listen()
+        self._accepting = asyncio.ensure_future(self._accept())
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept nothing more, and end."""
-        asyncio.get_running_loop().remove_reader(self._listening)
+        self._accepting.cancel()
         await super().shutdown(sockets)
 
-    def _listen(self) -> None:
-        if not self.should_exit:
-            asyncio.get_running_loop().add_reader(self._listening, self._accept)
-
-    def _accept(self) -> None:
+    async def _accept(self) -> None:
         loop = asyncio.get_running_loop()
-        for _ in range(AT_ONCE):
+        while True:
             try:
-                it, peer = self._listening.accept()
-            except (BlockingIOError, ConnectionAbortedError):
-                return
+                it, peer = await loop.sock_accept(self._listening)
             except OSError:
                 # No descriptor is left. Some are soon, because silent connections are closed.
-                loop.remove_reader(self._listening)
-                loop.call_later(OFTEN, self._listen)
-                return
-            it.setblocking(False)
+                await asyncio.sleep(OFTEN)
+                continue
             uid = _user_of(it) if it.family == socket.AF_UNIX else None
             address = str(peer[0]) if uid is None else f"uid:{uid}"
             if self._connections.come(it, address):
@@ -213,6 +264,8 @@ class _Server(uvicorn.Server):
                 task.add_done_callback(self._coming.discard)
             else:
                 it.close()
+            # If many come at once, the others get their turn.
+            await asyncio.sleep(0)
 
     async def _serve_one(self, it: socket.socket, arrived: Arrived) -> None:
         gone = partial(self._connections.gone, it)
