@@ -249,8 +249,8 @@ def test_an_idle_gateway_sends_nothing_to_the_nodes(tmp_path: Path, own_nodes: N
 
 
 def test_a_gateway_that_looks_by_itself_is_found(tmp_path: Path, own_nodes: Nodes) -> None:
-    before = "        self.lag.start()\n"
-    looking = "        asyncio.get_running_loop().call_later(2, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
+    before = "        if not self._tasks:\n"
+    looking = "            asyncio.get_running_loop().call_later(2, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
     source = copied(tmp_path, "holdfast/serve/gateway.py", before, before + looking)
     assert asked_while_idle(Command(tmp_path, own_nodes.environment, source), own_nodes) > 0
 

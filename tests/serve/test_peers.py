@@ -202,7 +202,7 @@ async def test_what_it_costs_to_find_a_gateway(pair: tuple[Serving, Serving], mo
 
 
 async def test_nothing_is_granted_before_others_can_find_it(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Peers, "start", lambda peers: None)
+    monkeypatch.setattr(Peers, "announce", lambda peers: asyncio.sleep(0))
     application = gateway_app(locks, advertise="http://127.0.0.1:7421")
     async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as client:
         assert await kind_of(await client.put(f"/v1/leases/{ID}", json={"names": ["peers:early"]})) == "no-quorum"

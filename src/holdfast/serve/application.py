@@ -42,7 +42,12 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
     if not gateway.options.page_only:
         table += [*leasing.routes, *doing.routes]
     table += [*health.routes, *looking.routes]
-    _describe(table)
+    document = schema.document(table)
+
+    @table.add("GET", "/openapi.json", {200: "application/json"}, public=True)
+    async def describe(request: Request) -> Response:
+        return JSONResponse(document)
+
     if gateway.options.page:
         table += live.routes(gateway)
     application = Starlette(routes=table.routes(), lifespan=_lifespan)
@@ -51,15 +56,6 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
     application.middleware_stack = Gate(application.router, gateway)
     application.state.gateway = gateway
     return application
-
-
-def _describe(table: Table) -> None:
-    """Add the route of the document about all routes so far."""
-    document = schema.document(table)
-
-    @table.add("GET", "/openapi.json", {200: "application/json"}, public=True)
-    async def describe(request: Request) -> Response:
-        return JSONResponse(document)
 
 
 @asynccontextmanager

@@ -65,7 +65,8 @@ class Gateway:
         if options.advertise is not None:
             self.peers = Peers(locks, self.name, options.advertise, options.peer_ca)
         self.draining = False
-        self._connecting: asyncio.Future[None] | None = None
+        # What goes on between requests.
+        self._tasks: list[asyncio.Future[None]] = []
         self.began = time.monotonic()
         self.reload()
 
@@ -144,12 +145,10 @@ class Gateway:
 
     def start(self) -> None:
         """Begin what goes on between requests, in the running loop. Has no effect later."""
-        self.lag.start()
-        if self._connecting is None:
+        if not self._tasks:
             # A balancer sends nothing before the nodes are connected, and without a lease nobody would connect.
-            self._connecting = asyncio.ensure_future(self._connect())
-        if self.peers is not None:
-            self.peers.start()
+            going_on = [self.lag.measure(), self._connect(), *([] if self.peers is None else [self.peers.announce()])]
+            self._tasks = [asyncio.ensure_future(it) for it in going_on]
 
     async def _connect(self) -> None:
         # How the nodes are is what `/readyz` says.
@@ -158,10 +157,10 @@ class Gateway:
 
     async def stop(self) -> None:
         """End what goes on between requests."""
-        self.lag.stop()
-        await self.surveys.close()
-        if self._connecting is not None:
-            self._connecting.cancel()
+        ending = [*self._tasks, *([] if self.surveys.task is None else [self.surveys.task])]
+        for it in ending:
+            it.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         self.audit.close()
         if self.peers is not None:
             await self.peers.close()

@@ -59,25 +59,18 @@ class Lag:
 
     def __init__(self) -> None:
         self._last, self._due = 0.0, inf
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to measure, in the running loop. Has no effect the second time."""
-        if self._timer is None:
-            self._measure()
-
-    def stop(self) -> None:
-        """Stop measuring."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._last, self._due = 0.0, inf
 
     @property
     def late(self) -> float:
         """By how many seconds the loop is late. 0.0 while it is not measured."""
         return max(self._last, time.monotonic() - self._due)
 
-    def _measure(self) -> None:
-        now = time.monotonic()
-        self._last, self._due = max(0.0, now - self._due), now + EVERY
-        self._timer = asyncio.get_running_loop().call_later(EVERY, self._measure)
+    async def measure(self) -> None:
+        """Measure it, until this is cancelled."""
+        try:
+            while True:
+                self._due = time.monotonic() + EVERY
+                await asyncio.sleep(EVERY)
+                self._last = max(0.0, time.monotonic() - self._due)
+        finally:
+            self._last, self._due = 0.0, inf

@@ -140,31 +140,22 @@ async def force_release(
         detail = 'Say whose lock it is: `If-Match: "<holder>"`, as an inspection shows it, or `If-Match: *`.'
         raise Problem("needs-if-match", detail)
     shown = if_match.strip().removeprefix('"').removesuffix('"')
-    only = None if shown == "*" else await _token(gateway, name, shown)
-    taken = 0
+    only, taken = None, 0
+    if shown != "*":
+        found = await gateway.locks.inspect(name)
+        there = [found.holder, *[it.holder for it in found.nodes], *[it.token for it in found.readers]]
+        only = next((it for it in there if it is not None and shown in (it, mark(it))), None)
     if shown == "*" or only is not None:
         taken = await gateway.locks.force_release(name, asked.reason, only=only)
     whose = "*" if shown == "*" else mark(only)
     gateway.audit.note("force", client=client.name, name=name, holder=whose, reason=asked.reason, nodes=taken)
     if not taken:
-        await _explain(gateway, name)
+        found = await gateway.locks.inspect(name)
+        if found.state == "free":
+            raise Problem("free", f"Nobody holds {name!r}.", name=name)
+        detail = f"Another client holds {name!r} by now. Inspect it again."
+        raise Problem("not-the-holder", detail, holder=holder_of(found))
     return models.Forced(name=name, nodes=taken)
-
-
-async def _token(gateway: Gateway, name: str, shown: str) -> str | None:
-    """Return the token of the holder that is shown like this. None: there is none now."""
-    found = await gateway.locks.inspect(name)
-    there = [found.holder, *[it.holder for it in found.nodes], *[it.token for it in found.readers]]
-    return next((it for it in there if it is not None and shown in (it, mark(it))), None)
-
-
-async def _explain(gateway: Gateway, name: str) -> None:
-    """Say why nothing was taken away."""
-    found = await gateway.locks.inspect(name)
-    if found.state == "free":
-        raise Problem("free", f"Nobody holds {name!r}.", name=name)
-    detail = f"Another client holds {name!r} by now. Inspect it again."
-    raise Problem("not-the-holder", detail, holder=holder_of(found))
 
 
 @routes.add("GET", "/v1/elections/{name:path}/events", {200: "text/event-stream"})

@@ -69,7 +69,6 @@ class Peers:
         self._name = name
         self._url = url
         self._known: dict[str, str] = {}
-        self._task: asyncio.Task[None] | None = None
         self.announced = False
         # If nobody had it, it would count as forgotten.
         self._leading: Leadership | None = None
@@ -84,12 +83,11 @@ class Peers:
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=100),
         )
 
-    def start(self) -> None:
-        """Begin to announce this gateway, in the running loop. Has no effect the second time."""
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._announce())
+    async def announce(self) -> None:
+        """Announce this gateway, until this is cancelled.
 
-    async def _announce(self) -> None:
+        The entry then runs out by itself, after all leases of this gateway.
+        """
         most = self._locks.settings.max_ttl
         while True:
             try:
@@ -106,10 +104,7 @@ class Peers:
                 self.announced = False
 
     async def close(self) -> None:
-        """Close all connections. The entry runs out by itself, after all leases of this gateway."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        """Close all connections."""
         await self._client.aclose()
 
     async def find(self, name: str) -> str:

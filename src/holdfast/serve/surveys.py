@@ -38,6 +38,7 @@ class Surveys:
         interval: Seconds from one survey to the next, as long as nothing goes wrong.
         why: Why the last one was not complete. Empty: it was.
         number: How many have ended.
+        task: The survey that is under way, or the last one.
     """
 
     def __init__(self, locks: Holdfast) -> None:
@@ -47,29 +48,23 @@ class Surveys:
         self.why = ""
         self.number = 0
         self._locks = locks
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         # Whether somebody has asked since the one that is under way has begun.
         self._again = False
         self._due = self._ended = -inf
 
     def next(self) -> asyncio.Task[None]:
         """Return the survey that is under way, or begin one. All share it, so do not cancel it."""
-        if self._task is None or self._task.done():
+        if self.task is None or self.task.done():
             self._begin()
         else:
             self._again = True
-        assert self._task is not None
-        return self._task
+        assert self.task is not None
+        return self.task
 
     def _begin(self) -> None:
         self._again = False
-        self._task = asyncio.get_running_loop().create_task(self._survey())
-
-    async def close(self) -> None:
-        """End the survey that is under way."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self.task = asyncio.get_running_loop().create_task(self._survey())
 
     async def _survey(self) -> None:
         clock, wall, _ = sources_of(asyncio.get_running_loop())
