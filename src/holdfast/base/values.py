@@ -64,7 +64,7 @@ def verdicts() -> tuple[type[Exception], ...]:
     )  # fmt: skip
 
 
-class Unfit(Exception):
+class Unfit(ValueError):
     """The value cannot be kept. The message says why."""
 
 

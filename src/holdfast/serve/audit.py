@@ -50,22 +50,19 @@ class Audit:
     """
 
     def __init__(self, path: str | None) -> None:
-        self._file: _File | None = None
         # Locks that were taken away, for the page.
         self.forced: deque[dict[str, Any]] = deque(maxlen=FORCED)
         self._limits = Limits(LINES)
         # What was not written, by the kind and the client.
         self._left_out: Counter[tuple[str, str]] = Counter()
-        if path is not None:
-            try:
-                self._file = _File(path)
-            except OSError as error:
-                raise ConfigError(f"the audit log {path} cannot be opened: {error}") from None
+        try:
+            self._file = logging.NullHandler() if path is None else _File(path)
+        except OSError as error:
+            raise ConfigError(f"the audit log {path} cannot be opened: {error}") from None
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
     def note(self, event: str, **facts: Any) -> None:
         """Write an event.
@@ -97,6 +94,5 @@ class Audit:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = json.dumps({"at": at, "event": event, **facts})
         logging.getLogger(LOGGER).warning("%s", line)
-        if self._file is not None:
-            self._file.handle(logging.makeLogRecord({"msg": line}))
+        self._file.handle(logging.makeLogRecord({"msg": line}))
         return at

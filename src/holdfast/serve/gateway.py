@@ -45,7 +45,6 @@ class Gateway:
         peers: The other gateways. None: this one is alone.
         draining: Whether it is about to end, and grants nothing any more.
         surveys: What everybody who looks at locks shares.
-        began: When it was made, on the monotonic clock.
     """
 
     def __init__(self, locks: Holdfast, options: Options) -> None:
@@ -67,7 +66,6 @@ class Gateway:
         self.draining = False
         # What goes on between requests.
         self._tasks: list[asyncio.Future[None]] = []
-        self.began = time.monotonic()
         self.reload()
 
     def reload(self) -> None:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ..base.values import JSON, Unfit, packed
+from ..base.values import JSON, packed
 from ..errors import message_of
 from .problems import mark
 
@@ -402,10 +402,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 def _strict(value: Any) -> Any:
     """Refuse what JSON cannot say, and what is nested too deeply for some readers."""
-    try:
-        packed(value, JSON)
-    except Unfit as why:
-        raise ValueError(str(why)) from None
+    packed(value, JSON)
     level = [value]
     for _ in range(DEEPEST):
         level = [it for one in level for it in _parts(one)]

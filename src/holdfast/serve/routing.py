@@ -275,13 +275,9 @@ def _asked(model: type[BaseModel], query: bytes, body: bytes, media: bytes) -> B
     except ValidationError as error:
         found = error.errors(include_url=False, include_context=False, include_input=False)
         # Where something is, as RFC 6901 has it.
-        errors = [{"pointer": _pointer(it["loc"]), "detail": readable(it["msg"])} for it in found]
+        errors = [{"pointer": "".join(f"/{part}" for part in it["loc"]), "detail": readable(it["msg"])} for it in found]
         detail = "; ".join(f"{it['pointer']}: {it['detail']}" for it in errors)
         raise Problem("invalid", detail, errors=errors) from None
-
-
-def _pointer(place: tuple[int | str, ...]) -> str:
-    return "".join(f"/{it}" for it in place)
 
 
 def _json(body: bytes) -> Any:

@@ -251,11 +251,11 @@ class _Server(uvicorn.Server):
         while True:
             try:
                 it, peer = await loop.sock_accept(self._listening)
+                uid = _user_of(it) if it.family == socket.AF_UNIX else None
             except OSError:
                 # No descriptor is left. Some are soon, because silent connections are closed.
                 await asyncio.sleep(OFTEN)
                 continue
-            uid = _user_of(it) if it.family == socket.AF_UNIX else None
             address = str(peer[0]) if uid is None else f"uid:{uid}"
             if self._connections.come(it, address):
                 arrived = Arrived(address, uid, partial(self._connections.known, it))
