@@ -36,7 +36,7 @@ def tokens(tmp_path: Path) -> Path:
     path.write_text(f"""
         [client.importer]
         sha256 = "{digest(TOKENS["importer"])}"
-        scopes = ["lock:invoice:*", "rate:mail", "once:import:*", "look:invoice:*"]
+        scopes = ["lock:invoice:*", "rate:mail", "once:import:*", "look:invoice:*", "look:?"]
         max_leases = 2
         note = "nightly"
         [client.watcher]
@@ -80,6 +80,7 @@ TABLE: list[tuple[str, str, dict[str, Any] | None, tuple[int, int, int, int]]] =
     ("GET", PUT, None, (404, 404, 404, 401)),
     ("DELETE", PUT, None, (404, 404, 404, 401)),
     ("GET", "/v1/leases", None, (200, 200, 200, 401)),
+    # A pattern for every name of one character covers the name "*", and not every name.
     ("GET", "/v1/nodes", None, (403, 200, 200, 401)),
     ("GET", "/v1/locks?pattern=nothing", None, (200, 200, 200, 401)),
     ("GET", "/v1/locks/invoice:7", None, (200, 200, 200, 401)),

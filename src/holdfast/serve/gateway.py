@@ -104,7 +104,8 @@ class Gateway:
         """Return why a client may not wait for a lease any more."""
         client = self.now(hold.client)
         try:
-            self.refuse_if_draining()
+            if self.draining:
+                self.refuse_unless_open()
             self.refuse_if_revoked(hold.client)
             self.demand(client or hold.client, VERBS[hold.wanted.kind], *hold.wanted.names)
         except Problem as problem:
@@ -169,19 +170,11 @@ class Gateway:
         Raises:
             Problem: draining; or no-quorum.
         """
+        if self.draining:
+            raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
         if not self.findable:
             detail = "This gateway has not announced its address to the others yet: too few nodes answer. Ask again."
             raise Problem("no-quorum", detail, after=1.0, nodes={})
-        self.refuse_if_draining()
-
-    def refuse_if_draining(self) -> None:
-        """Refuse to grant anything at the end.
-
-        Raises:
-            Problem: draining.
-        """
-        if self.draining:
-            raise Problem("draining", "This gateway is about to end. Ask another one, or ask again.", after=1.0)
 
     def demand(self, client: Identity, verb: str, *names: str) -> None:
         """Refuse a client that may not do this.
@@ -189,18 +182,18 @@ class Gateway:
         Args:
             client: The client.
             verb: As in `Identity.may`.
-            names: The names that it wants to do it with.
+            names: The names that it wants to do it with. None: every name.
 
         Raises:
             Problem: forbidden. It names the scope that is missing. Or name-too-long.
         """
         if verb == "lead" and any(it.startswith(ELECTION) for it in names):
             raise Problem("forbidden", "Gateways find each other by these elections.", scope=f"lead:{names[0]}")
-        for name in names:
+        for name in names or ("*",):
             if (size := len(name.encode())) > LONGEST_NAME:
                 detail = f"A name has at most {LONGEST_NAME} bytes, and this one has {size}."
                 raise Problem("name-too-long", detail)
-            if not client.may(verb, name):
+            if not (client.may(verb, name) if names else client.everywhere(verb)):
                 scope = f"{verb}:{name}"
                 self.audit.note("forbidden", client=client.name, name=name, scope=scope)
                 raise Problem("forbidden", f"{client.name} lacks a scope that covers {scope}.", scope=scope)

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from ..engine.status import majorities
 from . import models
 from .gateway import Gateway
-from .identity import Identity
+from .identity import METRICS, Identity
 from .problems import Problem
 from .routing import Table
 
@@ -53,7 +53,7 @@ def _unready(gateway: Gateway) -> str:
 @routes.add("GET", "/metrics", {200: "text/plain"}, anywhere=True)
 async def metrics(gateway: Gateway, client: Identity) -> Response:
     """Show the metrics of the gateway, for Prometheus."""
-    if not client.counts:
+    if METRICS not in client.scopes:
         gateway.audit.note("forbidden", client=client.name, scope="metrics")
         raise Problem("forbidden", f"{client.name} lacks the scope metrics.", scope="metrics")
     registries = [it for it in (_Metrics(gateway), gateway.options.registry) if it is not None]

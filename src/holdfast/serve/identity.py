@@ -77,11 +77,6 @@ class Identity:
         """Return whether it may do this with every name."""
         return f"{verb}:*" in self.scopes
 
-    @property
-    def counts(self) -> bool:
-        """Whether it may read the metrics."""
-        return METRICS in self.scopes
-
 
 # Who everybody is where nobody is asked.
 EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))

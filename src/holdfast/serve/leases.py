@@ -28,12 +28,12 @@ REMEMBERED = 60.0
 # Which scope each kind needs.
 VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read", "election": "lead", "once": "once"}
 
+# What waits for a lease, and returns it.
+Acquiring = Coroutine[Any, Any, Lease]
 # The clocks of two machines may run at rates that differ by this share.
 DRIFT = 0.01
 # Milliseconds that are left out, for what rounding adds.
 MARGIN = 2
-
-Begin = Callable[["Hold"], Coroutine[Any, Any, Lease]]
 
 
 def valid_ms(remaining: float) -> int:
@@ -89,11 +89,11 @@ class Hold:
 
     # ------------------------------------------------ how it is acquired
 
-    def start(self, acquiring: Coroutine[Any, Any, Lease]) -> None:
+    def start(self, acquiring: Acquiring) -> None:
         """Begin to wait for the lease, in a task of its own. `acquiring` returns it."""
         self._task = self._loop.create_task(self._acquire(acquiring))
 
-    async def _acquire(self, acquiring: Coroutine[Any, Any, Lease]) -> None:
+    async def _acquire(self, acquiring: Acquiring) -> None:
         try:
             self.lease = lease = await acquiring
             if lease.contended:
@@ -299,7 +299,7 @@ class Leases:
         """Return the lease of this client with this id."""
         return self._holds.get((client.name, part))
 
-    def put(self, client: Identity, part: str, wanted: Acquire, begin: Begin | None = None) -> tuple[Hold, bool]:
+    def put(self, client: Identity, part: str, wanted: Acquire, begin: Callable[[Hold], Acquiring] | None = None) -> tuple[Hold, bool]:
         """Return the lease of this id. Begin to acquire it if there is none.
 
         Args:

@@ -60,7 +60,7 @@ def routes(gateway: Gateway) -> Table:
 
     @found.add("GET", "/ui/snapshot")
     async def snapshot(request: Request, gateway: Gateway, client: Identity) -> Response:
-        gateway.demand(client, "look", "*")
+        gateway.demand(client, "look")
         newest = await snapshots.newest()
         return _sent(request, newest, {NOW: str(_now())})
 

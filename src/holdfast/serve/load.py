@@ -21,8 +21,6 @@ ROUNDING = 1e-6
 class Limits:
     """A bucket of tokens for each client: each request takes one, and time brings them back."""
 
-    __slots__ = ("_left", "_rate")
-
     def __init__(self, rate: int) -> None:
         """Begin with full buckets.
 

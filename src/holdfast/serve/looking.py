@@ -34,15 +34,11 @@ SHARE = 0.2
 @routes.add("GET", "/v1/nodes")
 async def list_nodes(gateway: Gateway, client: Identity) -> models.AllNodes:
     """Show how the nodes are."""
-    gateway.demand(client, "look", "*")
+    gateway.demand(client, "look")
     found = gateway.locks.nodes()
     _, up, needed, *_ = min(majorities(found))
-    return models.AllNodes(
-        gateway=gateway.name,
-        majority=needed,
-        up=up,
-        nodes=[models.Node.model_validate(it) for it in found],
-    )
+    nodes = [models.Node.model_validate(it) for it in found]
+    return models.AllNodes(gateway=gateway.name, majority=needed, up=up, nodes=nodes)
 
 
 @routes.add("GET", "/v1/locks", {200: models.AllLocks | models.TheseLocks})

@@ -135,23 +135,28 @@ class AllNodes(Said):
     nodes: list[Node]
 
 
-class Row(Said):
-    """One lock of a survey."""
+class OneLock(Said):
+    """One lock, as each answer shows it that shows locks."""
 
     name: str
-    kind: str
-    group: str | None
-    slot: int | None
     state: str
     holder: Holding
     owner: str | None
     note: str | None
+    asked: Moment
     left_ms: Left = _is("left_ms", "left", "ttl_left")
     fence: int | None
+
+
+class Row(OneLock):
+    """One lock of a survey."""
+
+    kind: str
+    group: str | None
+    slot: int | None
     waiting: int
     waits_since: Moment
     nodes: int
-    asked: Moment
 
 
 class AllLocks(Said):
@@ -184,17 +189,9 @@ class OnNode(Said):
     waiting: int
 
 
-class Lock(Said):
+class Lock(OneLock):
     """The state of a lock."""
 
-    name: str
-    state: str
-    holder: Holding
-    owner: str | None
-    note: str | None
-    asked: Moment
-    left_ms: Left = _is("left_ms", "left", "ttl_left")
-    fence: int | None
     queue: list[Waiting]
     readers: list[Waiting]
     nodes: list[OnNode]
