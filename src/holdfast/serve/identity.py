@@ -15,7 +15,6 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from functools import cache
 from typing import Any, NamedTuple
 
 from ..checks import shown
@@ -94,11 +93,6 @@ class Arrived(NamedTuple):
     address: str
     uid: int | None
     known: Callable[[str], None]
-
-
-@cache
-def _user(uid: int) -> Identity:
-    return replace(EVERYBODY, name=f"uid:{uid}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +189,7 @@ def identify(
     """
     if clients is None:
         uid = arrived_of(scope).uid
-        return EVERYBODY if uid is None else _user(uid)
+        return EVERYBODY if uid is None else replace(EVERYBODY, name=f"uid:{uid}")
     kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return clients.of_token(token.strip())

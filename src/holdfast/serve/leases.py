@@ -19,6 +19,7 @@ from ..aio import Holdfast, Lease
 from ..base.lease import LeaseState
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
 from .identity import Identity
+from .load import less
 from .models import Acquire
 from .options import Options
 from .problems import Problem, milliseconds, problem_of
@@ -112,6 +113,11 @@ class Hold:
                 self.state = "held"
                 self._leases.settled(self)
                 self.changed()
+        finally:
+            if self.state == "over" and self.lease is not None and self.lease.held:
+                # It was given up while this extended what had just been granted.
+                returning = self._loop.create_task(self.lease.release())
+                returning.add_done_callback(lambda it: it.cancelled() or it.exception())
 
     def fail(self, problem: Problem) -> None:
         """Note that it is over, and why. A failed attempt is forgotten: it can be repeated."""
@@ -249,17 +255,9 @@ class Hold:
         # are freed as soon as nobody needs them.
         task, self._task = self._task, None
         if task is not None and not task.done() and task is not asyncio.current_task(self._loop):
-            # If it is cancelled while it extends what it has just been granted, that is given back below.
             task.cancel()
-            if self.lease is not None:
-                task.add_done_callback(self._return)
         self.changed()
         self._leases.ended(self, remembered)
-
-    def _return(self, task: asyncio.Task[None]) -> None:
-        if self.lease is not None and self.lease.held:
-            returning = self._loop.create_task(self.lease.release())
-            returning.add_done_callback(lambda it: it.cancelled() or it.exception())
 
 
 class Leases:
@@ -344,7 +342,7 @@ class Leases:
 
     def settled(self, hold: Hold) -> None:
         """Note that a lease is not waited for any more."""
-        _less(self._waiters, hold.client.name)
+        less(self._waiters, hold.client.name)
         name = hold.wanted.names[0]
         line = self._lines[name]
         del line[hold]
@@ -354,7 +352,7 @@ class Leases:
     def ended(self, hold: Hold, remembered: bool) -> None:
         """Note that a lease is over. If it is to be remembered, its id is, for a while."""
         part = hold.id.partition(".")[2]
-        _less(self._counts, hold.client.name)
+        less(self._counts, hold.client.name)
         if remembered:
             asyncio.get_running_loop().call_later(REMEMBERED, self._forget, hold, part)
         else:
@@ -385,12 +383,6 @@ class Leases:
         for it in self:
             if it.state == "waiting" and (problem := why(it)) is not None:
                 it.fail(problem)
-
-
-def _less(counts: Counter[str], name: str) -> None:
-    counts[name] -= 1
-    if not counts[name]:
-        del counts[name]
 
 
 def described(locks: Holdfast, hold: Hold) -> Any:

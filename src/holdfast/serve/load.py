@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from math import inf
 
 EVERY = 0.1  # seconds
@@ -16,6 +16,13 @@ EVERY = 0.1  # seconds
 MOST = 10_000
 # What sums of fractions may lack of a whole request.
 ROUNDING = 1e-6
+
+
+def less(counts: Counter[str], name: str) -> None:
+    """Count one less, and forget a name that has none any more."""
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]
 
 
 class Limits:

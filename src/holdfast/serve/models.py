@@ -207,7 +207,6 @@ Label = Annotated[str, Field(max_length=256)]
 Ttl = Annotated[Whole, Field(ge=50, le=86_400_000)]
 Wait = Annotated[Whole, Field(ge=0, le=30_000)]
 Linger = Annotated[Whole, Field(ge=500, le=10_000)]
-MaxHold = Annotated[Whole, Field(ge=50, le=10**12)]
 Value = Annotated[str, Field(max_length=65_536)]
 LEASE_ID = r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$"
 LeaseId = Annotated[str, Field(pattern=LEASE_ID)]
@@ -222,7 +221,7 @@ class Acquire(Asked):
     ttl_ms: Ttl | None = None
     wait_ms: Wait = 0
     linger_ms: Linger = 2000
-    max_hold_ms: MaxHold | None = None
+    max_hold_ms: Annotated[Whole, Field(ge=50, le=10**12)] | None = None
     # Of a semaphore: how many permits there are, and how many of them are wanted.
     permits: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
     count: Annotated[Whole, Field(ge=1, le=10_000)] = 1
@@ -321,11 +320,10 @@ class Keepalive(Asked):
     ttl_ms: Ttl | None = None
 
 
-class KeepaliveOfMany(Asked):
+class KeepaliveOfMany(Keepalive):
     """Which leases are to be extended."""
 
     leases: Annotated[list[LeaseId], Field(max_length=500)]
-    ttl_ms: Ttl | None = None
 
 
 class Beat(Said):

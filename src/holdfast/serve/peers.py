@@ -170,10 +170,8 @@ class Peers:
             if answer.status_code == 200:
                 return models.Beats.model_validate_json(answer.content).leases
             problem = _unreachable(name)
-        except (TimeoutError, NoQuorum):
-            problem = _unreachable(name)
-        except Problem as its:
-            problem = its
+        except (TimeoutError, NoQuorum, Problem) as why:
+            problem = why if isinstance(why, Problem) else _unreachable(name)
         state: Any = "gateway-gone" if problem.kind == "gateway-gone" else "in-doubt"
         return [models.Beat(id=it, state=state, valid_ms=0, detail=problem.detail) for it in leases]
 

@@ -105,9 +105,15 @@ def problem_of(error: Exception) -> Problem:
         case Problem():
             return error
         case LockBusy():
-            holder, told = holder_of(error), _told_busy(error)
+            holder = holder_of(error)
+            named = error.note or error.owner
+            # To the library, all clients of the gateway are one client, so its own message may say that the caller
+            # holds the lock itself.
+            who = "another client" if named is None else f"another client ({readable(named, 128)})"
+            advice = "Send `wait_ms` to wait for it, or come back later."
+            its = LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice)
             facts = {"name": error.name, "holder": holder, "left_ms": holder["left_ms"]}
-            return Problem("busy", told, after=error.ttl_left or 1.0, **facts)
+            return Problem("busy", message_of(its), after=error.ttl_left or 1.0, **facts)
         case NoQuorum():
             causes = {node: message_of(cause) for node, cause in error.causes.items()}
             return Problem("no-quorum", text, after=1.0, nodes=causes)
@@ -124,18 +130,6 @@ def problem_of(error: Exception) -> Problem:
         case _:
             # The client gets nothing of it but the number of the request.
             return Problem("fault", "The gateway failed. Its log has the reason; please report it.")
-
-
-def _told_busy(error: LockBusy) -> str:
-    """Say who holds a lock, and how to wait for it, in the words of HTTP.
-
-    To the library, all clients of the gateway are one client, so its own message may say that the
-    caller holds the lock itself.
-    """
-    named = error.note or error.owner
-    who = "another client" if named is None else f"another client ({readable(named, 128)})"
-    advice = "Send `wait_ms` to wait for it, or come back later."
-    return message_of(LockBusy(error.name, error.waited, error.holder, error.ttl_left, who=who, advice=advice))
 
 
 def holder_of(seen: LockBusy | LockStatus) -> dict[str, Any]:

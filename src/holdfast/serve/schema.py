@@ -84,6 +84,5 @@ def _operation(entry: Entry, path: str, schemas: dict[Any, Any]) -> dict[str, An
 
 
 def _answer(kind: Any, schemas: dict[Any, Any]) -> dict[str, Any]:
-    if isinstance(kind, str):
-        return {"description": "", "content": {kind: {"schema": {"type": "string"}}}}
-    return {"description": "", "content": {"application/json": {"schema": schemas[kind]}}}
+    media, schema = (kind, {"type": "string"}) if isinstance(kind, str) else ("application/json", schemas[kind])
+    return {"description": "", "content": {media: {"schema": schema}}}

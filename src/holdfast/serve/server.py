@@ -32,6 +32,7 @@ from ..errors import ConfigError, HoldfastError, message_of
 from .application import app
 from .gateway import Gateway
 from .identity import ARRIVED, Arrived
+from .load import less
 
 # The share of all connections that one address may have without showing a client, and one client.
 SHARE = 4
@@ -100,10 +101,9 @@ class Address:
         """Whether only this machine can reach it."""
         if self.path is not None:
             return True
-        try:
+        with contextlib.suppress(ValueError):
             return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return self.host == "localhost"
 
     @property
     def path(self) -> str | None:
@@ -143,14 +143,11 @@ class Connections:
             Whether there is room.
         """
         who = f"address {address}"
-        oldest = None
-        if self._counts[who] >= self._share:
-            oldest = next(it for it, other in self._strangers.items() if other == who)
-        elif len(self._strangers) + len(self._known) >= self._most:
-            oldest = next(iter(self._strangers), None)
+        crowded = self._counts[who] >= self._share
+        if crowded or len(self._strangers) + len(self._known) >= self._most:
+            oldest = next((it for it, other in self._strangers.items() if not crowded or other == who), None)
             if oldest is None:
                 return False
-        if oldest is not None:
             self.gone(oldest)
             with contextlib.suppress(OSError):
                 # Its transport notices that, and closes it.
@@ -168,9 +165,7 @@ class Connections:
         """Note that a connection has ended. Has no effect the second time."""
         for group in (self._strangers, self._known):
             if (who := group.pop(it, None)) is not None:
-                self._counts[who] -= 1
-                if not self._counts[who]:
-                    del self._counts[who]
+                less(self._counts, who)
 
     def _add(self, group: dict[socket.socket, str], it: socket.socket, who: str) -> None:
         group[it] = who
@@ -271,9 +266,10 @@ class _Server(uvicorn.Server):
         gone = partial(self._connections.gone, it)
         made = partial(Door, self.config, self.server_state, {**self.lifespan.state, ARRIVED: arrived}, gone=gone)
         tls: Any = self.config.ssl
-        timeout = {} if tls is None else {"ssl_handshake_timeout": HANDSHAKE}
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(made, it, ssl=tls, **timeout)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                made, it, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE
+            )
         except OSError:
             # It has gone, or was no TLS, or did not say anything in time.
             gone()
