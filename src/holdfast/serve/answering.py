@@ -10,7 +10,6 @@ import asyncio
 import json
 import shlex
 from collections.abc import AsyncIterator
-from functools import lru_cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -38,7 +37,7 @@ def said(scope: Scope, answer: Answer) -> Response:
         return answer
     body, status = (answer, 200) if isinstance(answer, BaseModel) else answer
     headers = {"cache-control": "no-store"}
-    fences = _header_of(tuple(body.fences.items())) if isinstance(body, Held) and body.fences else ""
+    fences = header_of(body.fences) if isinstance(body, Held) and body.fences else ""
     if fences:
         headers[FENCING_TOKEN] = fences
     if _prefers_text(scope):
@@ -55,12 +54,6 @@ def respond(scope: Scope, problem: Problem) -> Response:
         found["code"], found["state"] = found.pop("status"), problem.kind
         return Response(lines(found), problem.status, {**headers, "content-type": TEXT})
     return Response(json.dumps(found), problem.status, headers)
-
-
-@lru_cache(maxsize=4096)
-def _header_of(fences: tuple[tuple[str, int], ...]) -> str:
-    # A client asks again and again for the same lease, whose fences stay the same.
-    return header_of(dict(fences))
 
 
 def _prefers_text(scope: Scope) -> bool:

@@ -60,9 +60,8 @@ class Gateway:
         self.streams: dict[asyncio.Event, Identity] = {}
         self.surveys = Surveys(locks)
         self.answers: Counter[int] = Counter()
-        self.peers: Peers | None = None
-        if options.advertise is not None:
-            self.peers = Peers(locks, self.name, options.advertise, options.peer_ca)
+        url, authority = options.advertise, options.peer_ca
+        self.peers = None if url is None else Peers(locks, self.name, url, authority)
         self.draining = False
         # What goes on between requests.
         self._tasks: list[asyncio.Future[None]] = []
@@ -84,30 +83,26 @@ class Gateway:
     def end_streams(self) -> None:
         """End those of clients that are not as they were, and all of them at the end."""
         for over, client in self.streams.items():
-            if self.draining or self.now(client) != client:
+            if self.draining or (self.clients is not None and self.clients.now(client) != client):
                 over.set()
 
-    def now(self, client: Identity) -> Identity | None:
-        """Return a client as it is now. None: what it has shown is not valid any more."""
-        return client if self.clients is None else self.clients.now(client)
-
-    def refuse_if_revoked(self, client: Identity) -> None:
-        """Refuse a client that has come before.
+    def now(self, client: Identity) -> Identity:
+        """Return a client that has come before, as it is now.
 
         Raises:
             Problem: unauthenticated.
         """
-        if self.now(client) is None:
+        found = client if self.clients is None else self.clients.now(client)
+        if found is None:
             raise Problem("unauthenticated", f"The token or the certificate of {client.name} is not valid any more.")
+        return found
 
     def _why_not(self, hold: Hold) -> Problem | None:
         """Return why a client may not wait for a lease any more."""
-        client = self.now(hold.client)
         try:
             if self.draining:
                 self.refuse_unless_open()
-            self.refuse_if_revoked(hold.client)
-            self.demand(client or hold.client, VERBS[hold.wanted.kind], *hold.wanted.names)
+            self.demand(self.now(hold.client), VERBS[hold.wanted.kind], *hold.wanted.names)
         except Problem as problem:
             return problem
         return None

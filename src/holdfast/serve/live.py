@@ -14,9 +14,8 @@ import asyncio
 import gzip
 import hashlib
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -51,7 +50,7 @@ FRESH = 0.5
 class Name(models.Parameters):
     """Which lock is shown."""
 
-    name: Annotated[str, Field(min_length=1)]
+    name: models.Name
 
 
 def routes(gateway: Gateway) -> Table:

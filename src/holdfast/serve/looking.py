@@ -1,7 +1,7 @@
-"""Routes that show nodes, locks and leaders, and the one that takes a lock away.
+"""Routes that show the gateway, nodes, locks and leaders, and the one that takes a lock away.
 
-Knows the client's `nodes`, `survey`, `inspect`, `force_release` and elections. Must not know
-leases.
+Knows the client's `nodes`, `survey`, `inspect`, `force_release` and elections, and
+prometheus-client. Must not know leases.
 """
 
 from __future__ import annotations
@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import bisect
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,12 +22,13 @@ from ..recipes import survey
 from . import models
 from .answering import Answer, Event, stream
 from .gateway import Gateway
-from .identity import Identity
+from .identity import METRICS, Identity
 from .problems import Problem, holder_of, mark
 from .routing import Table
 
 routes = Table()
 
+STUCK = 1.0  # seconds of lag
 # Seconds for which one answer surveys the nodes. Later names are then left to the next request.
 LONGEST_SURVEY = 5.0
 # The share of a node's time that a survey takes.
@@ -171,3 +175,59 @@ async def show_leader(gateway: Gateway, client: Identity, name: str) -> models.L
     """Show who leads."""
     gateway.demand(client, "look", name)
     return models.LeaderSaid.model_validate(await gateway.locks.election(name).leader())
+
+
+@routes.add("GET", "/healthz", {200: models.Health, 503: models.Health}, public=True)
+async def healthz(gateway: Gateway) -> tuple[models.Health, int]:
+    """Tell whether the gateway works at all. If not, start it again."""
+    why = f"the event loop is {gateway.lag.late:.1f} s late" if gateway.lag.late > STUCK else ""
+    return models.Health(ok=not why, detail=why), 503 if why else 200
+
+
+@routes.add("GET", "/readyz", {200: models.Health, 503: models.Health}, public=True)
+async def readyz(gateway: Gateway) -> tuple[models.Health, int]:
+    """Tell whether the gateway can grant leases. If not, send clients elsewhere for a while."""
+    why = _unready(gateway)
+    return models.Health(ok=not why, detail=why), 503 if why else 200
+
+
+def _unready(gateway: Gateway) -> str:
+    if gateway.draining:
+        return "the gateway is about to end"
+    if not gateway.findable:
+        return "its address is not announced to the other gateways yet"
+    if gateway.busy:
+        return f"the event loop is {gateway.lag.late:.2f} s late"
+    return next((it.why for it in majorities(gateway.locks.nodes()) if it.why), "")
+
+
+@routes.add("GET", "/metrics", {200: "text/plain"}, anywhere=True)
+async def metrics(gateway: Gateway, client: Identity) -> Response:
+    """Show the metrics of the gateway, for Prometheus."""
+    if METRICS not in client.scopes:
+        gateway.audit.note("forbidden", client=client.name, scope="metrics")
+        raise Problem("forbidden", f"{client.name} lacks the scope metrics.", scope="metrics")
+    registries = [it for it in (_Metrics(gateway), gateway.options.registry) if it is not None]
+    return Response(b"".join(map(generate_latest, registries)), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Metrics(Collector):
+    """What a gateway counts, in Prometheus' own format."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+
+    def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
+        """Return the metrics as they are now."""
+        gateway = self._gateway
+        answers = CounterMetricFamily("holdfast_gateway_responses", "Answers to requests.", labels=["status"])
+        for status, count in gateway.answers.items():
+            answers.add_metric([str(status)], count)
+        yield answers
+        leases = GaugeMetricFamily("holdfast_gateway_leases", "Leases of clients of the gateway.", labels=["state"])
+        waiting = gateway.leases.waiting
+        leases.add_metric(["held"], len(gateway.leases) - waiting)
+        leases.add_metric(["waiting"], waiting)
+        yield leases
+        yield GaugeMetricFamily("holdfast_gateway_streams", "Open event streams.", len(gateway.streams))
+        yield GaugeMetricFamily("holdfast_gateway_lag_seconds", "How late the event loop is.", gateway.lag.late)

@@ -125,11 +125,10 @@ def problem_of(error: Exception) -> Problem:
             return Problem("draining", text, after=5.0)
         case ConfigError():
             return Problem("invalid", text, errors=[{"pointer": "", "detail": text}])
-        case HoldfastError():
-            return Problem("fault", text)
         case _:
-            # The client gets nothing of it but the number of the request.
-            return Problem("fault", "The gateway failed. Its log has the reason; please report it.")
+            # Of errors that are none of the library, the client gets nothing but the number of the request.
+            unknown = "The gateway failed. Its log has the reason; please report it."
+            return Problem("fault", text if isinstance(error, HoldfastError) else unknown)
 
 
 def holder_of(seen: LockBusy | LockStatus) -> dict[str, Any]:

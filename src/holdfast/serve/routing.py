@@ -15,7 +15,6 @@ from typing import Any, TypeVar, get_origin, get_type_hints
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from pydantic import BaseModel, ValidationError
-from starlette import routing
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -148,7 +147,7 @@ class Entry:
             assert gateway.peers is not None
             answer = await gateway.peers.forward(given["request"], body, str(other))
         if not self.public and gateway.clients is not known:
-            gateway.refuse_if_revoked(given["client"])
+            gateway.now(given["client"])
         await said(scope, answer)(scope, receive, send)
 
 
@@ -168,10 +167,6 @@ class Table(list[Entry]):
             return endpoint
 
         return added
-
-    def routes(self) -> list[routing.BaseRoute]:
-        """Return Starlette's routes."""
-        return [routing.Route(it.path, it, methods=[it.method], name=it.endpoint.__name__) for it in self]
 
 
 def check(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
