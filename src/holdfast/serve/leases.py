@@ -31,6 +31,7 @@ VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read",
 
 # What waits for a lease, and returns it.
 Acquiring = Coroutine[Any, Any, Lease]
+Begin = Callable[["Hold"], Acquiring]
 # The clocks of two machines may run at rates that differ by this share.
 DRIFT = 0.01
 # Milliseconds that are left out, for what rounding adds.
@@ -297,7 +298,7 @@ class Leases:
         """Return the lease of this client with this id."""
         return self._holds.get((client.name, part))
 
-    def put(self, client: Identity, part: str, wanted: Acquire, begin: Callable[[Hold], Acquiring] | None = None) -> tuple[Hold, bool]:
+    def put(self, client: Identity, part: str, wanted: Acquire, begin: Begin | None = None) -> tuple[Hold, bool]:
         """Return the lease of this id. Begin to acquire it if there is none.
 
         Args:

@@ -1,4 +1,4 @@
-"""Routes of leases: acquire, keep, follow and release. Routes of rates, and of work that is done once.
+"""Routes of leases, of rates, and of work that is done once.
 
 Knows requests and answers. Must not know how a lease is acquired: `leases` does. Of work that is
 done once, the client works, and the gateway keeps the result. The function that `once` runs here
