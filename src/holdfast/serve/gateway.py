@@ -61,7 +61,7 @@ class Gateway:
         self.surveys = Surveys(locks)
         self.answers: Counter[int] = Counter()
         url, authority = options.advertise, options.peer_ca
-        self.peers = None if url is None else Peers(locks, self.name, url, authority)
+        self.peers: Peers | None = None if url is None else Peers(locks, self.name, url, authority)
         self.draining = False
         # What goes on between requests.
         self._tasks: list[asyncio.Future[None]] = []

@@ -14,8 +14,9 @@ import asyncio
 import gzip
 import hashlib
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from pydantic import Field
 from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -50,7 +51,7 @@ FRESH = 0.5
 class Name(models.Parameters):
     """Which lock is shown."""
 
-    name: models.Name
+    name: Annotated[str, Field(min_length=1)]
 
 
 def routes(gateway: Gateway) -> Table:
