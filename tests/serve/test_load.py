@@ -200,7 +200,7 @@ def test_a_drain_that_releases_is_found(tmp_path: Path, nodes: Nodes) -> None:
 
 
 def test_a_drain_that_grants_is_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/gateway.py", "        if self.draining:\n", "        if False:\n")
+    source = copied(tmp_path, "holdfast/serve/gateway.py", "\n        if self.draining:\n", "\n        if False:\n")
     assert drained(tmp_path, nodes, source).granted
 
 
