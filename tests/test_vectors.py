@@ -34,7 +34,7 @@ def test_the_vectors_show_what_a_client_does() -> None:
     assert len(talks) > 300
     steps = [step for talk in talks for step in talk["steps"]]
     assert {step["event"] for step in steps} == {
-        "begin", "answer", "push", "changed", "flushed", "connected", "disconnected", "stands", "corrected", "tick", "end"
+        "begin", "answer", "push", "changed", "flushed", "connected", "disconnected", "stands", "corrected", "tick", "extend", "end"
     }  # fmt: skip
     assert {step["state"] for step in steps} == {"waiting", "held", "lost", "over"}
     assert {said["what"] for step in steps for said in step["sends"]} == {"w", "k", "t", "c", "release"}

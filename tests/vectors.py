@@ -3,7 +3,7 @@
     ./task vectors
 
 Each test of that file that passes without a planted fault gives its conversations. Left out are those with what only some
-clients have: extensions, `max_hold`, leases without renewal, downgrades, ballots, results of others, and the caller's deadline. Times are
+clients have: `max_hold`, leases without renewal, downgrades, ballots, results of others, and the caller's deadline. Times are
 in ms from the conversation's own beginning, fences in microseconds. `clients/vectors/README.md` describes the format.
 `parts.json` has inputs and results: the keys of names, the arguments of a request, servers that are of no use, and guards.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from core.conversation import HORIZON, Conversation, P
+from core.conversation import HORIZON, TTL, Conversation, P
 from wire import test_lane
 
 from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT
@@ -33,12 +33,13 @@ FOLDER = ROOT / "clients/vectors"
 OWN = {
     # Python repeats a renewal once more than it has to.
     "test_a_lease_can_be_in_doubt_more_than_once",
+    "test_an_extension_that_fails_tells_why",
     # A client need not renew early (rule C8).
     "test_a_renewal_may_leave_a_little_before_it_is_due",
 }
 MOST = 8  # conversations of one test, whose parameters often make hundreds
 MODES = {WAIT: "w", KEEP: "k", TRY: "t", CEDE: "c", RELEASE: "release"}
-SHARED = {"nodes", "ttl", "patient", "patience", "outage", "begins", "standing"}
+SHARED = {"nodes", "ttl", "patient", "patience", "outage", "begins", "standing", "inbox"}
 
 
 def ms(seconds: float) -> float:
@@ -67,6 +68,7 @@ class Recorder(Conversation):
         self.event: dict[str, Any] = {"event": "begin"}
         self.options = options
         self.tokens: list[bytes] = []
+        self.extending = False
         super().__init__(nodes, **options)
         begins = options.get("begins", 0.0)
         self.head = {
@@ -79,6 +81,7 @@ class Recorder(Conversation):
             "nodeTimeout": ms(options.get("patience", 1.0)),
             "outage": ms(options.get("outage", 9.0)),
             "began": ms(begins),
+            "place": self.claim.mint.place(P),
         }
         Recorder.written.append(self)
 
@@ -92,6 +95,9 @@ class Recorder(Conversation):
         step["state"] = claim.state.name.lower()
         if step["state"] == "held":
             step |= {"held": claim.fence, "until": ms(claim.until)}
+            if self.extending and not claim.awaited:
+                step["extended"] = claim.setback is None
+        self.extending = claim.awaited
         if claim.reason == "refused":
             step["refused"] = True
         self.steps.append(step)
@@ -103,8 +109,9 @@ class Recorder(Conversation):
         to = [it for it in nodes if command.mode is RELEASE or self.reach.standing[it] is UP]
         said: dict[str, Any] = {"to": to, "what": MODES[command.mode], "token": self.tokens.index(command.token)}
         if command.mode is not RELEASE:
-            self.shared &= command.ttl == self.claim.ttl
             said |= {"P": command.fence, "watch": command.watch}
+            if command.ttl != self.claim.ttl:
+                said["ttl"] = ms(command.ttl)
         return said
 
     def answers(self, node: int, reply: object, at: float | None = None) -> bool:
@@ -173,9 +180,10 @@ class Recorder(Conversation):
         self.shared = False
         return super().hears(node, at)
 
-    def extend(self, *args: Any, **options: Any) -> bool:
-        self.shared = False
-        return super().extend(*args, **options)
+    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0, hold: float | None = None) -> bool:
+        self.shared &= not fence and hold is None
+        self.event = {"event": "extend", "ttl": ms(ttl)}
+        return super().extend(ttl, at, fence, hold)
 
     def downgrade(self, at: float | None = None) -> bool:
         self.shared = False
@@ -286,8 +294,9 @@ def keys() -> list[dict[str, Any]]:
 def requests() -> list[dict[str, Any]]:
     """The arguments of `request`, after the keys. `passed`: ms since the claim began."""
     found = []
+    terms = [(9.0, 0, 16000, 0.0), (0.05, 7, 1025, 12.9), (9.0, 9_000_001, 16000, 0.5), (30.0, 9_000_001, 16000, 86_400_000.5)]
     for mode in (TRY, WAIT, CEDE, KEEP):
-        for ttl, ahead, horizon, passed in ((9.0, 0, 16000, 0.0), (0.05, 7, 1025, 12.9), (30.0, 9_000_001, 16000, 86_400_000.5)):
+        for ttl, ahead, horizon, passed in terms:
             recipe = exclusive.Exclusive("x", ttl=ttl, horizon=horizon)
             token = b"%d:%b:00000001" % (P, b"b" * 32)
             data = recipe.request(token, ttl, mode, P + ahead, P + round(passed * 1000))
@@ -337,7 +346,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     options = parser.parse_args(arguments)
     talks = vectors()
-    least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER]
+    least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER and not it["place"]]
     least = [it for it in least if len(it["steps"]) > 1]
     for name, text in (("claim.json", lines(talks)), ("level1.json", lines(least)), ("parts.json", parts())):
         (options.to / name).write_text(text)

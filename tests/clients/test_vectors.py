@@ -9,8 +9,13 @@ import pytest
 from clients.storm import planted
 
 FAULTS = {
-    "a grant is good from the arrival of its answer": ("const bound = vote.sent + ttl", "const bound = this.now + ttl"),
+    "a grant is good from the arrival of its answer": ("vote.base = request.good;", "vote.base = good(this.now, this.terms.ttl);"),
     "no drift": ("ttl - (ttl / 100 + 2)", "ttl"),
+    "a waiter asks when all others do": ("this.sooner > 0", "false"),
+    "an extension asks for the usual ttl": ("this.ask(vote, 'k', false, ttl)", "this.ask(vote, 'k')"),
+    "an extension is confirmed by answers to what was asked before": ("this.reached('last') >= this.extension.latest && ", ""),
+    "an extension is confirmed though the lease ends sooner": (" && this.deadline >= this.extension.until", ""),
+    "an extension that nobody confirms is waited for": ("this.extensionIs(false);\n        if (!isTurn", "if (!isTurn"),
     "any majority will do, whatever its fences": (
         "fences.find((fence) => fences.filter((other) => other === fence).length >= this.quorum)",
         "fences[this.quorum - 1]",

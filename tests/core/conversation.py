@@ -117,11 +117,12 @@ class Conversation:
         since: float = 0.0,
         begins: float = 0.0,
         kind: bytes = b"",
+        inbox: bytes = INBOX,
     ) -> None:
         self.now = begins
         self.reach = reach(nodes, standing or {}, patience, outage, since)
         demand = Demand(ttl, None if patient else 0.0, renew, max_hold, news_needed)
-        self.claim = Claim(Mute(kind=kind), demand, P, Mint(INBOX), self.reach, deadline)
+        self.claim = Claim(Mute(kind=kind), demand, P, Mint(inbox), self.reach, deadline)
         self._listen()
         self.claim.begin(begins)
         self._happened(True, asked=True)

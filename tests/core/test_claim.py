@@ -42,7 +42,7 @@ from holdfast.core.claim import Claim, State
 from holdfast.core.command import RELEASE, SHARED, WRITER
 from holdfast.core.demand import Demand
 from holdfast.core.reach import Standing
-from holdfast.core.ticket import Mint
+from holdfast.core.ticket import GOLDEN, Mint
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired, Overtaken, message_of
 
 Held = Callable[..., Conversation]
@@ -434,9 +434,13 @@ def test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out(left:
     talk.answers(0, denied(2000, place=0), at=0.1)
     talk.answers(1, denied(left, place=0), at=0.2)
     talk.answers(2, denied(3, place=1))  # second in line: somebody else will ask
+    talk.tick(0.2 + left / 1000)
+    talk.sends()
     talk.wakes(0.2 + left / 1000 + 0.001)
     talk.sends("request to 1")
-    talk.answers(1, denied(9000, place=0))
+    talk.answers(1, denied(9000, place=1))
+    talk.tick(talk.now)
+    talk.sends()  # once for each denial that tells it that it is first
     talk.wakes(0.1 + 2.0 + 0.001)
     talk.sends("request to 0")
     talk.wakes(BEAT)
@@ -450,6 +454,8 @@ def test_a_key_that_does_not_run_out_is_not_waited_for(left: int) -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
     talk.answers(0, denied(left, place=0), at=0.1)
+    talk.tick(0.2)
+    talk.sends()
     talk.wakes(BEAT)
     talk.sends("request to 0")
 
@@ -1683,6 +1689,16 @@ def test_an_outage_that_begins_during_a_wait_counts_from_then_on() -> None:
     talk.refused(NoQuorum)
 
 
+def test_a_node_that_never_will_and_one_that_is_down_are_an_outage() -> None:
+    talk = Conversation(standing={0: Standing.CONNECTING})
+    talk.sends("request to 1 2")
+    talk.stands(0, Standing.DOWN, at=0.1, cause=ConfigError("no"))
+    talk.breaks(1, at=0.2)
+    talk.tick(9.2)
+    talk.refused(NoQuorum)
+    talk.sends("release to 1 2")
+
+
 def test_an_outage_that_ends_is_forgotten() -> None:
     talk = Conversation(standing={1: Standing.DOWN, 2: Standing.DOWN}, outage=5.0)
     talk.sends("request to 0")
@@ -2129,6 +2145,8 @@ def test_it_is_renewed_every_third_of_its_ttl(held: Held) -> None:
     assert talk.notes == ["Renewed"]
     talk.answers(1, kept())
     assert talk.notes == ["Renewed"]
+    talk.tick(RENEWAL + 1.5)  # it is confirmed, and not repeated
+    talk.sends()
     talk.wakes(RENEWAL + TTL / 3)
     talk.sends("request to 0 1 2")
     for node in range(3):
@@ -2136,6 +2154,29 @@ def test_it_is_renewed_every_third_of_its_ttl(held: Held) -> None:
     talk.held(P, until=good_until(RENEWAL + TTL / 3))
     assert talk.notes == ["Renewed", "Renewed"]
     assert not talk.claim.doubt
+
+
+@pytest.mark.parametrize("place", [0.5, 0.75])
+def test_it_comes_to_its_place_in_the_period_in_two_steps(place: float) -> None:
+    """Rule C21: each of the first two heartbeats, and of the first two renewals, is sooner by as much."""
+    talk = Conversation(inbox=b"%08x" % ((int(place * 2**32) - P * GOLDEN) % 2**32) + b"a" * 24)
+    sooner = TTL / 6 * place
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, denied(), at=0.1)
+    for beat in (BEAT - sooner, 2 * BEAT - 2 * sooner, 3 * BEAT - 2 * sooner):
+        talk.wakes(beat)
+        talk.sends("request to 0 1 2")
+        for node in range(3):
+            talk.answers(node, denied(), at=beat + 0.1)
+    talk.grants(0, P, at=beat + 0.2)
+    talk.grants(1, P)
+    talk.held(P, until=good_until(beat))
+    for turn in (beat + RENEWAL - sooner, beat + RENEWAL + BEAT - 2 * sooner, beat + RENEWAL + 2 * BEAT - 2 * sooner):
+        talk.wakes(turn)
+        talk.sends("request to 0 1 2")
+        for node in range(3):
+            talk.answers(node, kept(), at=turn + 0.1)
 
 
 def test_a_lock_that_was_tried_is_renewed_like_one_that_was_waited_for(held: Held) -> None:
@@ -2342,7 +2383,7 @@ def test_a_second_node_that_fails_soon_after_the_first_ones_return_is_a_gap(held
     talk.lost("gap")
 
 
-@pytest.mark.parametrize("reply", [granted(P + 1), denied(), granted(P)], ids=["granted anew", "denied", "granted anew, fence as before"])
+@pytest.mark.parametrize("reply", [granted(P + 1), denied(), granted(P), usual()])
 def test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it(held: Held, reply: object) -> None:
     """Rule C12: the gap rule."""
     talk = held()
@@ -2367,6 +2408,25 @@ def test_a_grant_anew_whose_answer_went_missing_shows_by_its_fence(held: Held, f
         talk.joins(2)
     renewal(talk, {0: kept(), 1: kept(P + 1), 2: kept(fence)})
     talk.lost("gap") if noticed else talk.held(P)
+
+
+def test_what_was_proposed_on_the_connection_before_explains_no_rise() -> None:
+    """Rule C14: the node may have granted the token again with the fence that was written back."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(P + 5), at=0.1)
+    talk.answers(1, granted())
+    talk.sends(f"request to 1 proposing {P + 5}")
+    talk.breaks(1, at=0.2)
+    talk.answers(2, granted(P + 5))
+    talk.held(P + 5)
+    talk.joins(1)
+    talk.wakes(RENEWAL)
+    talk.sends(f"request to 0 1 2 proposing {P + 5}")
+    talk.answers(0, kept(P + 5), at=3.0)
+    talk.answers(1, kept(P + 5))
+    talk.takes(0, at=4.0)  # only 2 had it for certain when 0 was last renewed
+    talk.lost("forced")
 
 
 def test_a_fence_that_its_owner_raises_is_no_gap(held: Held) -> None:
@@ -2498,18 +2558,41 @@ def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -
     assert talk.claim.counting(talk.now) == 2
 
 
+@pytest.mark.parametrize("fence", [P, P + 5])
 @pytest.mark.parametrize("patient", [True, False])
-def test_T_is_above_every_fence_that_a_denial_told(patient: bool) -> None:
+def test_T_is_above_every_fence_that_a_denial_told(patient: bool, fence: int) -> None:
     """Rule F11: the node that tells it is no vote of ours, and one of ours may have lost its record."""
     talk, word = Conversation(patient=patient), "request" if patient else "try"
     talk.sends(f"{word} to 0 1 2")
     talk.answers(0, [*denied(), P + 5], at=0.1)
-    talk.answers(1, granted())
-    talk.answers(2, granted())
+    talk.answers(1, granted(fence))
+    talk.answers(2, granted(fence))
     talk.sends(f"{word} to 1 2 proposing {P + 6}")
     talk.answers(1, kept(P + 6))
     talk.answers(2, kept(P + 6))
     talk.held(P + 6)
+
+
+def test_what_denials_told_stays_until_it_is_held() -> None:
+    """Rule F11: when another tells less, at the next heartbeat, and after a correction of the clock (F6)."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, [*denied(), P + 5], at=0.1)
+    talk.answers(1, [*denied(), P + 3])
+    talk.wakes(BEAT)
+    talk.sends(f"request to 0 1 proposing {P + 6}")
+    talk.answers(2, granted())
+    assert talk.moves(-1.0, at=BEAT + 0.1)
+    talk.sends(f"request to 0 1 2 proposing {P + 6}", "release old to 0 1 2")
+    for node in (0, 1):
+        talk.answers(node, kept(P + 6))  # about the old token
+    talk.answers(1, granted(P + 6))
+    talk.answers(2, granted(P + 6))
+    talk.held(P + 6)
+    talk.answers(0, [*denied(), P + 9])
+    assert not talk.moves(5.0)  # a holder keeps its ticket, and T
+    talk.wakes()
+    talk.sends(f"request to 0 1 2 proposing {P + 6}")
 
 
 def test_a_fence_that_no_clock_allows_raises_nothing_by_a_denial() -> None:
@@ -2638,6 +2721,42 @@ def test_a_node_that_granted_with_a_fence_of_T_at_most_had_it_all_the_time() -> 
             talk.held(P)
         else:
             talk.lost("forced")
+
+
+@pytest.mark.parametrize("owed", [True, False])
+def test_a_grant_is_not_the_first_if_a_broken_connection_owed_an_answer(owed: bool) -> None:
+    """Rule C13: that answer may have been a grant, and the node may have lost the token since."""
+    talk = Conversation(standing={} if owed else {2: Standing.CONNECTING})
+    talk.sends("request to 0 1 2" if owed else "request to 0 1")
+    if owed:
+        talk.breaks(2, at=0.1)
+    talk.joins(2, at=0.2)
+    talk.sends("request to 2")
+    talk.answers(0, granted(), at=0.3)
+    talk.answers(1, granted())
+    talk.answers(2, granted(), at=1.0)
+    talk.takes(0, at=1.1)
+    talk.lost("forced") if owed else talk.held(P)
+
+
+def test_a_waiters_grant_that_ran_out_begins_a_series_again() -> None:
+    """Rule C13: between its bound and its next grant nothing is known of the node."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=0.1)
+    talk.wakes(BEAT)
+    talk.sends("request to 0")
+    for node in (1, 2):
+        talk.breaks(node, at=8.0)
+        talk.joins(node)
+        talk.sends(f"request to {node}")
+    talk.tick(UNTIL)
+    talk.answers(1, granted(), at=9.1)
+    talk.answers(2, granted())
+    talk.answers(0, kept(), at=9.2)
+    assert talk.claim.counting(9.2) == 3
+    talk.takes(1, at=9.3)
+    talk.lost("forced")
 
 
 def test_a_series_covers_what_was_granted_after_its_beginning() -> None:
@@ -3397,6 +3516,14 @@ def test_a_lease_that_nodes_refuse_to_renew_says_so_and_what_they_said(held: Hel
         talk.answers(0, kept())
         talk.answers(1, kept())
         assert (talk.claim.doubt, talk.claim.why) == (False, "")
+
+
+def test_a_lease_that_one_node_refuses_and_others_do_not_answer_has_expired(held: Held) -> None:
+    talk = held()
+    talk.wakes(RENEWAL)
+    talk.sends("request to 0 1 2")
+    talk.answers(1, MISCONF, at=3.0)
+    talk.lost_at(UNTIL)
 
 
 def test_a_lease_that_is_not_renewed_can_be_extended(held: Held) -> None:

@@ -10,7 +10,7 @@ import { Refusal, type Value } from './resp.js';
 /** wait, try once, cede, keep */
 export type Mode = 'w' | 't' | 'c' | 'k';
 export type Command =
-  | { node: number; what: Mode; token: string; P: number; pxat: number; watch: boolean }
+  | { node: number; what: Mode; token: string; ttl: number; P: number; pxat: number; watch: boolean }
   | { node: number; what: 'release'; token: string };
 
 /** How a node stands. `useless`: it was refused for what it is, and never worked for this client. */
@@ -66,8 +66,10 @@ const newVote = (_: unknown, node: number) => ({
   last: -Infinity,
   /** Since when a holder is certain of the node: its grants are an unbroken series from then on (rule C13). */
   since: Infinity,
-  /** Requests that are not answered yet. */
-  owed: [] as { mode: Mode; sent: number; watch: boolean }[],
+  /** Until when a grant by the latest request counts that was answered. */
+  base: 0,
+  /** Requests that are not answered yet. `good`: until when a grant counts (rule C2). */
+  owed: [] as { mode: Mode; sent: number; good: number; watch: boolean }[],
   /** The P that was sent last, whether the token was ever sent, and whether a cede was cut (rule Q10). */
   wrote: 0,
   touched: false,
@@ -80,6 +82,9 @@ const newVote = (_: unknown, node: number) => ({
   watched: undefined as string | undefined,
 });
 type Vote = ReturnType<typeof newVote>;
+
+/** Until when a grant counts: from before its request was sent, for less than its ttl (rule C2). */
+const good = (sent: number, ttl: number) => sent + ttl - (ttl / 100 + 2);
 
 /** From a cede to its answer, nothing counts (rule Q9). */
 const isCeding = (vote: Vote) => vote.owed.some(({ mode }) => mode === 'c');
@@ -110,6 +115,9 @@ export class Claim {
   /** When the renewal was sent that is not confirmed yet, and when it is repeated (rule C9). */
   private asked = Infinity;
   private askAgain = Infinity;
+  /** Extensions that are not confirmed yet (rule C18): the first and the latest of them, and the end that they want. */
+  private extension = { first: Infinity, latest: Infinity, until: 0 };
+  private extended: ((isConfirmed: boolean) => void)[] = [];
   /** Whether a cut cede, or a wrong clock, has made the token worthless (rules Q11 and F6). */
   private burning = false;
   private readonly patience: number;
@@ -157,6 +165,7 @@ export class Claim {
     const isRaised = word.fence > vote.fence && (vote.sent === -Infinity || word.fence > this.proposed);
     const shown = isRaised && word.fence <= this.latest();
     vote.sent = request.sent;
+    vote.base = request.good;
     if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1 || shown);
     else this.denied(vote, word, request.watch);
   }
@@ -206,6 +215,20 @@ export class Claim {
     this.burning = true;
   }
 
+  /** Have the lease last `ttl` from now at least (rule C18). `then` is told whether a majority has confirmed that in time. */
+  extend(ttl: number, then: (isConfirmed: boolean) => void): void {
+    if (this.state !== 'held') return;
+    const { first, until } = this.extension;
+    const isFirst = first === Infinity;
+    this.extension = { first: Math.min(first, this.now), latest: this.now, until: Math.max(isFirst ? 0 : until, good(this.now, ttl)) };
+    this.extended.push(then);
+    if (this.askAgain === Infinity) {
+      this.asked = this.now;
+      this.askAgain = this.now + this.patience;
+    }
+    for (const vote of this.votes) this.ask(vote, 'k', false, ttl);
+  }
+
   /** Do what is due. */
   tick(): void {
     if (this.state === 'held') this.renew();
@@ -214,7 +237,7 @@ export class Claim {
 
   /** When to call `tick` at the latest. */
   due(): number {
-    if (this.state === 'held') return Math.min(this.deadline, this.beat, this.askAgain);
+    if (this.state === 'held') return Math.min(this.deadline, this.beat, this.askAgain, this.extension.first + this.patience);
     const limit = this.terms.patient ? this.beat : this.began + this.terms.ttl / 3;
     return Math.min(limit, this.givesUp(), ...this.votes.map((vote) => vote.again));
   }
@@ -229,6 +252,7 @@ export class Claim {
   end(reason: string, state: 'lost' | 'over' = 'over'): void {
     this.state = state;
     this.reason = reason;
+    this.extensionIs(false);
     for (const vote of this.votes) if (vote.touched) this.release(vote.node, this.token);
   }
 
@@ -273,7 +297,15 @@ export class Claim {
     }
     this.deadline = this.reached('bound');
     if (this.deadline <= this.now) this.end('a majority no longer has it', 'lost');
-    else if (this.reached('last') >= this.asked) this.askAgain = Infinity;
+    else {
+      if (this.reached('last') >= this.asked) this.askAgain = Infinity;
+      if (this.reached('last') >= this.extension.latest && this.deadline >= this.extension.until) this.extensionIs(true);
+    }
+  }
+
+  private extensionIs(isConfirmed: boolean): void {
+    this.extension = { first: Infinity, latest: Infinity, until: 0 };
+    for (const then of this.extended.splice(0)) then(isConfirmed);
   }
 
   private makeWay(): void {
@@ -324,6 +356,7 @@ export class Claim {
   /** The renewal, a little early so that several go together (C8), and again if it is in doubt (C9). */
   private renew(): void {
     const isTurn = this.isTurn(this.now + Math.min(100, this.terms.ttl / 30));
+    if (this.now >= this.extension.first + this.patience) this.extensionIs(false);
     if (!isTurn && this.now < this.askAgain) return;
     if (this.askAgain === Infinity) this.asked = this.now;
     this.askAll('k');
@@ -347,7 +380,6 @@ export class Claim {
   // Votes -----------------------------------------------------------------------------------------------------------
 
   private granted(vote: Vote, fence: number, lower: boolean, anew: boolean): void {
-    const { ttl } = this.terms;
     if (vote.burnt) return this.release(vote.node, this.token);
     vote.again = Infinity;
     if (anew) this.breaks(vote);
@@ -358,13 +390,11 @@ export class Claim {
     if (absurd) vote.error = 'its fence is further ahead than any clock';
     // A push before the first answer on this connection has no bound (C3).
     if (absurd || vote.sent === -Infinity) return this.broken(vote);
-    // A grant is good from before its request was sent, for less than its ttl (rule C2).
-    const bound = vote.sent + ttl - (ttl / 100 + 2);
     // A first grant that was asked for before the lease began vouches for all of it, unless another had the node (C13).
     const isFirst = vote.last === -Infinity && vote.sent <= this.since;
     const isEarly = this.state === 'waiting' || (isFirst && fence <= this.fence);
     if (vote.since === Infinity) vote.since = isEarly ? -Infinity : this.now;
-    Object.assign(vote, { fence, lower, bound: isNew ? bound : Math.max(vote.bound, bound), last: vote.sent });
+    Object.assign(vote, { fence, lower, bound: isNew ? vote.base : Math.max(vote.bound, vote.base), last: vote.sent });
   }
 
   /** The largest fence that a sound node can have granted by now (F5). */
@@ -435,17 +465,17 @@ export class Claim {
     for (const vote of this.votes) if (vote.owed.length < 2) this.ask(vote, mode);
   }
 
-  private ask(vote: Vote, mode: Mode, watch = false): void {
+  private ask(vote: Vote, mode: Mode, watch = false, ttl = this.terms.ttl): void {
     const { node } = vote;
     const { ticket, K } = this.terms;
     if (this.standing[node] !== 'up' || vote.burnt) return;
     if (mode === 'c') Object.assign(vote, { since: Infinity, last: -Infinity, bound: 0 });
-    vote.owed.push({ mode, sent: this.now, watch });
+    vote.owed.push({ mode, sent: this.now, good: good(this.now, ttl), watch });
     Object.assign(vote, { wrote: this.P, touched: true });
     this.proposed = Math.max(this.proposed, this.P);
     const clock = Math.floor(ticket / 1000 + this.now - this.began);
     const pxat = Math.max(clock + Math.floor((K * 5) / 4), Math.floor(this.P / 1000) + K);
-    this.out.push({ node, what: mode, token: this.token, P: this.P, pxat, watch });
+    this.out.push({ node, what: mode, token: this.token, ttl, P: this.P, pxat, watch });
   }
 
   private release(node: number, token: string): void {

@@ -44,6 +44,7 @@ export class Lease {
     readonly name: string,
     readonly signal: AbortSignal,
     private readonly claim: Claim,
+    private readonly maxTtl: number,
     private readonly run: (what?: () => void) => void,
   ) {
     this.fence = claim.fence;
@@ -58,6 +59,22 @@ export class Lease {
   /** Throw LockLost if the lease is no longer held. */
   check(): void {
     if (this.remaining() <= 0) throw new LockLost(`'${this.name}' is not held any more: ${this.claim.reason}`);
+  }
+
+  /**
+   * Have the lease last `ttl` ms from now at least: as long as when it was acquired, if that is not said.
+   *
+   * @throws LockLost if it is lost, NoQuorum if no majority has confirmed it in time. Then the lease may still be held.
+   */
+  async extend(ttl = this.claim.terms.ttl): Promise<void> {
+    const { maxTtl } = this;
+    if (!(ttl >= 50 && ttl <= maxTtl)) throw new RangeError(`ttl must be from 50 to ${maxTtl} ms, not ${ttl}`);
+    const isConfirmed = await new Promise<boolean>((then) => {
+      this.run(() => this.claim.extend(Math.floor(ttl), then));
+      if (this.claim.state !== 'held') then(false);
+    });
+    this.check();
+    if (!isConfirmed) throw new NoQuorum(`'${this.name}' was not extended: no majority of the nodes has confirmed it in time`);
   }
 
   /** Give the lock back. The next waiter gets it. */
@@ -168,7 +185,7 @@ export class Holdfast {
         if (claim.state === 'waiting') return;
         clearTimeout(limit);
         if (claim.state === 'held') {
-          lease ??= new Lease(name, ended.signal, claim, (what) => this.run(one, what));
+          lease ??= new Lease(name, ended.signal, claim, this.maxTtl, (what) => this.run(one, what));
           return resolve(lease);
         }
         this.live.delete(one);
@@ -258,7 +275,7 @@ export class Holdfast {
         continue;
       }
       if (command.watch) node.send(['CLIENT', 'CACHING', 'YES']);
-      const args = [token, claim.terms.ttl, what, command.P, this.K, command.pxat];
+      const args = [token, command.ttl, what, command.P, this.K, command.pxat];
       node.call('request', keys, args, (reply) => {
         // No grant is below P (F1): this answers something else (T5).
         if ((wordOf(reply)?.fence || Infinity) < command.P) return node.hangUp('it answered what nobody had asked');

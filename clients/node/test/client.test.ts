@@ -72,6 +72,22 @@ describe('the client', { concurrency: 6 }, () => {
     });
   }
 
+  it('extends a lease once a majority has confirmed it, and says if none has (C18)', async () => {
+    const nodes = await servers(3);
+    await using(nodes, async (locks) => {
+      const lease = await locks.acquire('jobs', { ttl: 1000 });
+      await lease.extend(5000);
+      ok(lease.remaining() > 4000, `${lease.remaining()} ms are left`);
+      for (const node of nodes.slice(1)) node.instead = ([word]) => (word === 'EVALSHA' ? '-OOM\r\n' : undefined);
+      const { error, took } = await failure(lease.extend());
+      ok(error instanceof NoQuorum && took < 1000, `${error} after ${took} ms`);
+      ok(lease.remaining() > 4000, 'what a majority has granted before stays');
+      strictEqual((await failure(lease.extend(5001))).error.name, 'RangeError');
+      lease.release();
+      ok((await failure(lease.extend())).error instanceof LockLost);
+    }, { maxTtl: 5000 });
+  });
+
   it('refuses a password that it cannot read, and reads an address of IPv6', async () => {
     const { error } = await failure((async () => void (await new Holdfast(['redis://:100%@h']).close()))());
     match(String(error), /^RangeError: .*write %25/);

@@ -28,10 +28,10 @@ test('the keys of names, and the names that are refused', () => {
 test('until when the record of a fence lasts', () => {
   for (const { ticket, ttl, mode, P, K, passed, arguments: sent } of parts.request.filter(({ mode }) => mode === 't')) {
     const terms = { ttl, nodeTimeout: 1000, outage: 9000, patient: false, ticket, token: () => sent[0]!, K, place: 0 };
-    const claim = new Claim(terms, ['dialling'], 0);
+    const claim = new Claim(terms, ['dialling'], 5);
     // Only a write-back proposes another fence than the ticket, and it needs a majority that has granted less.
     Object.assign(claim, { P });
-    claim.react(passed, () => claim.stands(0, 'up'));
+    claim.react(5 + passed, () => claim.stands(0, 'up'));
     if (passed < ttl / 3) deepStrictEqual(claim.out.map((it) => 'pxat' in it && String(it.pxat)), [sent[5]], mode);
   }
 });

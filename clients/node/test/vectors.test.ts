@@ -5,14 +5,15 @@ import { test } from 'node:test';
 import { Claim, type Command, type Standing } from '../src/claim.js';
 import { Refusal, type Value } from '../src/resp.js';
 
-interface Said { to: number[]; what: string; token: number; P?: number; watch?: boolean }
+interface Said { to: number[]; what: string; token: number; P?: number; watch?: boolean; ttl?: number }
 interface Step {
   at: number; event: string; node: number; reply: Value; error?: string; kind: string; fence: number; by: number;
   standing: Standing; sends: Said[]; state: string; held?: number; until?: number; refused?: boolean;
+  extended?: boolean; ttl: number;
 }
 interface Vector {
   test: string; number: number; nodes: number; standing: Standing[]; ttl: number; patient: boolean; ticket: number; K: number;
-  nodeTimeout: number; outage: number; began: number; steps: Step[];
+  nodeTimeout: number; outage: number; began: number; place: number; steps: Step[];
 }
 
 const INBOX = 'b'.repeat(32);
@@ -23,14 +24,15 @@ class Talk {
   readonly claim: Claim;
   private readonly tokens: string[] = [];
   private readonly owed: string[][];
+  private extended: boolean[] = [];
 
   constructor(readonly vector: Vector) {
-    const { ttl, patient, ticket, K, nodeTimeout, outage, standing, began } = vector;
+    const { ttl, patient, ticket, K, nodeTimeout, outage, standing, began, place } = vector;
     const token = (of: number) => {
       this.tokens.push(`${of}:${INBOX}:${String(this.tokens.length).padStart(8, '0')}`);
       return this.tokens.at(-1) as string;
     };
-    this.claim = new Claim({ ttl, patient, ticket, token, K, nodeTimeout, outage, place: 0 }, [...standing], began);
+    this.claim = new Claim({ ttl, patient, ticket, token, K, nodeTimeout, outage, place }, [...standing], began);
     this.owed = standing.map(() => []);
   }
 
@@ -42,6 +44,8 @@ class Talk {
       token = this.owed[node]?.shift();
       ok(token, 'the node owes no answer');
     } else if (step.event === 'disconnected') this.owed[node] = [];
+    const { state } = claim;
+    const isDue = claim.due() <= at;
     claim.react(at, () => {
       if (step.event === 'begin') return;
       if (step.event === 'answer') claim.answer(node, token as string, step.error === undefined ? step.reply : new Refusal(step.error));
@@ -50,14 +54,21 @@ class Talk {
       else if (step.event === 'flushed') claim.invalidated(node, true);
       else if (step.event === 'connected') claim.stands(node, 'up');
       else if (step.event === 'disconnected' || step.event === 'stands') claim.stands(node, step.standing);
+      else if (step.event === 'extend') claim.extend(step.ttl, (isConfirmed) => this.extended.push(isConfirmed));
       else if (step.event === 'end') claim.end('released');
       else if (step.event === 'corrected') claim.corrected(step.by);
       else claim.tick();
     });
     deepStrictEqual(this.said(claim.out.splice(0)), this.meant(step.sends), `what it sends at ${at} after ${step.event}`);
     strictEqual(claim.state, step.state, `its state at ${at} after ${step.event}`);
+    if (step.event === 'tick' && !['lost', 'over'].includes(state)) {
+      ok(isDue || (step.sends.length === 0 && claim.state === state), `it does not want to be woken at ${at}`);
+      ok(claim.state !== state || claim.due() > at, `it wants to be woken at ${at} again and again`);
+    }
     strictEqual(claim.reason.startsWith('refused'), step.refused ?? false, `the reason: ${claim.reason}`);
+    const told = this.extended.splice(0);
     if (step.state !== 'held') return;
+    deepStrictEqual([...new Set(told)], step.extended === undefined ? [] : [step.extended], `the extension at ${at}`);
     strictEqual(claim.fence, step.held);
     ok(Math.abs(claim.deadline - (step.until ?? 0)) < 0.01, `it is held until ${claim.deadline}, not ${step.until}`);
   }
@@ -69,7 +80,7 @@ class Talk {
       const token = this.tokens.indexOf(command.token);
       if (command.what !== 'release') this.owed[command.node]?.push(command.token);
       lines[command.node]?.push(
-        command.what === 'release' ? `release ${token}` : `${command.what === 'k' ? 'w' : command.what} ${token} ${command.P} ${command.watch}`,
+        command.what === 'release' ? `release ${token}` : `${command.what === 'k' ? 'w' : command.what} ${token} ${command.P} ${command.watch} ${command.ttl}`,
       );
     }
     return lines;
@@ -77,8 +88,8 @@ class Talk {
 
   private meant(sends: Said[]): string[][] {
     const lines: string[][] = this.vector.standing.map(() => []);
-    for (const { to, what, token, P, watch } of sends) {
-      const line = what === 'release' ? `release ${token}` : `${what === 'k' ? 'w' : what} ${token} ${P} ${watch}`;
+    for (const { to, what, token, P, watch, ttl = this.vector.ttl } of sends) {
+      const line = what === 'release' ? `release ${token}` : `${what === 'k' ? 'w' : what} ${token} ${P} ${watch} ${ttl}`;
       for (const node of to) lines[node]?.push(line);
     }
     return lines;
