@@ -123,7 +123,7 @@ class Claim:
             self.next.discard(node)
         if self.state == "waiting" and self.above < told < limit:  # F11
             self.above, self.proposed = told, max(self.proposed, told + 1)
-        if not fence or (fence > limit and (fresh or not counted)):  # denied, or F5
+        if not fence or (fence > limit and (fresh or not counted or self.state == "waiting")):  # denied, or F5
             vote.fence, vote.bound, vote.hopeless = 0, 0.0, True
             return
         if early:

@@ -691,6 +691,11 @@ def test_a_broken_connection_watches_nobody() -> None:
     talk.sends("request to 0")
     talk.answers(0, foreign(4000), at=0.5)  # the same one as before
     talk.sends("request watching to 0")
+    talk.breaks(0, at=0.6)
+    talk.joins(0)
+    talk.sends("request to 0")
+    talk.answers(0, foreign(4000))
+    talk.sends("request watching to 0")
 
 
 def test_a_token_that_starts_over_watches_anew() -> None:
@@ -1195,6 +1200,8 @@ def test_what_a_burnt_node_still_answers_is_given_back(reply: object) -> None:
     assert talk.answers(0, reply)
     talk.sends("release to 0")
     assert talk.claim.counting(3.0) == 2
+    talk.answers(1, kept())
+    talk.held(P, until=UNTIL)
 
 
 def test_what_a_burnt_node_denies_is_nothing() -> None:
@@ -1689,12 +1696,14 @@ def test_an_outage_that_begins_during_a_wait_counts_from_then_on() -> None:
     talk.refused(NoQuorum)
 
 
-def test_a_node_that_never_will_and_one_that_is_down_are_an_outage() -> None:
-    talk = Conversation(standing={0: Standing.CONNECTING})
-    talk.sends("request to 1 2")
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_node_that_never_will_and_one_that_is_down_are_an_outage(patient: bool) -> None:
+    talk = Conversation(standing={0: Standing.CONNECTING}, patient=patient)
+    talk.sends("request to 1 2" if patient else "try to 1 2")
     talk.stands(0, Standing.DOWN, at=0.1, cause=ConfigError("no"))
     talk.breaks(1, at=0.2)
-    talk.tick(9.2)
+    talk.waits()
+    talk.tick(9.2 if patient else 1.2)
     talk.refused(NoQuorum)
     talk.sends("release to 1 2")
 
@@ -1770,12 +1779,12 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
 
 
 RUBBISH: list[object] = [
-    *(None, 0, -1, 1.7, "OK", b"OK", b"0000000000000000", {}),  # neither list nor fence
-    *([], [P], [P, 0], [P, None, 1], [P, 0, b"1"]),  # too short, or no numbers
-    *([0, 5000, 0, "somebody"], [0, 5000, 0, 7]),  # a holder that is none
-    *([-P, 0, 1], [1.7e15, 0, 1]),  # a fence that no node can count
+    *(None, b"OK", b"17e14", b"01700000000000000", [P, 0], [0, 5000, 0, 7], [-P, 0, 1], [P, None, 1]),  # (the first are vectors)
+    *(0, -1, 1.7, "OK", b"0000000000000000", {}),  # neither list nor fence
+    *([], [P], [P, 0, b"1"]),  # too short, or no numbers
+    *([0, 5000, 0, "somebody"], [1.7e15, 0, 1]),  # a holder that is none, or a fence that no node can count
     *(True, [True, 0, 1], [P, False, True]),  # booleans of RESP3, which Python takes for numbers
-    *(b"", b"-1700000000000000", b"01700000000000000", b"17e14", b"9999999999999999", [b"%016d" % P, 0, 1]),
+    *(b"", b"-1700000000000000", b"9999999999999999", [b"%016d" % P, 0, 1]),
 ]
 
 
@@ -2165,6 +2174,8 @@ def test_it_comes_to_its_place_in_the_period_in_two_steps(place: float) -> None:
     for node in range(3):
         talk.answers(node, denied(), at=0.1)
     for beat in (BEAT - sooner, 2 * BEAT - 2 * sooner, 3 * BEAT - 2 * sooner):
+        talk.tick(beat - 0.11)
+        talk.sends()
         talk.wakes(beat)
         talk.sends("request to 0 1 2")
         for node in range(3):
@@ -2173,6 +2184,8 @@ def test_it_comes_to_its_place_in_the_period_in_two_steps(place: float) -> None:
     talk.grants(1, P)
     talk.held(P, until=good_until(beat))
     for turn in (beat + RENEWAL - sooner, beat + RENEWAL + BEAT - 2 * sooner, beat + RENEWAL + 2 * BEAT - 2 * sooner):
+        talk.tick(turn - 0.11)
+        talk.sends()
         talk.wakes(turn)
         talk.sends("request to 0 1 2")
         for node in range(3):
@@ -2556,6 +2569,20 @@ def test_a_holder_does_not_begin_to_count_a_node_whose_fence_no_clock_allows() -
     talk.answers(2, kept(MOST * 2), at=0.2)
     assert talk.absurd == [2]
     assert talk.claim.counting(talk.now) == 2
+    renewal(talk, {0: kept(), 2: kept(MOST * 2)})
+    talk.held(P, until=UNTIL)
+
+
+@pytest.mark.parametrize("above", [0, 1])
+def test_a_waiter_gives_up_a_node_whose_record_was_damaged(above: int) -> None:
+    """Rule F5: only a lease that is held goes on counting it. The limit is by the time since the claim began."""
+    talk = Conversation(begins=5.0)
+    talk.sends("request to 0 1 2")
+    talk.answers(0, granted(), at=5.5)
+    talk.answers(1, granted(P + 1))
+    talk.sends(f"request to 0 proposing {P + 1}")
+    talk.answers(0, kept(MOST + 1_000_000 + above), at=6.0)
+    talk.sends(*() if above else (f"request to 1 proposing {MOST + 1_000_000}",))
 
 
 @pytest.mark.parametrize("fence", [P, P + 5])
@@ -2598,7 +2625,7 @@ def test_what_denials_told_stays_until_it_is_held() -> None:
 def test_a_fence_that_no_clock_allows_raises_nothing_by_a_denial() -> None:
     talk = Conversation()
     talk.sends("request to 0 1 2")
-    talk.answers(0, [*denied(), MOST * 2], at=0.1)
+    talk.answers(0, [*denied(), MOST + 1_000_000], at=1.0)
     talk.answers(1, granted())
     talk.answers(2, granted())
     talk.held(P)
@@ -2721,6 +2748,21 @@ def test_a_node_that_granted_with_a_fence_of_T_at_most_had_it_all_the_time() -> 
             talk.held(P)
         else:
             talk.lost("forced")
+
+
+def test_a_node_that_joins_a_lease_vouches_from_its_first_answer_on() -> None:
+    """Rule C13: it was asked after the lease had begun."""
+    talk = Conversation(standing={2: Standing.DOWN})
+    talk.sends("request to 0 1")
+    talk.answers(0, granted(), at=0.1)
+    talk.answers(1, granted())
+    talk.joins(2, at=0.2)
+    talk.wakes(RENEWAL)
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, granted() if node == 2 else kept(), at=3.0)
+    talk.takes(0, at=4.0)
+    talk.lost("forced")
 
 
 @pytest.mark.parametrize("owed", [True, False])
@@ -3217,6 +3259,35 @@ def test_two_who_extend_are_both_told_when_both_have_what_they_want(held: Held) 
     assert talk.news
 
 
+def test_a_shorter_extension_does_not_confirm_a_longer_one(held: Held) -> None:
+    """Rule C18: the longer one is refused, and its caller waits no longer than node_timeout."""
+    talk = held()
+    talk.extend(30.0, at=1.0)
+    talk.sends("request to 0 1 2 for 30")
+    talk.tick(1.05)
+    talk.extend(10.0, at=1.1)
+    talk.sends("request to 0 1 2 for 10")
+    for reply in (READONLY, kept()):
+        for node in range(3):
+            talk.answers(node, reply, at=1.2)
+    talk.held(P, until=good_until(1.1, 10.0))
+    talk.tick(2.0)
+    talk.sends()  # what was granted confirms that the lease is renewed
+    assert talk.claim.setback is not None
+
+
+def test_an_extension_does_not_put_off_the_repetition_of_a_renewal(held: Held) -> None:
+    talk = held(patience=1.0)
+    talk.wakes(RENEWAL)
+    talk.sends("request to 0 1 2")
+    for node in range(3):
+        talk.answers(node, READONLY, at=3.0)
+    talk.extend(at=3.5)
+    talk.sends("request to 0 1 2")
+    talk.wakes(RENEWAL + 1.0)
+    talk.sends("request to 0 1 2")  # rule C9
+
+
 def test_an_extension_that_fails_tells_why(held: Held) -> None:
     talk = held(4, patience=1.0)
     talk.breaks(3, at=1.0)
@@ -3518,12 +3589,16 @@ def test_a_lease_that_nodes_refuse_to_renew_says_so_and_what_they_said(held: Hel
         assert (talk.claim.doubt, talk.claim.why) == (False, "")
 
 
-def test_a_lease_that_one_node_refuses_and_others_do_not_answer_has_expired(held: Held) -> None:
+@pytest.mark.parametrize("down", [True, False])
+def test_one_node_that_refuses_to_renew_is_why_it_is_lost_if_another_is_down(held: Held, down: bool) -> None:
     talk = held()
     talk.wakes(RENEWAL)
     talk.sends("request to 0 1 2")
+    if down:
+        talk.breaks(0, at=3.0)
     talk.answers(1, MISCONF, at=3.0)
-    talk.lost_at(UNTIL)
+    talk.tick(UNTIL)
+    talk.lost("refused" if down else "expired")
 
 
 def test_a_lease_that_is_not_renewed_can_be_extended(held: Held) -> None:

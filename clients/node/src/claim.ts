@@ -217,7 +217,7 @@ export class Claim {
 
   /** Have the lease last `ttl` from now at least (rule C18). `then` is told whether a majority has confirmed that in time. */
   extend(ttl: number, then: (isConfirmed: boolean) => void): void {
-    if (this.state !== 'held') return;
+    if (this.state !== 'held') return then(false);
     const { first, until } = this.extension;
     const isFirst = first === Infinity;
     this.extension = { first: Math.min(first, this.now), latest: this.now, until: Math.max(isFirst ? 0 : until, good(this.now, ttl)) };

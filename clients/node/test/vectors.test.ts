@@ -25,6 +25,7 @@ class Talk {
   private readonly tokens: string[] = [];
   private readonly owed: string[][];
   private extended: boolean[] = [];
+  private extending = 0;
 
   constructor(readonly vector: Vector) {
     const { ttl, patient, ticket, K, nodeTimeout, outage, standing, began, place } = vector;
@@ -54,7 +55,7 @@ class Talk {
       else if (step.event === 'flushed') claim.invalidated(node, true);
       else if (step.event === 'connected') claim.stands(node, 'up');
       else if (step.event === 'disconnected' || step.event === 'stands') claim.stands(node, step.standing);
-      else if (step.event === 'extend') claim.extend(step.ttl, (isConfirmed) => this.extended.push(isConfirmed));
+      else if (step.event === 'extend') this.extending += 1, claim.extend(step.ttl, (isConfirmed) => this.extended.push(isConfirmed));
       else if (step.event === 'end') claim.end('released');
       else if (step.event === 'corrected') claim.corrected(step.by);
       else claim.tick();
@@ -67,7 +68,8 @@ class Talk {
     }
     strictEqual(claim.reason.startsWith('refused'), step.refused ?? false, `the reason: ${claim.reason}`);
     const told = this.extended.splice(0);
-    if (step.state !== 'held') return;
+    this.extending -= told.length;
+    if (step.state !== 'held') return strictEqual(this.extending, 0, 'somebody waits for an extension of what is over');
     deepStrictEqual([...new Set(told)], step.extended === undefined ? [] : [step.extended], `the extension at ${at}`);
     strictEqual(claim.fence, step.held);
     ok(Math.abs(claim.deadline - (step.until ?? 0)) < 0.01, `it is held until ${claim.deadline}, not ${step.until}`);
