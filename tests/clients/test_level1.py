@@ -86,9 +86,9 @@ def keys(client: Any) -> None:
 
 def requests(client: Any) -> None:
     for it in PARTS["request"]:
-        claim = client.Claim(1, it["ticket"], it["ttl"] / 1000, it["K"], 0.0)
+        claim = client.Claim(1, it["ticket"], it["ttl"] / 1000, it["K"], 5.0)
         claim.token = it["arguments"][0]
-        assert [str(word) for word in client.request(claim, it["mode"], it["P"], it["passed"] / 1000)] == it["arguments"]
+        assert [str(word) for word in client.request(claim, it["mode"], it["P"], 5.0 + it["passed"] / 1000)] == it["arguments"]
 
 
 def servers(client: Any) -> None:

@@ -1374,6 +1374,8 @@ def test_B36_a_try_that_nobody_answers_ends_after_a_third_of_its_ttl() -> None:
     talk = Conversation(patient=False)
     talk.sends("try to 0 1 2")
     talk.answers(0, granted(), at=0.1)
+    talk.tick(2.9)
+    talk.waits()
     talk.wakes(TTL / 3)
     talk.sends("release to 0 1 2")
     talk.refused(NoQuorum)
@@ -1779,9 +1781,9 @@ def test_S12_nodes_that_have_come_to_their_senses_are_no_outage() -> None:
 
 
 RUBBISH: list[object] = [
-    *(None, b"OK", b"17e14", b"01700000000000000", [P, 0], [0, 5000, 0, 7], [-P, 0, 1], [P, None, 1]),  # (the first are vectors)
+    *(None, b"OK", b"17e14", b"01700000000000000", [P, 0], [0, 5000, 0, 7], [-P, 0, 1], [0, 5000, 0, None, -1]),  # (the first are vectors)
     *(0, -1, 1.7, "OK", b"0000000000000000", {}),  # neither list nor fence
-    *([], [P], [P, 0, b"1"]),  # too short, or no numbers
+    *([], [P], [P, 0, b"1"], [P, None, 1], [0, 5000, 0, None, b"1"]),  # too short, or no numbers
     *([0, 5000, 0, "somebody"], [1.7e15, 0, 1]),  # a holder that is none, or a fence that no node can count
     *(True, [True, 0, 1], [P, False, True]),  # booleans of RESP3, which Python takes for numbers
     *(b"", b"-1700000000000000", b"9999999999999999", [b"%016d" % P, 0, 1]),
@@ -2156,6 +2158,8 @@ def test_it_is_renewed_every_third_of_its_ttl(held: Held) -> None:
     assert talk.notes == ["Renewed"]
     talk.tick(RENEWAL + 1.5)  # it is confirmed, and not repeated
     talk.sends()
+    talk.tick(RENEWAL + TTL / 3 - 0.11)
+    talk.sends()
     talk.wakes(RENEWAL + TTL / 3)
     talk.sends("request to 0 1 2")
     for node in range(3):
@@ -2430,16 +2434,28 @@ def test_what_was_proposed_on_the_connection_before_explains_no_rise() -> None:
     talk.answers(0, granted(P + 5), at=0.1)
     talk.answers(1, granted())
     talk.sends(f"request to 1 proposing {P + 5}")
-    talk.breaks(1, at=0.2)
     talk.answers(2, granted(P + 5))
     talk.held(P + 5)
+    talk.breaks(1, at=0.2)
     talk.joins(1)
     talk.wakes(RENEWAL)
     talk.sends(f"request to 0 1 2 proposing {P + 5}")
     talk.answers(0, kept(P + 5), at=3.0)
     talk.answers(1, kept(P + 5))
-    talk.takes(0, at=4.0)  # only 2 had it for certain when 0 was last renewed
-    talk.lost("forced")
+    talk.wakes()
+    talk.sends(f"request to 0 1 2 proposing {P + 5}")
+    talk.answers(0, denied())  # only 2 had it for certain when 0 was last renewed
+    talk.lost("gap")
+
+
+def test_a_denial_raises_nothing_that_a_holder_proposes(held: Held) -> None:
+    """And what a broken connection owed is not owed by the next, also if that is the renewal of a lease."""
+    talk = held(5)
+    renewal(talk, {0: [*denied(), P + 9], 1: kept(), 2: kept(), 3: kept()})
+    talk.breaks(4, at=5.0)
+    talk.joins(4)
+    renewal(talk, {1: kept(), 2: kept(), 4: kept()})
+    talk.held(P, until=good_until(RENEWAL + TTL / 3))
 
 
 def test_a_fence_that_its_owner_raises_is_no_gap(held: Held) -> None:
@@ -2743,11 +2759,11 @@ def test_a_node_that_granted_with_a_fence_of_T_at_most_had_it_all_the_time() -> 
         talk.answers(0, granted(), at=0.1)
         talk.answers(1, granted(), at=0.1)
         talk.answers(2, granted(fence), at=1.0)
-        talk.takes(0, at=1.1)
+        renewal(talk, {0: denied()})
         if fence == P:
             talk.held(P)
         else:
-            talk.lost("forced")
+            talk.lost("gap")
 
 
 def test_a_node_that_joins_a_lease_vouches_from_its_first_answer_on() -> None:
@@ -2761,8 +2777,8 @@ def test_a_node_that_joins_a_lease_vouches_from_its_first_answer_on() -> None:
     talk.sends("request to 0 1 2")
     for node in range(3):
         talk.answers(node, granted() if node == 2 else kept(), at=3.0)
-    talk.takes(0, at=4.0)
-    talk.lost("forced")
+    renewal(talk, {0: denied()})
+    talk.lost("gap")
 
 
 @pytest.mark.parametrize("owed", [True, False])

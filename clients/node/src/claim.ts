@@ -47,7 +47,7 @@ export function wordOf(reply: Value): Word | undefined {
   // The P that was proposed, as it was sent: granted just now.
   if (typeof reply === 'string' && /^\d{16}$/.test(reply)) list = [Number(reply), 0, 1];
   const [fence, second, third, holder = null, told = 0] = list;
-  const areNumbers = [...list.slice(0, 3), told].every((it) => Number.isSafeInteger(it)) && Number(fence) >= 0;
+  const areNumbers = [...list.slice(0, 3), told].every((it) => Number.isSafeInteger(it)) && Number(fence) >= 0 && Number(told) >= 0;
   if (!areNumbers || (fence === 0 ? list.length < 4 : list.length !== 3)) return undefined;
   return holder === null || typeof holder === 'string' ? ({ fence, second, third, holder, told } as Word) : undefined;
 }
