@@ -252,7 +252,8 @@ def level1(vector: dict[str, Any]) -> dict[str, Any]:
         waiting = not steps or steps[-1]["state"] == "waiting"
         denied = "error" in step or (isinstance(step.get("reply"), list) and step["reply"][:1] == [0])
         waits = vector["patient"] and waiting and (denied or (steps and event != "answer"))
-        away = waiting and event in ("stands", "disconnected", "tick") and not (event == "tick" and step["state"] == "over")
+        away = waiting and event in ("stands", "disconnected", "tick") and (event != "tick" or step["state"] == "waiting")
+        away = away and (event != "tick" or vector["patient"] or bool(words))
         again = event == "tick" and "k" in words and step["at"] < asked + vector["ttl"] / 3 - 200
         at_once = event == "connected" and not waiting and words
         if event not in KNOWN or "c" in words or waits or away or again or at_once:
@@ -260,7 +261,7 @@ def level1(vector: dict[str, Any]) -> dict[str, Any]:
         if event == "tick" and words:
             asked = step["at"]
         sends = [{name: it[name] for name in it if name not in ("token", "watch")} for it in step["sends"]]
-        steps.append(step | {"sends": [it | {"what": "release" if it["what"] == "release" else "request"} for it in sends]})
+        steps.append(step | {"sends": [it | {"what": "t" if it["what"] == "w" else it["what"]} for it in sends]})
     return {name: vector[name] for name in vector if name != "patient"} | {"steps": steps}
 
 

@@ -39,7 +39,7 @@ class Talk:
         else:
             self.standing[step["node"]] = "up" if event == "connected" else step["standing"]
             claim.happens(now, claim.stands, step["node"], self.standing[step["node"]])
-        said = sorted((node, what if what == "release" else "request", fence) for node, what, fence in claim.out)
+        said = sorted(claim.out)
         claim.out = []
         meant = [(node, it["what"], it.get("P", 0)) for it in step["sends"] for node in it["to"]]
         assert said == sorted(meant), f"what it sends after {event} at {now}"
