@@ -22,7 +22,7 @@ from pathlib import Path
 
 MODEL = Path(__file__).parent / "lock.pml"
 MEMORY = 2900  # megabytes for one run; two run at a time
-DEFAULTS = {"CLIENTS": 2, "N": 3, "FENCES": 1, "BREAKS": 0, "RESTARTS": 0, "RENEWALS": 0, "LAPSES": 0}
+DEFAULTS = {"CLIENTS": 2, "N": 3, "FENCES": 1, "BREAKS": 0, "RESTARTS": 0, "RENEWALS": 0, "LAPSES": 0, "DELETES": 0}
 HOLDS = "holds"
 
 
@@ -68,6 +68,8 @@ QUICK = [
     Run("two clients, a restart and its guard", {"RESTARTS": 1}),
     Run("two clients, an extension", {"RENEWALS": 1, "LAPSES": 1}),
     Run("two clients, an extension", EXTENSION, cycles=True),
+    Run("two clients, a deleted fence record", {"DELETES": 1}),
+    Run("two clients, a deleted fence record", {"DELETES": 1}, cycles=True),
 ]
 LARGE = [
     Run("three clients, fences", {"CLIENTS": 3}),
@@ -87,6 +89,7 @@ MISSING: dict[str, tuple[dict[str, int], str]] = {
     "F1_floor": ({"RESTARTS": 1}, "S2"),
     "F8": (NONE, "S2"),
     "F9": ({"CLIENTS": 3}, "served"),
+    "F11": ({"DELETES": 1}, "S2"),
     "G1": (RESTART, "S1"),
     "K5": ({**EXTENSION, **BREAK}, "V"),
     "Q1": (THREE, CYCLES),

@@ -8,6 +8,7 @@
  *   RESTARTS  a node restarts and forgets everything, and clients leave it alone until its guard is over
  *   RENEWALS  a client sends its request to all nodes again: a heartbeat, a renewal or an extension
  *   LAPSES    time passes for a holder: every grant that it has not renewed is over
+ *   DELETES   the fence record of a node is deleted. Denials tell F (F11), and S2 is asked of those who were told of T
  * Time has no numbers. Each request belongs to a `round` of its client, and `over` is the latest round whose bounds
  * have passed. A node may end a lease at any moment after that, and not before: a bound is before the lease's end (C2).
  * When a guard ends, what the node granted before the restart is over: a guard is longer than every ttl (G1, C19). The
@@ -29,10 +30,11 @@
 #define RESTARTS 0
 #define RENEWALS 0
 #define LAPSES 0
+#define DELETES 0
 #define WITHOUT 0
 #endif
 #define FAULTS (BREAKS + RESTARTS + RENEWALS + LAPSES > 0)
-mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, G1, K5, Q1, Q3, Q4, Q5, Q7, Q8, Q9, Q10, Q11, Q12, Q16 };
+mtype:rule = { C1, C2, C3, C5, C6, F1, F1_floor, F8, F9, F11, G1, K5, Q1, Q3, Q4, Q5, Q7, Q8, Q9, Q10, Q11, Q12, Q16 };
 #define RULE(x) (WITHOUT != x)
 #define Q (N / 2 + RULE(C1))                                /* C1: a majority */
 #define MAX(a, b) ((a) > (b) -> (a) : (b))
@@ -52,7 +54,6 @@ mtype:word = { REQUEST, CEDE, RELEASE, GRANTED, DENIED, PUSH, INQUIRY };
 chan to_node[LINKS] = [6] of { mtype:word, byte, byte, byte };
 chan to_client[LINKS] = [6] of { mtype:word, byte, byte, byte, bit, bit };
 chan late[LINKS] = [6] of { mtype:word, byte, byte, byte }; /* commands whose connection broke */
-bit down[LINKS];
 
 /* A node keeps the holder's token, the round of its lease, the queue (a bit for each token), deadlines, the fence. */
 byte holder[N], lease[N], queue[N], fence[N], deadline[N * (2 * CLIENTS + 1)];
@@ -65,12 +66,12 @@ bit guard[N];
 #define WAITING 1
 #define HELD 2
 #define OVER 3
-byte state[CLIENTS], round[CLIENTS], over[CLIENTS], propose[CLIENTS], mine[CLIENTS];
-bit second[CLIENTS], granted[LINKS], ceding[LINKS], burnt[LINKS];
+byte state[CLIENTS], round[CLIENTS], over[CLIENTS], propose[CLIENTS], above[CLIENTS], mine[CLIENTS];
+bit second[CLIENTS], down[LINKS], granted[LINKS], ceding[LINKS], burnt[LINKS];
 byte told[LINKS], bound[LINKS], base[LINKS], wrote[LINKS];
 #define LIVE(c) (state[c] == WAITING || state[c] == HELD)
 #define COUNTS(c, i) (granted[AT(c, i)] && (bound[AT(c, i)] > over[c] || !RULE(C5)))        /* C5: in time */
-byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES;
+byte breaks = BREAKS, restarts = RESTARTS, renewals = RENEWALS, lapses = LAPSES, deletes = DELETES;
 byte latest;                                                /* the last holder's fence */
 hidden byte V, S1, S2, served;                              /* the properties */
 hidden mtype:word word;                                     /* from here on: for use within one step */
@@ -78,10 +79,12 @@ hidden byte token, proposed, said, when, head, node, node2, other, client, whose
 
 /* ---- What a node does */
 inline look(i) {                                            /* V: a node that counts holds the token */
-    V = 1;
-    for (other : 0 .. CLIENTS - 1) {
-        V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i]) }
-    assert(V)
+    V = 1; for (other : 0 .. CLIENTS - 1) {
+        V = V && (!LIVE(other) || !COUNTS(other, i) || holder[i] == TOKEN(other) || guard[i]) }; assert(V)
+}
+inline denied(c, x_fence) {                                 /* F11: T is above every fence that a denial told */
+    above[c] = (state[c] == WAITING -> MAX(above[c], x_fence * FENCES) : 0);
+    propose[c] = (above[c] > 0 && RULE(F11) -> MAX(propose[c], above[c] + 1) : propose[c])
 }
 inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* not what would change nothing */
     whose = OWNER(t);
@@ -91,7 +94,7 @@ inline say(t, i, x_word, x_fence, x_round, x_lower, x_cede) {   /* not what woul
         if                                                  /* T7: a grant that is not wanted is given back */
         :: state[whose] == OVER && x_word == PUSH && len(to_node[AT(whose, i)]) == 0 -> send(whose, i, RELEASE, t)
         :: LIVE(whose) && x_word == DENIED && !x_cede && len(to_client[AT(whose, i)]) == 0 && t == TOKEN(whose) &&
-           !granted[AT(whose, i)] && !ceding[AT(whose, i)] -> base[AT(whose, i)] = x_round
+           !granted[AT(whose, i)] && !ceding[AT(whose, i)] -> base[AT(whose, i)] = x_round; denied(whose, x_fence)
         :: else -> if :: LIVE(whose) -> to_client[AT(whose, i)]!x_word, t, x_fence, x_round, x_lower, x_cede :: else fi
         fi
     fi
@@ -135,7 +138,7 @@ inline execute(i, answers) {                                /* word, token, prop
     if
     :: answers && word != RELEASE && holder[i] == token ->
         say(token, i, GRANTED, fence[i], when, (LOWER(i, token) && RULE(Q7)), to_cede)
-    :: answers && word != RELEASE && holder[i] != token -> say(token, i, DENIED, 0, when, 0, to_cede)
+    :: answers && word != RELEASE && holder[i] != token -> say(token, i, DENIED, DELETES * fence[i], when, 0, to_cede)
     :: else fi;
     look(i)
 }
@@ -152,7 +155,7 @@ inline drop(c, i) { granted[AT(c, i)] = 0; told[AT(c, i)] = 0; bound[AT(c, i)] =
 inline forget(c, i) { drop(c, i); ceding[AT(c, i)] = 0; burnt[AT(c, i)] = 0; base[AT(c, i)] = 0 }
 inline leave(c) {                                           /* C10: the release is the last command about a token */
     for (node : 0 .. N - 1) { forget(c, node); drain(c, node); send(c, node, RELEASE, TOKEN(c)) }
-    state[c] = OVER; propose[c] = 0; round[c] = 0; over[c] = 0; mine[c] = 0
+    state[c] = OVER; propose[c] = 0; above[c] = 0; round[c] = 0; over[c] = 0; mine[c] = 0
 }
 inline count(c) { votes = 0; for (node : 0 .. N - 1) { votes = votes + COUNTS(c, node) } }
 inline agree(c) {           /* said: the fence on which Q nodes that count agree (F8); most: the highest fence of all */
@@ -165,7 +168,7 @@ inline agree(c) {           /* said: the fence on which Q nodes that count agree
         most = (COUNTS(c, node) -> MAX(most, told[AT(c, node)]) : most)
     }
     count(c);
-    said = (!RULE(F8) && votes >= Q -> most : said)
+    said = (!RULE(F8) && votes >= Q -> most : (said > above[c] || !RULE(F11) -> said : 0))
 }
 inline decide(c, i) {                                       /* `lower`: a lower token waits on node i */
     agree(c);
@@ -175,9 +178,9 @@ inline decide(c, i) {                                       /* `lower`: a lower 
     :: state[c] == WAITING && said > 0 ->                                           /* C5: held */
         S1 = 1;
         for (other : 0 .. CLIENTS - 1) { count(other); S1 = S1 && !(state[other] == HELD && votes >= Q) }
-        S2 = !FENCES || said > latest;
+        S2 = !FENCES || said > latest || (deletes < DELETES && above[c] < latest);   /* or nobody could tell it */
         assert(S1); assert(S2);
-        state[c] = HELD; mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]    /* F10 */
+        state[c] = HELD; mine[c] = said * FENCES; latest = mine[c]; propose[c] = mine[c]; above[c] = 0  /* F10 */
     :: state[c] == WAITING && said == 0 ->
         if                                                                          /* Q8: a waiter makes way */
         :: lower && COUNTS(c, i) && !down[AT(c, i)] && RULE(Q8) ->
@@ -205,7 +208,7 @@ inline hear(c, i) {                                         /* word, token, said
             when = ((word == PUSH && !RULE(C3)) || (word == GRANTED && !RULE(C2)) -> round[c] : when);
             bound[AT(c, i)] = MAX(bound[AT(c, i)], when);           /* C2: from the sending of the request */
             granted[AT(c, i)] = 1; told[AT(c, i)] = said
-        :: word == DENIED -> drop(c, i)
+        :: word == DENIED -> drop(c, i); denied(c, said)
         :: else fi;
         look(i); decide(c, i)
     :: else fi
@@ -253,6 +256,7 @@ end:do
             broke(client, 0)
         }; skip
     }
+    :: d_step { deletes && _pid == 0 && fence[0] > 0 -> deletes--; fence[0] = 0; skip }
     :: d_step {                                             /* G1: by now, what it granted before is over */
         _pid == 0 && guard[0] -> guard[0] = 0; lower = 0;
         for (client : 0 .. CLIENTS - 1) {
