@@ -436,6 +436,16 @@ def test_a_reader_is_above_every_writer_and_a_writer_above_everybody(rw: RWBench
         rw.release(it)
 
 
+def test_a_writers_record_that_is_lost_raises_the_fence_of_no_reader_who_is_here(rw: RWBench) -> None:
+    """An operator deletes it on a minority: to its clients, a rise would look like a grant to somebody else."""
+    readers = [rw.reader(-2 * 10**10), rw.reader(-(10**10))]
+    fences = [int(it[:16]) for it in readers]
+    rw.operator.say("SET", rw_keys(NAME)[1], fences[0] - 1, "PX", LONG)
+    assert [rw.request(it)[0] for it in readers] == fences, "below the clock floor, which nothing needs"
+    rw.operator.say("DEL", rw_keys(NAME)[1])
+    assert [rw.request(it)[0] for it in reversed(readers)] == fences[::-1]
+
+
 def test_a_reader_s_proposal_counts_for_the_writer_after_it(rw: RWBench) -> None:
     reader, high = rw.reader(1), rw.base + 10**6
     rw.request(reader)
@@ -669,6 +679,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
         ),
         "",
     ),
+    "a lost record rises under readers": ("call('GET', fence) or lostF()", "call('GET', fence) or getF(fence)"),
     "a reader's record lasts no longer than it has to": ("text(math.min(deadline + K, now + 2 * K))", "text(deadline)"),
     "a reader's record lasts for longer than a guard": ("text(math.min(deadline + K, now + 2 * K))", "text(deadline + K)"),
     "a writer's record lasts for longer than a guard": ("text(math.min(left + K, 2 * K))", "text(left + K)"),

@@ -29,8 +29,15 @@ local function getF(key)                            -- what this node's fence st
     local F = call('GET', key)
     return F and tonumber(F) or now * 1000 - K * 500 - 1
 end
-local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
+local function lostF()                              -- no record: one that raises the fence of no reader who is here, as a grant would
     local F = getF(fence)
+    for _, it in ipairs(holder == 'shared' and call('ZRANGE', readers, 0, -1) or {}) do
+        F = math.min(F, tonumber(string.sub(it, 1, 16)) - 1)
+    end
+    return F
+end
+local function readF(P, deadline)                   -- a reader's fence, the same for as long as it holds: so the record has to last
+    local F = tonumber(call('GET', fence) or lostF())
     -- It lasts K longer than it has to, so that the next readers find it long enough and take the
     -- usual case. It lasts no longer than 2 K: see request.lua.
     if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end
