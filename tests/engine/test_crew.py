@@ -3757,3 +3757,6 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
     crew.placed(0, now + 0.1, lane.address.but(host="elsewhere"), now + 0.05)
     assert lane.line is Line.DOWN
     assert "the node has moved to elsewhere" in str(crew.reach.causes[0])
+    crew._pulse = inf
+    crew.placed(1, now + 0.1, ConnectionError("nobody knows"), now)
+    assert crew._pulse == now + 0.1 + crew.patience, "the node may be asked to keep its note, and be silent"

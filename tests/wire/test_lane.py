@@ -1009,6 +1009,18 @@ def test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_b
     assert b"$10\r\n3024000000\r\n" in lane.take(), "Sentinels never go back to a server that was not promoted since"
 
 
+def test_a_node_that_does_not_take_the_note_in_its_guard_is_silent() -> None:
+    """Rule T3 knows no guard: a connection that is half open ends."""
+    lane = reigning()
+    lane = Lane(lane.listener, 0, lane.address.but(moves=True), lane.manners)
+    assert found(lane, 100.0) == 100.0 + GUARD + 15
+    lane.received(OK, 100.0)
+    assert (lane.due(), lane.late(110.0)) == (100.0 + GUARD + 15, False), "nothing is owed"
+    lane.placed(lane.address, 105.0, 105.0)
+    late = 105.0 + lane.manners.patience
+    assert (lane.line, lane.due(), lane.late(late - 0.01), lane.late(late)) == (Line.GUARDED, late, False, True)
+
+
 def test_while_scripts_are_loaded_no_note_is_kept() -> None:
     """The lane waits for the answers to them, and for nothing that comes after."""
     lane = reigning()

@@ -606,6 +606,8 @@ class Crew:
         """Note where a node of `Ready.places` is, or why that is not known, as of `asked`."""
         lane = self.lanes[node]
         self._try(lane, lane.placed, None, address, asked, now)
+        # The node may be asked to keep its note.
+        self._expect(now)
         if lane.bad is not None:
             self.lost(node, now, lane.bad)
 

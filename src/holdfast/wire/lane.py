@@ -681,7 +681,7 @@ class Lane(Generic[Q]):
         """Has the node been silent for too long? To be asked only when everything that came has
         been read.
         """
-        return self.line is not DOWN and self.line is not GUARDED and now >= self.due()
+        return self.line is not DOWN and (self.line is not GUARDED or bool(self.ledger)) and now >= self.due()
 
     def silence(self) -> TimeoutError:
         """What is wrong when it is late."""
@@ -721,7 +721,8 @@ class Lane(Generic[Q]):
 
     def due(self) -> float:
         """When to look after it next."""
-        if self.line is not UP:
+        # In its guard a node is asked to keep the note about its place.
+        if self.line is not UP and not (self.line is GUARDED and self.ledger):
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
         return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
