@@ -17,7 +17,9 @@ from swarm.explore import WORLDS, explore
 
 from holdfast.core import quorum
 from holdfast.core.claim import Claim
+from holdfast.core.renewal import Renewal
 from holdfast.core.vote import Vote
+from holdfast.engine.crew import Crew
 from holdfast.scripts import EXCLUSIVE, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
@@ -138,6 +140,30 @@ def from_arrival(pushed: Any) -> Any:
     return late
 
 
+def shortened(keeps: Any) -> Any:
+    def keep(vote: Vote, fence: int, sent: float, base: float) -> bool:
+        usual = keeps(vote, fence, sent, base)
+        vote.bound = base if usual else vote.bound
+        return bool(usual)
+
+    return keep
+
+
+def late(holds: Any) -> Any:
+    def hold(renewal: Renewal, until: float, now: float) -> None:
+        holds(renewal, until + renewal._ttl / 3, now)
+
+    return hold
+
+
+def unsaid(broke: Any) -> Any:
+    def forget(lane: Lane[Any], now: float) -> None:
+        broke(lane, now)
+        lane.unsaid.clear()
+
+    return forget
+
+
 @dataclass(frozen=True)
 class Planted:
     """A fault, the laws of which it breaks one, and where, within how many worlds."""
@@ -180,9 +206,19 @@ PLANTED = {
         python(Lane, "_note_refusal", lambda _: lambda lane, told, now: None), ("known",), "swarm", 5
     ),
     "a node that refused once refuses for ever": Planted(python(Lane, "judge", for_ever), ("well",), "one", 10),
+    "a renewal shortens what was extended": Planted(python(Vote, "keeps", shortened), ("extension",), "mixed", 3),
+    "a lease is renewed late": Planted(python(Renewal, "holds", late), ("pace",), "calm five", 3),
+    "silence is borne for long": Planted(
+        python(Lane, "due", lambda due: lambda lane: due(lane) + 3 * lane.manners.patience), ("half open",), "three", 3
+    ),
+    "a release is forgotten with its connection": Planted(python(Lane, "broke", unsaid), ("release",), "three", 5),
+    "nodes() gives no cause": Planted(
+        python(Crew, "status", lambda status: lambda crew, now: tuple(it._replace(cause=None) for it in status(crew, now))),
+        ("known",), "swarm", 5,
+    ),
     "no clock floor": Planted(
         lua(("request", "t[1] * 1000000 + t[2] - K * 500", "0"), ("request", "or now * 1000 - K * 500 - 1", "or 0"),
-            ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 12,
+            ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 30,
     ),
 }  # fmt: skip
 

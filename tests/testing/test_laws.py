@@ -194,6 +194,7 @@ def test_a_gap_that_was_one_is_founded(court: Court, how: str) -> None:
         node.tell(pack(b"SET", b"L", court.claim.token, b"PX", b"900"))
     court.later(0.05)
     court.claim.lose(court.one.clock(), "gap")
+    court.one.crew.act(court.claim, court.one.clock())
     court.one.work()
     assert court.laws.looked["unfounded"] == 1
     court.later(0.5)

@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar
 from ..core.claim import Claim, State
 from ..core.command import Recipe
 from ..core.demand import Demand
+from ..core.quorum import bound
 from ..core.round import Answers, Round
 from ..engine.crew import Crew, Watch
 from ..engine.ready import Ready, Want
@@ -58,6 +59,9 @@ class Witness:
 
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """Bytes are about to leave."""
+
+    def extended(self, driver: Driver, claim: Claim, until: float) -> None:
+        """A majority has confirmed that the claim lasts until then, by the driver's clock."""
 
     def turned(self, driver: Driver) -> None:
         """The driver has done everything that was due."""
@@ -216,10 +220,14 @@ class Driver:
         Returns when a majority has confirmed it, or has not in time. `share` makes it a reader's.
         `hold` moves the end that `max_hold` sets to this many seconds from now.
         """
+        until = bound(self.clock(), ttl)
         if self.crew.extend(claim, ttl, self.clock(), fence, share, hold):
             news = self.news(claim)
             self.work()
             await news
+            if claim.setback is None:
+                for it in claim.claims:
+                    self.witness.extended(self, it, until)
         else:
             self.work()
 

@@ -13,6 +13,7 @@ from random import Random
 
 from ..core.claim import Claim, State
 from ..core.command import Recipe
+from ..wire.lane import Line
 from ..wire.resp import pack
 from .driver import Driver
 from .laws import Laws
@@ -20,6 +21,7 @@ from .network import WALL, Link, Node
 from .world import World
 
 CEDE = b"\r\n$1\r\nc\r\n"
+HELLO = b"\r\nHELLO\r\n"
 # In a request: its mode.
 WAITS = b"\r\n$1\r\nw\r\n"
 KEEPS = b"\r\n$1\r\nk\r\n"
@@ -78,6 +80,8 @@ class Weather:
     # Seconds by which the clocks of some nodes, a minority, and of some clients are wrong, all the
     # time.
     skew: float = 0.0
+    # How often a node of one minority loses a key, or is rolled back, when something goes wrong.
+    losses: float = 0.05
     # How often a replica is promoted in the place of its primary, when something goes wrong.
     promotions: float = 0.0
     # For how many seconds, at most, the old primary goes on.
@@ -114,6 +118,13 @@ def _slow(node: Node, dice: Random) -> None:
     node.lag = dice.uniform(0.05, 0.5)
 
 
+def _lacks_a_command(node: Node, dice: Random) -> None:
+    node.restart()
+    command = dice.choice((b"EVALSHA", b"SCRIPT", b"SUBSCRIBE", b"PUBLISH", b"INFO", b"TIME", b"CLIENT", b"SET"))
+    node.world.note(node, "lacks", command)
+    node.server.refuse[command] = b"ERR unknown command"
+
+
 BROKEN: dict[str, Callable[[Node, Random], object]] = {
     "hung": lambda node, dice: node.freeze(EVER),
     "gone": lambda node, dice: node.stop(),
@@ -121,6 +132,7 @@ BROKEN: dict[str, Callable[[Node, Random], object]] = {
     "hears nothing": _deaf,
     "says nothing": _mute,
     "refuses": _refuses,
+    "lacks a command": _lacks_a_command,
     "slow": _slow,
 }
 
@@ -240,6 +252,10 @@ class Faults:
             hit.choice(self.nodes).tell(pack(b"DEL", hit.choice((b"{L}:queue", b"{L}:waiters"))))
         if hit := chance.strikes("promotions", self.plan.promotions):
             self._promotes(hit)
+        if self.few and (hit := chance.strikes("keys lost", self.plan.losses)):
+            self._loses(hit.choice(self.nodes[: self.few]), hit)
+        if self.few and self.plan.disks and (hit := chance.strikes("nodes rolled back", self.plan.losses / 2)):
+            self._rolls_back(hit.choice(self.nodes[: self.few]), hit)
         if self.plan.mortal:
             self._mortality(self.drivers[int(dice.random() * len(self.drivers))])
         self.world.after(dice.expovariate(self.plan.faults), self._fault)
@@ -271,7 +287,7 @@ class Faults:
     def _breaks(self, node: Node) -> None:
         for link in list(node.links):
             if dice := self.chance.strikes("connections broken", 0.7):
-                link.cut(_late(dice))
+                _ends(link, dice)
 
     def _step(self, node: Node) -> None:
         """Set a clock: forward by less than the drift (once in two leases), back by less than G/4
@@ -311,11 +327,10 @@ class Faults:
             node.tell(pack(b"SCRIPT", b"FLUSH"))
         else:
             self.world.note(node, "refuses scripts")
-            # Those of the swarm last for longer than it takes to probe a node, too.
-            swarm = self.plan.name == "swarm"
-            told = dice.choice(REFUSALS if swarm else REFUSALS[:2])
-            server.refuse[b"SET" if swarm and told[:4] != b"BUSY" else b"EVALSHA"] = told
-            self.world.after(dice.uniform(0.01, 3.0 if swarm else 0.5), server.refuse.clear)
+            told = dice.choice(REFUSALS)
+            server.refuse |= dict.fromkeys((b"EVALSHA",) if told[:4] == b"BUSY" else (b"SET", b"ZADD", b"HSET"), told)
+            # Some last for longer than it takes to probe a node.
+            self.world.after(dice.uniform(0.01, 3.0), server.refuse.clear)
 
     def _freeze(self, node: Node) -> None:
         if dice := self.chance.strikes("frozen nodes"):
@@ -333,9 +348,33 @@ class Faults:
         if dice is None:
             return
         lost = dice.choice((inf, 0.0, dice.uniform(0.0, 1.0))) if self.plan.disks else inf
-        self.world.after(dice.uniform(0.0, soon), node.restart, lost)
+        early = self.chance.strikes("clocks set at a start", 0.3) if self._is_known(node) else None
+        behind = 0.0 if early is None else early.uniform(1.0, 60.0)
+        self.world.after(dice.uniform(0.0, soon), node.restart, lost, behind)
         self.world.saw("restarts with all that was kept", lost == 0.0)
         self.world.saw("restarts with the last moments lost", 0.0 < lost < inf)
+
+    def _is_known(self, node: Node) -> bool:
+        """Has every client heard this run of the node lately, and will no other one come soon?
+
+        Otherwise a server has to start after its clock is set.
+        """
+        lanes = [(it, it.crew.lanes[it.nodes.index(node)]) for it in self.drivers]
+        comes = self.plan.mortal or self.plan.promotions > 0.0
+        lately = all(lane.line is Line.UP and lane.heard > driver.clock() - 1.0 for driver, lane in lanes)
+        return bool(lanes) and lately and not comes
+
+    def _loses(self, node: Node, dice: Random) -> None:
+        """A key is gone: evicted, or deleted by an operator."""
+        keys = [key for key in sorted(node.keys()) if not key.startswith(b"{holdfast}")]
+        fences = [key for key in keys if b"fence" in key]
+        if keys and node.running:
+            key = dice.choice(fences if fences and dice.random() < 0.5 else keys)
+            self.laws.forgets(node, lambda: node.tell(pack(b"DEL", key)))
+
+    def _rolls_back(self, node: Node, dice: Random) -> None:
+        if node.running:
+            self.laws.forgets(node, lambda: node.roll_back(dice.uniform(0.05, 1.0)))
 
     def _mortality(self, driver: Driver) -> None:
         """Something happens to a client, or to one of its users."""
@@ -379,7 +418,7 @@ class Faults:
             rest += 2.0
         else:
             for link in list(node.links):
-                link.cut(_late(dice))
+                _ends(link, dice)
             rest = LATEST
         rest += dice.uniform(0.6, 1.5)
         self.world.after(rest, self._busy.remove, node)
@@ -392,6 +431,9 @@ class Faults:
             return
         chance = self.chance
         plan = self.plan
+        if HELLO in data and link.end in self.drivers and (dice := chance.strikes("stopped in a greeting", 0.02)):
+            driver = next(it for it in self.drivers if it is link.end)
+            self.world.after(dice.uniform(0.0, 0.004), driver.stop, dice.uniform(0.1, 2.5))
         if CEDE in data:
             if dice := chance.strikes("cedes cut", plan.cuts):
                 link.cut(_late(dice))
@@ -456,6 +498,14 @@ class Faults:
             node.tell(pack(b"DEL", recipe.name))
             node.tell(pack(b"PUBLISH", token[17:49], b"x %b 0 %b" % (token, recipe.name)))
             promote(node, recipe)
+
+
+def _ends(link: Link, dice: Random) -> None:
+    """A connection ends: most are reset, and some the node closes in good order."""
+    if dice.random() < 0.2:
+        link.finish()
+    else:
+        link.cut(_late(dice))
 
 
 def _late(dice: Random) -> float | None:

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 from ..core import quorum
 from ..core.claim import Claim, State
 from ..core.command import READER, WRITER
 from ..core.goal import Goal
+from ..core.renewal import AHEAD
 from ..core.ticket import kind_of
 from ..errors import ConfigError, NoQuorum
+from ..recipes.exclusive import keys_of
 from ..recipes.readwrite import rw_keys_of
 from ..scripts import LOADED, RELEASE, RW_RELEASE
-from ..wire.lane import Line
+from ..wire.lane import Lane, Line
 from .driver import Driver, Witness
-from .network import Node
+from .network import Link, Node
 from .server import SortedSet
 from .windows import Fences, Window
 from .world import Violation, World
@@ -41,11 +44,14 @@ LAWS = {
     "risen": "a lease or a wait that was lost, released or refused stays so",
     "zombie": "no node is asked for a token that was given back, lost or cancelled",
     "max_hold": "no lease lasts longer than its max_hold",
+    "extension": "a lease lasts as long as an extension has confirmed, unless a node that had its token has lost it",
     "patience": "no caller waits longer than its `wait`",
     "no expiry": "P-M1: every key on every node has an expiry, at every moment",
     "recovery": "P-L2: when faults have ended, on a majority at least, every waiter is served within a bound",
     "core": "R-L3: whatever a minority does, a newcomer gets a free lock in two round trips and a node_timeout",
-    "known": "whenever an acquire raises NoQuorum, its client knows within 1 s that it has no majority",
+    "half open": "a connection on which no answer can come is given up within node_timeout and one excuse",
+    "release": "a node that has the token of a claim that is over is told so, at once or when it is connected again",
+    "known": "whenever an acquire raises NoQuorum, `nodes()` says within 1 s that a majority is of no use, and why",
     "well": "when a majority of the nodes has been well for long, no client says that it has none",
     "left over": "when no caller wants anything, clients have nothing left, and owe no node an answer or a command",
     "left for ever": "P-M1: in the end, no node has a key",
@@ -56,6 +62,7 @@ CALM = {
     "idle": "P-L1: a free name does not stay free for long while a waiter needs no other name that is taken",
     "polling": "a waiter sends few requests: as time passes, at most one to each node in every third of a ttl",
     "lost": "no lease is lost",
+    "pace": "no holder is in doubt, and each renews its lease once in every third of a ttl",
 }
 # Seconds within which a client has to know that it has no majority.
 KNOWN = 1.0
@@ -93,6 +100,11 @@ class Held:
     ends: dict[Node, float] = field(default_factory=dict)
     # A node that it counted, or that has had its token since, was without it for a moment.
     missed: bool = False
+    # Until when the longest extension that was confirmed makes it last.
+    extended: float = -inf
+    # When it was renewed last, in the world's time, and how often it was before.
+    renewed: float = 0.0
+    renewals: int = 0
 
 
 class Laws(Witness):
@@ -130,7 +142,12 @@ class Laws(Witness):
         self.taken_away: dict[bytes, set[Node]] = {}
         # When an operator last took away a token there.
         self.hands: dict[tuple[bytes, Node], float] = {}
-        self.given_back: set[tuple[Node, bytes]] = set()
+        # The connection on which a node was last told that a token is given back.
+        self.given_back: dict[tuple[Node, bytes], Link | None] = {}
+        # The nodes that have the token of a claim that is over: whose it was, and when it ended.
+        self.owed: dict[Node, dict[bytes, tuple[Driver, Claim, float]]] = {it: {} for it in nodes}
+        # When a node last forgot a fence.
+        self.forgot = -inf
         # How many were sent, by token.
         self.requests: dict[bytes, int] = {}
         # When each client last knew that it has no majority.
@@ -142,6 +159,7 @@ class Laws(Witness):
         for node in nodes:
             node.executed = self.executed
             node.published = self.published
+            node.unanswered = self.unanswered
         world.passes.append(self.passed)
         world.looks.append(self.look)
 
@@ -156,12 +174,40 @@ class Laws(Witness):
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
         for sha, token in _COMMANDS.findall(data):
             if sha in (RELEASE.sha, RW_RELEASE.sha):
-                self.given_back.add((node, token))
+                self.given_back[node, token] = self._link(driver, node)
                 continue
             self.looked["zombie"] += 1
             self.requests[token] = self.requests.get(token, 0) + 1
             if token in self.tokens or (node, token) in self.given_back:
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
+        if self.calm is not None:
+            for claim, held in self.held.items():
+                if claim.state is State.HELD and held.renewed < self.world.now and claim.token in data:
+                    self._renews(claim, held)
+
+    def unanswered(self, link: Link) -> None:
+        """A client waits for what will never come."""
+        if isinstance(link.end, Driver) and not link.watched:
+            link.watched = True
+            self._gives_up(link, link.end, -1)
+
+    def _gives_up(self, link: Link, driver: Driver, stops: int) -> None:
+        """Look whether a client has given up the connection, unless it was stopped meanwhile."""
+        if link.broken or driver.gone:
+            return
+        if driver.stops == stops and not driver.stopped:
+            raise Violation(f"half open: {driver} still waits for {link.node}, from which no answer can come")
+        self.looked["half open"] += 1
+        # And one excuse.
+        within = 2.02 * driver.settings.node_timeout + TICK
+        self.world.after(within, self._gives_up, link, driver, driver.stops)
+
+    def extended(self, driver: Driver, claim: Claim, until: float) -> None:
+        """An extension is confirmed: from now on its end counts."""
+        if claim.state is State.HELD and (held := self.held.get(claim)) is not None:
+            self.looked["extension"] += 1
+            held.extended = max(held.extended, until)
+            self._lasts(claim, held, claim.until)
 
     def turned(self, driver: Driver) -> None:
         """What has ended by now has said all that it had to say.
@@ -169,7 +215,9 @@ class Laws(Witness):
         The rest counts no node that has not got its token.
         """
         if driver.crew.reach.states.count("up") < driver.crew.reach.quorum:
-            self.dark[driver] = self.world.now
+            causes = [it.cause for it in driver.crew.status(driver.clock()) if it.state != "up"]
+            if len(driver.nodes) - sum(it is not None for it in causes) < driver.crew.reach.quorum:
+                self.dark[driver] = self.world.now
         ended = []
         for claim, (whose, _) in self.open.items():
             if whose is not driver:
@@ -188,7 +236,11 @@ class Laws(Witness):
                         f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still"
                     )
         for claim in ended:
+            if claim in self.held and claim.state is State.LOST and claim.reason != "closed":
+                self._lasts(claim, self.held[claim], driver.clock())
+        for claim in ended:
             self._ends(claim)
+        self._are_told(driver)
 
     def executed(self, node: Node) -> None:
         """P-M1: nothing stays in Redis for ever."""
@@ -196,10 +248,27 @@ class Laws(Witness):
         self.looked["no expiry"] += 1
         if len(space.values) != len(space.deadlines):
             raise Violation(f"no expiry: {sorted(space.values.keys() - space.deadlines.keys())} on {node}")
+        if owed := self.owed[node]:
+            for token in [it for it, (_, claim, _) in owed.items() if not _has(node, claim.recipe.name, it)]:
+                del owed[token]
 
     def takes_away(self, node: Node, name: bytes) -> None:
         """An operator is about to delete the key on this node."""
         self._is_taken(node, node.holder(name))
+
+    def forgets(self, node: Node, do: Callable[[], object]) -> None:
+        """A node loses keys by this, while it runs: what it had then was taken away there."""
+        had = [it for it in self.open if _has(node, it.recipe.name, it.token)]
+        ends = [_runs_out(node, it.recipe.name, it.token) for it in had]
+        fences = _fences(node)
+        do()
+        for claim, end in zip(had, ends, strict=True):
+            name, token = claim.recipe.name, claim.token
+            if not _has(node, name, token) or _runs_out(node, name, token) < end:
+                self._is_taken(node, token)
+        now = _fences(node)
+        if any(now.get(key, 0) < fence for key, fence in fences.items()):
+            self.forgot = self.world.now
 
     def published(self, node: Node, message: bytes) -> None:
         """A node publishes a message.
@@ -288,9 +357,9 @@ class Laws(Witness):
             self.world.saw("held by two, after an operator took it away")
         self.looked["fence"] += claim.recipe.name in self.fences
         self.looked["max_hold"] += claim.demand.max_hold < inf
-        if (earlier := self.fences.passed(window)) is not None:
+        if (earlier := self.fences.passed(window)) is not None and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        held = Held(driver)
+        held = Held(driver, renewed=self.world.now)
         self.held[claim] = held
         counted = (
             claim.as_usual if claim.as_usual is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
@@ -318,8 +387,11 @@ class Laws(Witness):
                 f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now"
             )
         # Whatever ran out too early is out by then: look at the last moment, in any case.
+        if self.calm is not None:
+            self._in_time(claim, held)
         if claim.until != held.until:
             held.until = claim.until
+            self._lasts(claim, held, claim.until)
             if claim.until > claim.since + claim.demand.max_hold + 1e-6:
                 most = claim.demand.max_hold
                 lasts = claim.until - claim.since
@@ -439,8 +511,60 @@ class Laws(Witness):
                     f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}"
                 )
 
+    def _lasts(self, claim: Claim, held: Held, until: float) -> None:
+        """See that a lease that ends at `until`, or has ended then, lasts as an extension said."""
+        wanted = min(held.extended, claim.limit)
+        if until < wanted - TICK and not any(self._has_missed(it) for it in _together(claim) if it in self.held):
+            raise Violation(f"extension: {_of(claim)} ends {wanted - until:.6f} s before what an extension confirmed")
+
+    def _is_excused(self, claim: Claim, driver: Driver, earlier: Window) -> bool:
+        """Has a node forgotten the earlier fence, and none told this claim that knows it?
+
+        Or does it count a node from which an operator took its token, before it could hear of that?
+        """
+        if any(self._unheard(claim, node) for node in driver.nodes):
+            return True
+        heard = claim.as_usual or [i for i, vote in enumerate(claim.votes) if vote.sent > -inf]
+        keys = keys_of(claim.recipe.name)[1], rw_keys_of(claim.recipe.name)[5]
+        records = [_fences(driver.nodes[node]).get(key, 0) for node in heard for key in keys]
+        return self.forgot >= earlier.begins and max(records) < earlier.fence
+
+    # ------------------------------------------------ what is said of a claim that is over
+
+    def _link(self, driver: Driver, node: Node) -> Link | None:
+        """The connection of a client to a node. (A Simulation's clients have others.)"""
+        return driver.links[driver.nodes.index(node)]
+
+    def _are_told(self, driver: Driver) -> None:
+        """T6: on each connection that can be used now, the node has heard of what is over."""
+        if driver.closed:
+            return
+        for node, lane in zip(driver.nodes, driver.crew.lanes, strict=True):
+            link = self._link(driver, node)
+            if link is not None and not link.told and _usable(lane, driver):
+                link.told = True
+                for token, (whose, claim, ended) in list(self.owed[node].items()):
+                    if whose is driver:
+                        self._is_told(link, claim, token, ended)
+
+    def _is_told(self, link: Link, claim: Claim, token: bytes, ended: float) -> None:
+        node, driver = link.node, link.end
+        assert isinstance(driver, Driver)
+        lately = self.world.now < ended + driver.settings.max_ttl * 0.99
+        # (An error is an answer, too.)
+        if lately and link.server is node.server and node.erred < ended:
+            self.looked["release"] += 1
+            if self.given_back.get((node, token)) is not link:
+                raise Violation(f"release: {driver} is connected to {node}, and has not given {_of(claim)} back there")
+
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
+        if not driver.closed and not driver.dead and not claim.stays:
+            for node, lane in zip(driver.nodes, driver.crew.lanes, strict=True):
+                if _has(node, claim.recipe.name, claim.token):
+                    self.owed[node][claim.token] = driver, claim, self.world.now
+                    if _usable(lane, driver) and (link := self._link(driver, node)) is not None:
+                        self._is_told(link, claim, claim.token, self.world.now)
         if driver.gone:
             self.named.pop(driver, None)
         self.held.pop(claim, None)
@@ -498,6 +622,25 @@ class Laws(Witness):
         for name, since in self.idle.items():
             if self.world.now > since + 12 * swift:
                 raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
+
+    def _renews(self, claim: Claim, held: Held) -> None:
+        """C8 and C21: from the second renewal on, the next comes after a third of a ttl."""
+        early = min(AHEAD, claim.ttl / 30) + TICK
+        self.looked["pace"] += 1
+        # (A downgrade of a writer asks as a renewal does.)
+        often = held.renewals > 1 and not kind_of(claim.token)
+        if often and self.world.now < held.renewed + claim.ttl / 3 - early:
+            raise Violation(f"pace: {_of(claim)} is renewed {self.world.now - held.renewed:.6f} s after the last time")
+        held.renewed = self.world.now
+        held.renewals += 1
+
+    def _in_time(self, claim: Claim, held: Held) -> None:
+        """C8 and C9: it is renewed as often as is needed, and all of that is confirmed in time."""
+        if claim.doubt:
+            raise Violation(f"pace: {_of(claim)} is in doubt, though nothing has happened")
+        late = self.world.now - held.renewed - claim.ttl / 3 - claim.ttl / 30
+        if claim.demand.renew and late > claim.ttl / 100:
+            raise Violation(f"pace: {_of(claim)} was not renewed for {self.world.now - held.renewed:.6f} s")
 
     def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
         """Requests are few: to each node the first, some to make way or to agree, and one in every
@@ -568,6 +711,17 @@ def _had(node: Node, name: bytes, token: bytes) -> float:
     """
     values = (token, SHARED, _twin(token)) if kind_of(token) == READER else (token,)
     return max(node.had.get((name, it), -inf) for it in values)
+
+
+def _usable(lane: Lane[Any], driver: Driver) -> bool:
+    """May the node be spoken to now? (Where its place can be asked for, it has to be known.)"""
+    return lane.line is Line.UP and driver.clock() < lane.sure
+
+
+def _fences(node: Node) -> dict[bytes, int]:
+    """The fences that the node has a record of, by key."""
+    space = node.server.data[0].values
+    return {key: int(it) for key, it in space.items() if b"fence" in key and isinstance(it, bytes)}
 
 
 def _of(claim: Claim) -> str:

@@ -6,6 +6,7 @@ decides on a fault.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
@@ -16,6 +17,8 @@ from .world import Clock, Flight, World
 
 # What the servers' clocks show when the world begins.
 WALL = 1_800_000_000.0
+# In what a node says: an error, but not that an old server does not know a word of the greeting.
+ERROR = re.compile(rb"^-(?!ERR unknown subcommand)", re.MULTILINE)
 # Seconds for which servers have been up by then.
 MATURE = 10_000.0
 
@@ -72,6 +75,10 @@ class Node:
         self.executed: Callable[[Node], object] = _ignore
         # Called when a driver has sent something.
         self.sent: Callable[[Link, bytes], object] = _ignore
+        # Called when a driver has sent what will never be answered, or dials in vain.
+        self.unanswered: Callable[[Link], object] = _ignore
+        # When it last answered with an error.
+        self.erred = -inf
         # Called when a script or a client publishes a message.
         self.published: Callable[[Node, bytes], object] = _ignore
         self._frozen = 0.0
@@ -133,7 +140,7 @@ class Node:
             if link.server is not self.old:
                 link.cut()
 
-    def start(self, lost: float = inf) -> None:
+    def start(self, lost: float = inf, behind: float = 0.0) -> None:
         """Start it, with a new run_id.
 
         `lost`: seconds, the last before it was killed, of which it has forgotten all that was
@@ -141,11 +148,17 @@ class Node:
 
         0: it has a snapshot of its end, or an append-only file that is written at once; up to 1
         (with `keeps`): one that is written once a second; else it is empty.
+
+        `behind`: seconds by which its clock was behind, and was put forward while it started: its
+        uptime is longer by them.
         """
         data = self._saved(lost)
         self.world.note(self, "starts, empty" if data is None else f"starts, with all but its last {lost:.3f} s")
+        if behind:
+            self.world.note(self, f"has its clock put forward by {behind:.3f} s while it starts")
         self.running = True
-        self._begin(0.0, data)
+        self._begin(behind, data)
+        self.born = self.world.now
 
     def _saved(self, lost: float) -> dict[int, Keyspace] | None:
         if lost == inf:
@@ -154,10 +167,21 @@ class Node:
         self._journal.clear()
         return later[0] if later else self.server.saved()
 
-    def restart(self, lost: float = inf) -> None:
+    def restart(self, lost: float = inf, behind: float = 0.0) -> None:
         """Kill it, and start it at once."""
         self.stop()
-        self.start(lost)
+        self.start(lost, behind)
+
+    def roll_back(self, lost: float) -> None:
+        """Its machine goes back to a snapshot of its memory: the same run, without the last seconds.
+
+        `lost`: as of `start`, 1 at most, and `keeps` has to be set. Connections break.
+        """
+        self.world.note(self, f"is rolled back by {lost:.3f} s")
+        self.server.data.update({database: Keyspace() for database in self.server.data} | (self._saved(lost) or {}))
+        self.changes += 1
+        for link in list(self.links):
+            link.cut()
 
     def promote(self, lost: float = inf, outlives: float = 0.0, moved: bool = False) -> None:
         """A replica takes its place, under the same address: a process that runs for as long,
@@ -318,6 +342,8 @@ class Link:
         self.node = node
         # Half open: nothing reaches the node, nothing comes from it, and nobody is told.
         self.deaf = self.mute = False
+        # Does a law watch for its end? Has it seen what is told on it first?
+        self.watched = self.told = False
         self.broken = False
         # When what was sent last gets to the node.
         self.arrives = 0.0
@@ -335,6 +361,8 @@ class Link:
     def _reached(self) -> None:
         world = self.world
         node = self.node
+        if not self.broken and world.now < node.dark:
+            node.unanswered(self)
         if self.broken or world.now < node.dark:
             return
         server = node.leads_to() if self.found is None else self.found[0]
@@ -353,6 +381,8 @@ class Link:
         """The driver sends this."""
         world = self.world
         world.note(self.end, "sends to", self.node, data)
+        if not self.broken and (self.deaf or self.mute):
+            self.node.unanswered(self)
         if self.broken or self.deaf:
             return
         self.arrives = max(self.arrives, world.now + world.delay() + self.node.lag)
@@ -372,6 +402,8 @@ class Link:
 
     def _answer(self, data: bytes) -> None:
         world = self.world
+        if re.search(ERROR, data):
+            self.node.erred = world.now
         if self.broken or self.mute:
             return
         pieces = [data]
@@ -437,3 +469,17 @@ class Link:
             world.at(
                 max(told, self._to_end) if self._answers else told, self.end.lost, self, ConnectionResetError("reset")
             )
+
+    def finish(self) -> None:
+        """The node closes it, and says so after its last answer (FIN). It reads nothing more."""
+        if self.broken or self.server is None:
+            return
+        world = self.world
+        world.note(self, "is closed by the node")
+        self.broken = True
+        self._under_way.clear()
+        self.node.links.pop(self, None)
+        self.connection.disconnect()
+        if not self.mute:
+            told = max(self._to_end, world.now + world.delay())
+            world.at(told, self.end.lost, self, ConnectionError("it closed the connection"))

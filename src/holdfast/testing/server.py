@@ -428,11 +428,15 @@ class Server:
     restarts with what it had, now or once, is a new one with `saved()`.
 
     To be changed at any time: `refuse`: commands that are answered with an error, such as
-    {b"EVALSHA": b"LOADING Redis is loading the dataset in memory"}, also where a script calls them;
+    {b"EVALSHA": b"LOADING Redis is loading the dataset in memory"}, also where a script calls them
+    (servers let a script go on that has written, whatever has begun to be in the way of writes);
     `role`, `policy`, `replicas`, `writes`: what INFO says; `commands`: what it can do. `calls`: how
     often each command was executed. `published` is called with each message that is published,
     before anybody hears it.
     """
+
+    # Has the command or script that runs changed anything?
+    wrote = False
 
     def __init__(
         self,
@@ -521,6 +525,7 @@ class Server:
         As in Redis, NOLOOP also means that a client does not hear of a key that its own command
         found expired. It has to track such a key again.
         """
+        self.wrote = True
         if self.tracked:
             for connection in self.tracked.pop(key, ()):
                 if connection.tracking and not (connection is self.speaker and connection.noloop):
@@ -571,6 +576,7 @@ class Connection:
         self._reader.feed(data)
         while (words := self._reader.gets()) is not False:
             server.now = server.micros() // 1000
+            server.wrote = False
             server.speaker = self
             self._remembers = self.tracking and (self.caching or not self.optin)
             self.caching = False
@@ -623,16 +629,17 @@ class Connection:
             name = name.upper()
             command = server.commands.get(name)
         if command is None:
-            told = b"".join(b"'%b' " % argument for argument in arguments)
-            raise Refused(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], told))
+            given = b"".join(b"'%b' " % argument for argument in arguments)
+            raise Refused(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], given))
         if not command.least <= len(arguments) <= command.most:
             raise Refused(b"ERR wrong number of arguments for '%b' command" % name.lower())
         if not self.admitted and name not in (b"HELLO", b"AUTH"):
             raise Refused(b"NOAUTH Authentication required.")
         if scripted and command.alone:
             raise Refused(b"ERR This Redis command is not allowed from script")
-        if server.refuse and name in server.refuse:
-            raise Refused(server.refuse[name])
+        told = server.refuse.get(name)
+        if told and not (scripted and server.wrote and told.startswith(PASSING)):
+            raise Refused(told)
         server.calls[name] = server.calls.get(name, 0) + 1
         reply = command.run(self, *arguments)
         if self._remembers:
@@ -646,8 +653,10 @@ class Connection:
         """A key's value, if it has one that has not run out."""
         value = self.space.values.get(key)
         if value is not None and self.space.deadlines.get(key, inf) < self.server.now:
+            wrote = self.server.wrote
             self.space.drop(key)
             self.server.changed(key)
+            self.server.wrote = wrote
             return None
         return value
 
@@ -708,6 +717,8 @@ class Command:
 
 
 COMMANDS: dict[bytes, Command] = {}
+# How errors begin that refuse no write of a script which has written.
+PASSING = b"OOM", b"MISCONF", b"NOREPLICAS"
 NOTHING = slice(0)
 FIRST = slice(1)
 ALL = slice(None)

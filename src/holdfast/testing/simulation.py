@@ -265,7 +265,8 @@ class Simulation:
         """
         self.calm()
         for name, nodes in self.nodes_of.items():
-            plan = Weather(name="storm", nodes=len(nodes), faults=faults, disks=disks, ttls=(self._guard - 2.0,))
+            ttls = (self._guard - 2.0,)
+            plan = Weather(name="storm", nodes=len(nodes), faults=faults, disks=disks, losses=0.0, ttls=ttls)
             self.world.slow = plan.slow
             laws = self.laws_of[name]
             self._faults.append(Faults(self.world, list(nodes), [], laws, plan, self._guard, _nobody, name))
@@ -475,6 +476,9 @@ class _Client:
         self._client = client
         self.crew = client.crew
         self.nodes = nodes
+        # What a driver has: connections that laws watch, and whether it was told to end.
+        self.links: list[Link | None] = [None] * len(nodes)
+        self.closed = False
         self.laws = laws
         self.process: Process[Any] | None = None
         self.used = False
