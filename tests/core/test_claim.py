@@ -3504,6 +3504,20 @@ def test_a_short_lease_is_in_doubt_after_a_third_of_it(held: Held) -> None:
     talk.sends("request to 0 1 2")
 
 
+def test_what_a_node_refused_is_over_when_it_takes_writes_again() -> None:
+    # Rule C17.
+    claim = Claim(Mute(), Demand(TTL), P, Mint(b"a" * 32), reach(3, {}))
+    claim.begin(0.0)
+    assert not claim.relented(0, 0.0), "it has said nothing"
+    claim.answered(0, claim.sends[0][1], READONLY, 0.1)
+    assert claim.votes[0].error is READONLY
+    claim.sends.clear()
+    assert claim.relented(0, 0.2) and claim.votes[0].error is None
+    assert [(nodes, it.mode, it.sent) for nodes, it in claim.sends] == [((0,), b"w", 0.2)]
+    claim.votes[0].failed(READONLY)
+    assert not claim.relented(0, 0.3) and claim.votes[0].error is None, "it owes an answer"
+
+
 def test_a_claim_that_is_declined_asks_nothing() -> None:
     claim, error = Claim(Mute(), Demand(TTL), P, Mint(b"a" * 32), reach(3, {})), ConfigError("no")
     claim.decline(error, 5.0)

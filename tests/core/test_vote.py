@@ -68,6 +68,9 @@ def test_an_error_moves_no_bound(vote: Vote) -> None:
     assert changed(vote, before) == {"error": error}
     vote.answered(2.0, 10.9)
     assert (vote.error, vote.sent, vote.base, vote.bound) == (None, 2.0, 10.9, 9.9)
+    vote.failed(error)
+    vote.relents()
+    assert vote.error is None
 
 
 def test_a_fence_is_written_back_once(vote: Vote) -> None:

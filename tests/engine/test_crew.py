@@ -3723,6 +3723,19 @@ def test_nodes_that_refuse_writes_are_known_within_one_answer_and_until_they_acc
     assert [len(it.probed) for it in world.nodes] == before
 
 
+def test_what_a_node_refused_is_over_for_each_claim_when_it_takes_writes_again() -> None:
+    # Rule C17.
+    world = World().connect()
+    for node in world.nodes[:2]:
+        node.refusal = FULL
+    claim = world.claim()
+    world.run(2 * TRIP)
+    assert isinstance(claim.verdict(world.now), NoQuorum) and [it.error is None for it in claim.votes] == [False, False, True]
+    world.nodes[0].refusal = b""
+    world.run(1 + 4 * TRIP)
+    assert states(world) == ["up", "refusing", "up"] and claim.state is State.HELD, "it is asked again before the next heartbeat"
+
+
 def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:
     world = World().connect()
     round_ = world.crew.consult(dict.fromkeys(range(3), world.crew._manners.probe), world.now)

@@ -588,6 +588,14 @@ class Claim(Ballot):
         # A holder asks it at its next renewal, so that holders which rejoin are spread over ttl/3.
         return False
 
+    def relented(self, node: int, now: float) -> bool:
+        """Note that a node that refused writes takes them again: a waiter asks it again (C17)."""
+        if self.as_usual is not None or self.votes[node].error is None:
+            return False
+        vote = self.votes[node]
+        vote.relents()
+        return self.state is WAITING and not vote.owed and self._ask((node,), self._mode, now)
+
     def tick(self, now: float) -> bool:
         """Do what is due: it is `wake` or later, or a node stands differently from before."""
         if self.state is OVER or self.state is LOST:

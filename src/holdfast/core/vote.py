@@ -111,6 +111,10 @@ class Vote:
         """Note an answer that is an error. No bound moves (rule C4)."""
         self.error = error
 
+    def relents(self) -> None:
+        """Forget an answer that was an error: the node would not give it any more."""
+        self.error = None
+
     def answered(self, sent: float, base: float) -> None:
         """Note an answer that the script gave.
 

@@ -1421,6 +1421,10 @@ class Crew:
             self.changes += 1
             self._note_state(lane, reach.states[node], now)
         if standing is before:
+            if state == "refusing" and reach.states[node] == "up":
+                for claim in list(self.live.values()):
+                    if claim.relented(node, now):
+                        self.act(claim, now)
             return
         if standing is Standing.UP:
             due = now if self.live or self.rounds else now + self.settings.node_timeout

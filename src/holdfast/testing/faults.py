@@ -366,7 +366,7 @@ class Faults:
 
     def _loses(self, node: Node, dice: Random) -> None:
         """A key is gone: evicted, or deleted by an operator."""
-        keys = [key for key in sorted(node.keys()) if not key.startswith(b"{holdfast}")]
+        keys = [it for it in sorted(node.keys()) if not it.startswith(b"{holdfast}") and b":reign:" not in it]
         fences = [key for key in keys if b"fence" in key]
         if keys and node.running:
             key = dice.choice(fences if fences and dice.random() < 0.5 else keys)

@@ -173,7 +173,7 @@ class Node:
         self.start(lost, behind)
 
     def roll_back(self, lost: float) -> None:
-        """Its machine goes back to a snapshot of its memory: the same run, without the last seconds.
+        """Its machine goes back to a snapshot of its memory: the same run, a moment earlier.
 
         `lost`: as of `start`, 1 at most, and `keeps` has to be set. Connections break.
         """
@@ -217,6 +217,7 @@ class Node:
         self.world.note(self, "is the former server again")
         self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
         self.server, self.old = self.old, self.server
+        self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
         self.born = self.world.now
         self.changes += 1
         self.world.after(outlives, self._retires, self.old)
