@@ -160,6 +160,33 @@ def test_a_restart_with_its_last_moments_lost_is_as_it_was_then() -> None:
     assert node.keys() == []
 
 
+def test_a_node_that_is_rolled_back_is_the_same_run_a_moment_earlier() -> None:
+    world, node, peer, link = connection()
+    node.keeps, run = True, node.server.run_id
+    for number in range(20):
+        link.send(set_key(b"k", b"%d" % number))
+        world.run(world.now + 0.1)
+    node.roll_back(0.45)
+    world.run(world.now + 0.1)
+    assert (node.holder(b"k"), node.server.run_id, peer.words) == (b"15", run, ["connected", "ConnectionResetError"])
+
+
+def test_a_server_that_starts_while_its_clock_is_set_tells_a_longer_uptime() -> None:
+    world, node, _, _ = connection()
+    node.restart(behind=60.0)
+    assert (node.server.uptime(), node.born) == (60, world.now)
+
+
+def test_a_node_that_closes_a_connection_says_so_after_its_last_answer() -> None:
+    world, node, peer, link = connection()
+    link.send(set_key(b"a"))
+    world.run(link.arrives)
+    link.send(set_key(b"b"))
+    link.finish()
+    world.run(world.now + 0.1)
+    assert (peer.data, peer.words, keys(node)) == (b"+OK\r\n", ["connected", "ConnectionError"], {b"a"})
+
+
 def test_a_journal_is_of_one_second() -> None:
     world, node, _, link = connection()
     node.keeps = True

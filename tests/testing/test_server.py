@@ -317,6 +317,10 @@ def test_also_in_a_script(server: Server, client: Client) -> None:
     told = error(client.say("EVAL", "redis.call('DEL', 'k')\nlocal answer = redis.call('SET', 'k', 'v')", 0))
     assert told.startswith("READONLY You can't write against a read only replica.") and told.endswith(":2.")
     assert client.say("EVAL", "return redis.pcall('SET', 'k', 'v').err", 0) == b"READONLY You can't write against a read only replica."
+    del server.refuse[b"SET"]
+    client.say("SET", "k", "v")
+    server.refuse[b"SET"] = b"OOM command not allowed when used memory > 'maxmemory'."
+    assert client.say("EVAL", "redis.call('DEL', 'k')\nreturn redis.call('SET', 'k', 'w')", 0) == b"OK", "it has written"
     server.refuse[b"EVAL"] = b"BUSY Redis is busy running a script."
     assert error(client.say("EVAL", "return 1", 0)).startswith("BUSY")
 
