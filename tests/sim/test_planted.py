@@ -218,7 +218,7 @@ PLANTED = {
     ),
     "no clock floor": Planted(
         lua(("request", "t[1] * 1000000 + t[2] - K * 500", "0"), ("request", "or now * 1000 - K * 500 - 1", "or 0"),
-            ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 30,
+            ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 40,
     ),
 }  # fmt: skip
 
