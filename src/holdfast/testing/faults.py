@@ -254,7 +254,9 @@ class Faults:
             self._promotes(hit)
         if self.few and (hit := chance.strikes("keys lost", self.plan.losses)):
             self._loses(hit.choice(self.nodes[: self.few]), hit)
-        if self.few and self.plan.disks and (hit := chance.strikes("nodes rolled back", self.plan.losses / 2)):
+        # (Laws take a primary and its old one for one node: they cannot excuse what one of them forgets.)
+        rolls = self.plan.disks and not self.plan.promotions
+        if self.few and rolls and (hit := chance.strikes("nodes rolled back", self.plan.losses / 2)):
             self._rolls_back(hit.choice(self.nodes[: self.few]), hit)
         if self.plan.mortal:
             self._mortality(self.drivers[int(dice.random() * len(self.drivers))])
