@@ -223,7 +223,11 @@ PLANTED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PLANTED)
+# (Forty worlds take some seconds.)
+NAMES = [pytest.param(it, marks=pytest.mark.slow) if planted.within >= 40 else it for it, planted in PLANTED.items()]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planted = PLANTED[name]
     known = planted.fault(monkeypatch)

@@ -86,7 +86,7 @@ def lawful(holds: list[Hold]) -> bool:
     """What the laws say of it, as it happens."""
     world = World(0)
     laws = Laws(world, [], guard=1.0)
-    driver: Any = SimpleNamespace(dead=False, clock=Clock(world, 0.0))
+    driver: Any = SimpleNamespace(dead=False, clock=Clock(world, 0.0), nodes=())
     claims: list[Any] = [Claimed(it.fence) for it in holds]
     world.looks.clear()
 

@@ -524,10 +524,12 @@ class Laws(Witness):
         """
         if any(self._unheard(claim, node) for node in driver.nodes):
             return True
+        if self.forgot < earlier.begins:
+            return False
         heard = claim.as_usual or [i for i, vote in enumerate(claim.votes) if vote.sent > -inf]
         keys = keys_of(claim.recipe.name)[1], rw_keys_of(claim.recipe.name)[5]
         records = [_fences(driver.nodes[node]).get(key, 0) for node in heard for key in keys]
-        return self.forgot >= earlier.begins and max(records) < earlier.fence
+        return max(records) < earlier.fence
 
     # ------------------------------------------------ what is said of a claim that is over
 

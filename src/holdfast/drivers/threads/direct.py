@@ -47,6 +47,9 @@ MOMENT = 0.001
 PAUSE = 0.02
 # Nodes whose answers took no longer than this many seconds are near.
 NEAR = 0.0005
+# If more threads than this want something of several nodes, the keeper asks for all of them in one
+# write a node, which costs less than that no thread waits.
+CROWD = 1
 # Bytes: usual answers are shorter.
 SHORT = 4096
 # How often the keeper looks before a caller that does not come back loses its turn.
@@ -115,8 +118,12 @@ class Direct:
 
     # ------------------------------------------------ for callers
 
-    def acquire(self, errand: Errand) -> bool | None:
+    def acquire(self, errand: Errand, callers: int) -> bool | None:
         """Begin, send, and wait for a moment if the nodes are near.
+
+        Args:
+            errand: What the caller wants.
+            callers: How many threads want something of this kind now, with this one.
 
         Returns:
             True if it is settled. False if the keeper goes on with it. None if nothing was begun.
@@ -124,7 +131,7 @@ class Direct:
         try:
             if self.turn.setdefault(0, errand) is not errand:
                 return None
-            return self._acquire(errand)
+            return self._acquire(errand, callers)
         except (Overdue, LookupError):
             if self.turn.get(0) is errand:
                 raise
@@ -150,6 +157,10 @@ class Direct:
         finally:
             self._leave(me)
 
+    def crowded(self, callers: int) -> bool:
+        """Whether it is better that the keeper speaks to all nodes for all these callers."""
+        return callers > CROWD and len(self.crew.lanes) > 1
+
     def give_way(self, errand: Errand) -> None:
         """Hand the turn of a call to the keeper, whose thread does something else meanwhile."""
         if self.turn.get(0) is errand:
@@ -163,13 +174,15 @@ class Direct:
         except KeyError:
             pass
 
-    def _acquire(self, errand: Errand) -> bool | None:
+    def _acquire(self, errand: Errand, callers: int) -> bool | None:
         keeper, crew, demand = self.keeper, self.crew, errand.demand
         if keeper.greenlets:
             return None
         if errand.phase is LEAVING:
             # A signal's handler wanted a lock, too: begin once more.
             return True
+        if self.crowded(callers):
+            return None
         now = keeper.clock()
         recipe = errand.recipes[0]
         if recipe.kind or recipe.rider is not None or len(errand.recipes) > 1 or not self._usual(errand, demand, now):
@@ -200,6 +213,7 @@ class Direct:
         if (
             not isinstance(claim, Claim)
             or claim.company is not None
+            or claim.recipe.kind
             or claim.recipe.rider is not None
             or claim.state is not HELD
             or now >= claim.until

@@ -146,7 +146,7 @@ class Driver:
         Raises what is wrong.
         """
         wait = errand.demand.wait
-        settled = keeper.direct.acquire(errand)
+        settled = keeper.direct.acquire(errand, len(self._wanted))
         if settled is None:
             keeper.ask(errand)
         # `close` says nothing to an idle keeper, which this caller may just have started. (A client that was opened
@@ -212,7 +212,7 @@ class Driver:
             # The phase first: once the keeper may have heard of it, nobody may join this lease any
             # more.
             errand.phase = LEAVING
-            if not confirm and keeper.direct.release(errand, gate):
+            if not confirm and not keeper.direct.crowded(len(self._wanted)) and keeper.direct.release(errand, gate):
                 return 0
             errand.leavers.append((gate, confirm))
             keeper.ask(errand)
