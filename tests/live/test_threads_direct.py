@@ -46,8 +46,8 @@ def until(condition: Any, within: float = 10.0) -> None:
 def test_a_caller_settles_it_itself_and_the_keeper_renews_what_is_kept(client: Holdfast, three: Cluster) -> None:
     settled = [keeper_of(client).direct.acquire]
 
-    def told(errand: Any) -> bool | None:
-        settled.append(before(errand))
+    def told(errand: Any, callers: int) -> bool | None:
+        settled.append(before(errand, callers))
         return settled[-1]
 
     before, keeper_of(client).direct.acquire = settled.pop(), told
