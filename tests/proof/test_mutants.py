@@ -99,7 +99,7 @@ CONVERSATIONS = {
     "a denial tells no fence": Conversation(
         patched(Claim, "could_hold", "if fence <= self._above:", "if not fence:"),
         test_claim.test_T_is_above_every_fence_that_a_denial_told,
-        {"patient": True},
+        {"patient": True, "fence": test_claim.P},
     ),
     "a missing answer is suspected for ever": Conversation(
         patched(Vote, "raised", "if self.sent == -inf else", "if True else"),
@@ -527,7 +527,16 @@ ROWS = (
     Row("keys of their own for names with a hash tag", "S1", conversation=("names with a hash tag share keys",)),
     Row("pushes matched by token and name", "S1", conversation=("a push is matched by its token only",)),
     Row("lost is decided first, with D as it was", "S1", model=("lost is not decided first",), simulator=("lost is not decided first",)),
-    Row("a silent connection is broken in the end", "L2", conversation=("a silent connection is kept for ever",)),
+    Row(
+        "a silent connection is broken in the end",
+        "L2",
+        conversation=("a silent connection is kept for ever",),
+        simulator=("silence is borne for long",),
+    ),
+    Row("a release is said again after a reconnect", "L2: it lasts a ttl", simulator=("a release is forgotten with its connection",)),
+    Row("a renewal every ttl/3", "a healthy lease comes near its end", simulator=("a lease is renewed late",)),
+    Row("an expiry never moves back in the client", "an extension is not kept", simulator=("a renewal shortens what was extended",)),
+    Row("`nodes()` says why a node is of no use", "an operator does not know", simulator=("nodes() gives no cause",)),
     Row(
         "a try ends when fewer than q can still grant", "with even N it waits for ever", model=("a try gives up when a quorum has refused",)
     ),
