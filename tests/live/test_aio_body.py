@@ -14,7 +14,8 @@ from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
-from holdfast.core.claim import State
+from holdfast.core.claim import Claim, State
+from holdfast.drivers.aio import Link
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, NotHeld
 from holdfast.scripts import REQUEST
@@ -91,17 +92,20 @@ async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
     """Granted and lost in one turn of the loop: nobody hears of that lease, and it is acquired once more."""
     async with await connected(nodes) as locks:
         driver, told = driver_of(locks), list[Lease]()
-        received, tokens = driver.crew.received, list[bytes]()
+        received, tokens = driver.received, list[bytes]()
 
-        def unlucky(node: int, data: Any, now: float) -> None:
-            received(node, data, now)
+        def loses(claim: Claim, now: float) -> None:
+            claim.lose(now, "forced")
+            driver.crew.act(claim, now)
+
+        def unlucky(link: Link, data: Any) -> None:
+            received(link, data)
             for claim in list(driver.crew.live.values()):
                 if claim.state is State.HELD and not tokens:
                     tokens.append(claim.token)
-                    claim.lose(now, "forced")
-                    driver.crew.act(claim, now)
+                    driver._do(loses, claim, driver.clock())
 
-        driver.crew.received = unlucky  # type: ignore[method-assign]  # (a fake in its place)
+        driver.received = unlucky  # type: ignore[method-assign]  # (a fake in its place)
         name = some("unlucky")
         async with locks.lock(name, on_lost=told.append) as lease:
             assert tokens and lease.token != tokens[0].decode()

@@ -146,6 +146,8 @@ while keeper.crew.live and clock() < end:  # nobody owns any of these: they end 
 for lock in SHARED:  # and life goes on
     with client.lock(lock.name, wait=10) as lease:
         body(lease)
+while (keeper.crew.live or keeper._errands) and clock() < end + 1:  # (the keeper notes at its next turn what callers have released)
+    time.sleep(0.001)
 say(json.dumps({
     "span": span, "took": ended - began,
     "names": sorted(names), "left behind": len(lost), "live": len(keeper.crew.live), "errands": len(keeper._errands),

@@ -287,11 +287,18 @@ class Direct:
                 if turn[0] is not me:
                     raise Overdue
                 self.doubtful = (node,)
-                if link is None or link.opening or link.rest or link.tunnel is not None or lane.out:
-                    lane.say(command)
-                elif lane.ready(command):
+                try:
+                    at_once = lane.ready(command)
+                except Exception as error:
+                    # As in `Crew`: it is this node's failure, and no other's.
+                    self.crew.faulted(node, now, error)
+                    self.keeper.ask(_nothing)
+                    continue
+                if at_once and link is not None and not (link.rest or link.tunnel or lane.out):
                     ledger.append(command)
                     self._send(link, data)
+                elif at_once:
+                    lane.say(command)
         if turn[0] is not me:
             raise Overdue
         self.doubtful = ()
