@@ -51,7 +51,7 @@ LONG = {"rests": 0.1, "stops_a_process": 0.1, "restarts_a_majority": 0.6}
 NODE = {
     "the prefix is left out": (("index.js", "this.prefix + name", "name"), "rests"),
     "a grant is good from the arrival of its answer": (
-        ("claim.js", "const bound = vote.sent + ttl", "const bound = performance.now() + ttl"),
+        ("claim.js", "vote.base = request.good", "vote.base = performance.now() + request.good - request.sent"),
         "stops_a_process",
     ),
     "there is no guard": (("node.js", "fresh.has(run) && !isPromoted ? now : usable", "now"), "restarts_a_majority"),
