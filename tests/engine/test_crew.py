@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import combinations, count, pairwise
+from itertools import combinations, count, pairwise, permutations
 from math import inf
 from typing import Any
 
@@ -3560,7 +3560,9 @@ def test_whatever_fails_at_one_lane_is_that_nodes_failure_and_leases_survive(cal
         world.consult(2)
     if call == "hurry":
         world.crew._dial_soon(world.now)
-    if call in ("expected", "ready"):  # (drivers call these)
+    if call == "expected":
+        world.says(2, world.crew.expected(2, b":1\r\n", world.now, world.crew.takes))
+    if call == "ready":  # (a driver calls it)
         world.crew.faulted(2, world.now, ZeroDivisionError("secret"))
         called.append(call)
     if call == "placed":
@@ -3773,3 +3775,84 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
     crew._pulse = inf
     crew.placed(1, now + 0.1, ConnectionError("nobody knows"), now)
     assert crew._pulse == now + 0.1 + crew.patience, "the node may be asked to keep its note, and be silent"
+
+
+# ------------------------------------------------ usual answers
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+@pytest.mark.parametrize("several", [False, True])
+def test_usual_answers_are_taken_in_as_if_they_were_read_in_full(order: tuple[int, ...], several: bool) -> None:
+    """Whatever is said of claims, and in whatever order the nodes answer."""
+
+    def told(usually: bool) -> object:
+        world = World(telling=True).connect()
+        # The first one brings the note of this client's settings along.
+        world.end(world.claim("first"))
+        world.run(1.0)
+        world.events.clear()
+        for node in world.nodes:
+            node.mute = True
+        claims = [world.claim(it) for it in ("a", "b")[: 1 + several]]
+        world.end(claims[-1])
+        world.now += 0.01
+        for node in order:
+            data = b"".join(it.expected for it in world.crew.lanes[node].ledger)
+            if usually:
+                assert world.crew.expected(node, data, world.now, world.crew.takes) == b""
+            else:
+                world.crew.received(node, data, world.now)
+        world._send()
+        assert world.crew.quiet
+        facts = [(it.state, it.until, it.fence, it.wake, it.as_usual, it.done) for it in claims]
+        lanes = [(it.answered, it.rtt, it.trip, len(it.ledger)) for it in world.crew.lanes]
+        events = [(type(it), it.at) for it in world.events]
+        return facts, lanes, events, [it in world.settled for it in claims], world.crew.stats(world.now)
+
+    assert told(True) == told(False)
+
+
+def test_what_is_no_claim_s_answer_is_read_in_full() -> None:
+    world = World().connect()
+    for node in world.nodes:
+        node.mute = True
+    round_ = world.consult(1)
+    question = next(iter(world.crew.lanes[1].ledger))
+    assert not world.crew.takes(1, question, world.now) and not round_.over
+
+
+@pytest.mark.parametrize("ttl", [10.0, 1.0])
+def test_a_claim_that_its_caller_has_begun_is_adopted(ttl: float) -> None:
+    world = World().connect()
+    patience = world.crew.patience
+    claim = world.wanted([Exclusive("a", ttl=ttl, horizon=world.settings.horizon)], ttl).claims[0]
+    claim.begin(world.now)
+    [(nodes, command)] = claim.sends
+    claim.sends.clear()
+    for node in nodes:
+        claim.answered(node, command, claim.usual, world.now)
+    claim.news = False
+    assert world.crew.stats(world.now, [claim]).held == 1
+    world.crew.adopt(claim, world.now)
+    world.crew.adopt(claim, world.now)
+    assert world.crew.live == {claim.token: claim} and world.crew.patience == min(patience, ttl / 3)
+    assert world.crew.next_wake() <= world.now + ttl / 3
+    claim.release(world.now)
+    world.crew.adopt(claim, world.now)
+    assert not world.crew.live and world.crew.patience == patience
+    # And not at all, if it has ended by then.
+    world.crew.adopt(claim, world.now)
+    assert not world.crew.live and world.crew.patience == patience
+
+
+def test_when_a_caller_may_begin_by_itself() -> None:
+    world = World()
+    demand = Demand(10.0)
+    assert not world.crew.calm(demand, world.now), "nobody is connected"
+    world.connect()
+    world.claim("first")
+    world.run(1.0)
+    assert world.crew.calm(demand, world.now) and world.crew.calm(Demand(0.6), world.now)
+    assert not world.crew.calm(Demand(1e-9), world.now), "its ttl is shorter than an answer takes"
+    world.crew.spoke = True
+    assert not world.crew.calm(demand, world.now), "something is to be sent first"

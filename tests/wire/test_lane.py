@@ -120,6 +120,7 @@ class Asked:
     sent: float = 0.0
     again: bool = False
     watch: bool = False
+    expected: bytes = b"\n"
 
 
 @dataclass
@@ -1416,6 +1417,86 @@ def cut(at: int) -> Callable[[bytes], list[bytes]]:
 def assert_understood(lane: Lane[Asked]) -> None:
     assert log(lane) == UNDERSTOOD
     assert (lane.line, lane.bad, list(lane.ledger)) == (Line.UP, None, [])
+
+
+# What the lane hands out: questions and the times of their answers.
+Handed = list[tuple[bytes, float]]
+
+
+def in_use(*questions: Asked) -> tuple[Lane[Asked], Handed, Any]:
+    """A lane that has said these, what it hands out, and what takes that: all but what ends in "!"."""
+    lane, handed = a_lane(), Handed()
+    up(lane)
+    for it in questions:
+        lane.say(it)
+    lane.take()
+
+    def takes(node: int, question: Asked, now: float) -> bool:
+        if not question.data.endswith(b"!"):
+            handed.append((question.data, now))
+        return not question.data.endswith(b"!")
+
+    return lane, handed, takes
+
+
+USUAL = Asked(b"one", 1.0, expected=b":1\r\n"), Asked(b"two", 1.5, expected=bulk(b"2"))
+
+
+@pytest.mark.parametrize(
+    "questions, data, left",
+    [
+        (USUAL, b":1\r\n" + bulk(b"2"), b""),
+        (USUAL, b":1\r\n:0\r\n", b":0\r\n"),
+        (USUAL, b":0\r\n", b":0\r\n"),
+        (USUAL, b":1\r\n$1\r\n", b"$1\r\n"),
+        (USUAL, b":1\r\n" + message(b"news"), message(b"news")),
+        (USUAL[:1], b":1\r\n:1\r\n", b":1\r\n"),
+        ((USUAL[0], Asked(b"three", 1.6)), b":1\r\n:1\r\n", b":1\r\n"),
+        ((USUAL[0], Asked(b"four!", 1.6, expected=OK)), b":1\r\n" + OK, OK),
+    ],
+)
+def test_usual_answers_are_handed_out_up_to_the_first_that_is_not(questions: tuple[Asked, ...], data: bytes, left: bytes) -> None:
+    lane, handed, takes = in_use(*questions)
+    assert lane.expected(data, 2.0, takes) == left
+    taken = questions[: len(handed)]
+    assert handed == [(it.data, 2.0) for it in taken] and list(lane.ledger) == list(questions[len(handed) :])
+    # The same as if they had been read in full.
+    other, _, _ = in_use(*questions)
+    if taken:
+        other.received(b"".join(it.expected for it in taken), 2.0)
+    same = ("answered", "trip", "rtt", "heard", "bad")
+    assert [getattr(lane, it) for it in same] == [getattr(other, it) for it in same]
+    assert list(lane.ledger) == list(other.ledger)
+
+
+def test_where_an_answer_may_mean_more_all_is_read_in_full() -> None:
+    lane, _, takes = in_use(*USUAL)
+    lane.received(b":", 1.7)
+    assert lane.expected(b"1\r\n", 2.0, takes) == b"1\r\n", "the first bytes came before"
+    for change in ({"lacks": {"ZSCORE": "NOPERM"}}, {"refusal": Refusal("OOM")}, {"line": Line.LOADING}):
+        lane, handed, takes = in_use(*USUAL)
+        for name, value in change.items():
+            setattr(lane, name, value)
+        assert lane.expected(b":1\r\n", 2.0, takes) == b":1\r\n" and not handed
+
+
+def test_the_connection_may_end_while_a_usual_answer_is_handed_out() -> None:
+    lane, _, _ = in_use(*USUAL)
+
+    def interrupted(node: int, question: Asked, now: float) -> bool:
+        lane.broke(2.0)
+        return True
+
+    assert lane.expected(b":1\r\n" + bulk(b"2"), 2.0, interrupted) == b""
+    assert not lane.ledger
+
+
+def test_what_can_be_said_at_once_is_not_put_into_the_line() -> None:
+    lane, _, _ = in_use()
+    assert lane.ready(Asked(b"one", 1.0)) and not lane.out and not lane.ledger
+    assert not lane.ready(Asked(b"two", 1.0, watch=True)) and len(lane.ledger) == 2, "it is said, with what makes the node watch"
+    lane.broke(2.0)
+    assert not lane.ready(Asked(b"three", 2.0, again=True)) and [it.data for it in lane.unsaid] == [b"three"]
 
 
 def test_answers_go_to_whoever_asked_and_pushes_to_the_crew_in_the_order_of_the_stream() -> None:
