@@ -433,7 +433,8 @@ def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
 
     def work():
         signal.alarm(3)
-        with locks.lock("hangs", wait=1):
+        # (Without a note the child would speak on its parent's connections.)
+        with locks.lock("hangs", wait=1, note="by the keeper"):
             say("it does not")
 
     say(child(work))

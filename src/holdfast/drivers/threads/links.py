@@ -173,7 +173,9 @@ class Links:
         """The connections that are made, as the C library's `poll` wants them."""
         files = self._files
         if files is None:
-            files = self._files = self._calls.polled([it.file for it in self.by_file.values() if not it.opening])
+            # (One C call copies the table: a caller that was interrupted for long may come here late.)
+            links = list(self.by_file.values())
+            files = self._files = self._calls.polled([it.file for it in links if not it.opening])
         return files
 
     # ------------------------------------------------ waiting and reading
