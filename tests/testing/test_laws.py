@@ -14,6 +14,7 @@ from swarm.stage import Hold, Stage
 from holdfast.core.claim import Claim, State
 from holdfast.core.demand import Demand
 from holdfast.recipes.exclusive import Exclusive
+from holdfast.scripts import REGISTRY
 from holdfast.testing import laws
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import promote
@@ -229,6 +230,13 @@ def test_nothing_is_asked_of_a_node_for_what_was_given_back_there(court: Court) 
     court.laws.sends(court.one, court.nodes[1], request)
     with pytest.raises(Violation, match=r"^zombie: "):
         court.laws.sends(court.one, court.nodes[0], request)
+
+
+def test_a_release_is_seen_behind_a_script_that_is_told_no_token(court: Court) -> None:
+    """As in one write after a greeting: a client registers, then gives back what is over."""
+    recipe, token = court.claim.recipe, court.claim.token
+    court.laws.sends(court.one, court.nodes[0], pack(b"EVALSHA", REGISTRY.sha, b"4", b"k") + recipe.release(token))
+    assert court.laws.given_back == {(court.nodes[0], token): court.one.links[0]}
 
 
 def test_every_key_has_an_expiry(court: Court) -> None:
