@@ -2647,6 +2647,15 @@ def test_a_fence_that_no_clock_allows_raises_nothing_by_a_denial() -> None:
     talk.held(P)
 
 
+def test_a_fence_that_only_a_wrong_clock_allowed_raises_nothing_once_that_is_corrected() -> None:
+    """Rule F11: a node far ahead has told it, and was met first (F6)."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(0, [*denied(), P + 5], at=0.1)
+    talk.moves(-3600.0)
+    talk.sends(f"request to 0 1 2 proposing {P - 3_600_000_000}", "release old to 0 1 2")
+
+
 # ---- a ticket of a clock that was wrong
 
 

@@ -211,6 +211,8 @@ export class Claim {
     if (this.state !== 'waiting') return;
     this.terms.ticket += by;
     if (!isTicket(this.terms.ticket)) return this.end('the clocks of the nodes cannot be right: set them (NTP)');
+    // A node far ahead, which our clock had let pass, may have told it: F5 would refuse it now (rule F11).
+    if (this.above >= this.latest()) this.above = 0;
     this.P = Math.max(this.terms.ticket, this.above + 1);
     this.burning = true;
   }

@@ -869,6 +869,10 @@ class Claim(Ballot):
         if self.as_usual is not None:
             self._unfold()
         self.ticket += int(seconds * 1e6)
+        # A node far ahead, which our clock had let pass, may have told it: F5 would refuse it now
+        # (rule F11).
+        if self._above >= self.latest(now):
+            self._above = 0
         self._propose = max(self.ticket, self._above + 1)
         self._largest = self._propose
         return self._start_over(now)
