@@ -240,7 +240,7 @@ CONVERSATIONS = {
         test_lane.test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more,
     ),
     "the note is by the client's clock": Conversation(
-        patched(Lane, "_note", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
+        patched(Lane, "_stamp", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
         test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "a deposed primary has no time": Conversation(

@@ -961,8 +961,13 @@ def test_a_note_that_was_not_written_is_written_when_the_guard_is_over() -> None
     lane = reigning()
     assert noted(lane, 100.0, promoted(), b"_\r\n") == 100.0 + GUARD
     lane.opened(100.0 + GUARD)
-    at = b"%d" % round((CLOCK + 0.0) * 1e6)
-    assert lane.take().startswith(command(b"SET", NOTE + b"c" * 40, at, b"NX", b"PX", b"3024000000")), "since it was first seen"
+    note = command(b"SET", NOTE + b"c" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000")
+    assert lane.take().startswith(note), "since it was first seen"
+    lane.received(b"-NOREPLICAS Not enough\r\n:0\r\n" + LOADED, 150.0)
+    lane.probe(200.0)
+    lane.take()
+    lane.received(array(), 200.0)
+    assert lane.take().startswith(note), "and when it takes writes again"
     lane = reigning()
     noted(lane, 100.0, promoted(), microseconds(CLOCK - 10))
     lane.opened(200.0)
@@ -1008,6 +1013,17 @@ def test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_b
     lane = reigning(url=MOVES)
     meet(lane, 100.0, Server())
     assert b"$10\r\n3024000000\r\n" in lane.take(), "Sentinels never go back to a server that was not promoted since"
+
+
+def test_a_note_that_was_not_taken_is_written_whenever_the_place_is_confirmed() -> None:
+    lane = reigning()
+    lane = Lane(lane.listener, 0, lane.address.but(moves=True), lane.manners)
+    meet(lane, 100.0)
+    lane.received(b"-OOM no\r\n_\r\n", 100.0)
+    lane.take()
+    lane.placed(lane.address, 105.0, 106.0)
+    at, ends = b"%d" % round(CLOCK * 1e6), b"%d" % round((CLOCK + 5 + 15) * 1000)
+    assert lane.take() == command(b"SET", NOTE + b"a" * 40, at, b"PXAT", ends), "of the time of the connection"
 
 
 def test_a_node_that_does_not_take_the_note_in_its_guard_is_silent() -> None:

@@ -623,14 +623,20 @@ class Lane(Generic[Q]):
             else (LOADING, now + self.manners.timeout)
         )
         self._excused = now
-        if self._reign and self.manners.guard is not None and _number(self._noted) is None:
-            # A server that has just been promoted refuses to write until it has replicas. Without
-            # the note, each client that comes later would wait for a whole guard.
-            self._note(self._reign, now)
+        self._leave_note(now)
         for script in self.manners.scripts:
             self._load(script, now)
         if self.line is UP:
             self._repeat(now)
+
+    def _leave_note(self, now: float) -> None:
+        """Note the server's reign if it was not taken: a server that has just been promoted refuses
+        to write until it has replicas.
+
+        Without the note, each client that comes later would wait for a whole guard.
+        """
+        if self._reign and self.manners.guard is not None and _number(self._noted) is None:
+            self._note(self._reign, now)
 
     def learn(self, script: bytes, now: float) -> None:
         """Load one more script, if the others are loaded or under way: else it goes with them.
@@ -820,6 +826,8 @@ class Lane(Generic[Q]):
                 self._probed = reply
             else:
                 self.judge(reply, self.manners.probe)
+                if self.line is UP and self.refusal is None:
+                    self._leave_note(now)
             return
         if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
             self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
@@ -900,19 +908,23 @@ class Lane(Generic[Q]):
 
         Returns the note's key.
         """
-        assert self.ahead is not None
         note = self.manners.reigns + tenure.encode()
         # A promotion has a name of its own. Another server may have been in the place of a server
         # that was never promoted, or that a function finds, since this client first met it.
         reigns = _reign(self.facts) and not self._brief
         since = self._known if reigns and tenure == self._reign else now
-        at = b"%d" % round((since + self.ahead + self.blur) * 1e6)
+        at = self._stamp(since)
         if self._brief:
             self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PXAT", self._ends)
         else:
             self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
             self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
         return note
+
+    def _stamp(self, since: float) -> bytes:
+        """A time of ours as a note has it, by the node's clock."""
+        assert self.ahead is not None
+        return b"%d" % round((since + self.ahead + self.blur) * 1e6)
 
     @property
     def _brief(self) -> bool:
@@ -934,7 +946,10 @@ class Lane(Generic[Q]):
 
     def _keep_note(self, now: float) -> None:
         """Have the node keep such a note for as long as its place is known."""
-        if self.line is not LOADING and self._brief and isinstance(self._noted, bytes):
+        if self.line is not LOADING and self._brief and self.manners.guard is not None:
+            if not isinstance(self._noted, bytes):
+                # The node did not take it, and may do so later.
+                self._noted = self._stamp(now)
             note = self.manners.reigns + self._reign.encode()
             self._greet(now, "NOTE", b"SET", note, self._noted, b"PXAT", self._ends)
 
