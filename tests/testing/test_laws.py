@@ -111,6 +111,13 @@ def test_what_an_operator_did_is_excused_until_it_is_there_again(court: Court) -
     court.breaks("counted")
 
 
+def test_what_was_taken_from_a_writer_was_taken_from_the_reader_that_it_becomes(court: Court) -> None:
+    bare = court.claim.token
+    court.laws.published(court.nodes[0], b"x %b:w 0 L" % bare)
+    court.claim.token = bare + b":r"
+    assert court.laws._unheard(court.claim, court.nodes[0])
+
+
 def test_a_node_in_its_guard_is_out_of_reach(court: Court) -> None:
     court.nodes[0].restart()
     court.nodes[1].restart()

@@ -76,6 +76,8 @@ _COMMANDS = re.compile(
     rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
 )
 SHARED = b"shared"
+# The bytes of a token before its kind.
+BARE = 58
 
 
 @dataclass(eq=False, slots=True)
@@ -281,8 +283,9 @@ class Laws(Witness):
                 self._is_taken(node, token)
 
     def _is_taken(self, node: Node, token: bytes) -> None:
-        self.taken_away.setdefault(token, set()).add(node)
-        self.hands[token, node] = self.world.now
+        # (A downgrade changes the rest of a token.)
+        self.taken_away.setdefault(token[:BARE], set()).add(node)
+        self.hands[token[:BARE], node] = self.world.now
 
     # ------------------------------------------------ at every event
 
@@ -430,7 +433,7 @@ class Laws(Witness):
         )
         # A shared key outlives each of its readers.
         held.sure = -inf if _reads(claim) else sure
-        taken_away = self.taken_away.get(token, set())
+        taken_away = self.taken_away.get(token[:BARE], set())
         taken_away -= own
         if self._in_reach(safe):
             held.danger = now
@@ -464,7 +467,7 @@ class Laws(Witness):
         return (
             held.missed
             or missing
-            or any(_had(it, name, token) >= began or (token, it) in self.hands for it in self.nodes)
+            or any(_had(it, name, token) >= began or (token[:BARE], it) in self.hands for it in self.nodes)
         )
 
     def _keeps(self, node: Node, name: bytes, token: bytes) -> bool:
@@ -484,7 +487,7 @@ class Laws(Witness):
 
         (It may have been there again since: by a late command, and for a shorter time.)
         """
-        taken = self.hands.get((claim.token, node))
+        taken = self.hands.get((claim.token[:BARE], node))
         if taken is None:
             return False
         driver = self.open[claim][0]
@@ -504,7 +507,7 @@ class Laws(Witness):
                 continue
             if (
                 not self._keeps(node, name, token)
-                and node not in self.taken_away.get(token, ())
+                and node not in self.taken_away.get(token[:BARE], ())
                 and not self._unheard(claim, node)
             ):
                 has = node.holder(name).decode()
