@@ -340,6 +340,19 @@ def test_waiters_are_served_in_order(calm: Court) -> None:
     calm.breaks("order", 0.1)
 
 
+def test_a_try_passes_a_waiter_that_it_did_not_find_in_line(calm: Court) -> None:
+    calm.two.run(calm.take(calm.two))
+    calm.later(0.05)
+    (waiter,) = [claim for claim in calm.laws.open if claim.state is State.WAITING]
+    began, swift = calm.laws.open[waiter][1], calm.world.swift
+    calm.claim.patient, calm.claim.ticket = False, waiter.ticket + 1
+    calm.laws.open[calm.claim] = calm.one, began + swift / 2
+    calm.laws._in_order(calm.claim, swift)
+    calm.laws.open[calm.claim] = calm.one, began + swift * 2
+    with pytest.raises(Violation, match=r"^order: "):
+        calm.laws._in_order(calm.claim, swift)
+
+
 def test_nobody_waits_for_a_free_lock(calm: Court) -> None:
     calm.two.run(calm.take(calm.two))
     calm.later(0.05)
