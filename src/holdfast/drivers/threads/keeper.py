@@ -387,7 +387,7 @@ class Keeper:
         """What `Crew.ready` asks of a driver, once."""
         crew, now = self.crew, self.clock()
         crew.record.epoch = self.wall() - now
-        if self.direct.done:
+        if self.direct.done or self.direct.waits:
             self._catch_up(now)
         self.links.hear(readable, now)
         if self.asked:
