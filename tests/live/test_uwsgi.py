@@ -43,7 +43,8 @@ time.sleep(0.3)
 
 def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
-    with locks.lock("request", wait=10) as lease:
+    # (With the fault the worker would speak on the master's connections. What has a note the keeper does, who is not there.)
+    with locks.lock("request", wait=10, note=os.environ.get("FAULT")) as lease:
         lease.check()
         fence = lease.fence
     inherited = loaded != os.getpid()
