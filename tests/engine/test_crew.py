@@ -3856,3 +3856,19 @@ def test_when_a_caller_may_begin_by_itself() -> None:
     assert not world.crew.calm(Demand(1e-9), world.now), "its ttl is shorter than an answer takes"
     world.crew.spoke = True
     assert not world.crew.calm(demand, world.now), "something is to be sent first"
+
+
+def test_an_error_in_a_claim_is_no_failure_of_the_lane_that_brought_a_usual_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, planted = World().connect(), ZeroDivisionError("planted")
+    for node in world.nodes:
+        node.mute = True
+    claim = world.claim("a")
+    data = next(iter(world.crew.lanes[1].ledger)).expected
+
+    def raises(*_: object) -> bool:
+        raise planted
+
+    monkeypatch.setattr(Claim, "answered", raises)
+    with pytest.raises(ZeroDivisionError):
+        world.crew.expected(1, data, world.now, world.crew.takes)
+    assert world.crew.lanes[1].bad is None and claim.state is State.WAITING

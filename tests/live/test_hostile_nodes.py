@@ -159,7 +159,9 @@ async def test_a_node_that_sends_without_end_takes_no_lease_from_anybody(
 
 # ------------------------------------------------ what fails here
 
-CALLS = sorted(name for name, it in vars(Lane).items() if callable(it) and not name.startswith("_") and name != "renounce")
+# What callers call themselves raises to them: it may be their own time limit (tests/live/test_threads_direct.py).
+OTHERS = ("renounce", "expected", "ready")
+CALLS = sorted(name for name, it in vars(Lane).items() if callable(it) and not name.startswith("_") and name not in OTHERS)
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -15,6 +15,7 @@ from holdfast import Holdfast
 from holdfast.drivers import unyielding
 from holdfast.drivers.threads import direct
 from holdfast.embedded import Nodes
+from holdfast.wire.lane import Lane
 
 
 def keeper_of(client: Holdfast) -> Any:
@@ -97,7 +98,7 @@ def test_what_the_kernel_does_not_take_at_once_the_keeper_sends(client: Holdfast
 
 
 def test_an_exception_in_the_middle_of_a_send_costs_one_connection(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows whether the bytes have left: that node is connected to anew, and nothing else happens."""
+    """Nobody knows whether the bytes have left. So the client connects to that node again, and nothing else happens."""
     lease, send, strikes = client.lock("kept").acquire(), unyielding.send, [True]
 
     def strikes_once(file: int, data: bytes, size: int, flags: int) -> int:
@@ -113,6 +114,27 @@ def test_an_exception_in_the_middle_of_a_send_costs_one_connection(client: Holdf
         assert lease.held
     lease.release()
     assert client.stats().down == 1 and client.stats().lost == 0
+
+
+class TimeIsUp(Exception):
+    """What the handler of a signal raises, as Celery's does."""
+
+
+@pytest.mark.parametrize("call", ["expected", "ready"])
+def test_a_time_limit_that_strikes_while_a_caller_speaks_reaches_it(client: Holdfast, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, strikes = getattr(Lane, call), [True]
+
+    def struck(*arguments: Any) -> Any:
+        if strikes and threading.current_thread() is threading.main_thread():
+            strikes.clear()
+            raise TimeIsUp
+        return real(*arguments)
+
+    monkeypatch.setattr(Lane, call, struck)
+    with pytest.raises(TimeIsUp):
+        client.lock("limited").acquire()
+    with client.lock("limited", wait=5):
+        assert client.stats().lost == 0
 
 
 def test_nobody_waits_in_vain_again_and_again(client: Holdfast, three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

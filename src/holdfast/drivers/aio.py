@@ -599,8 +599,11 @@ class Driver:
                         self._work()
                     return
             except BaseException as error:
+                # As in `_do`.
                 self._die(error)
-                raise
+                if not isinstance(error, Exception) or _raised_by_a_handler(error):
+                    raise
+                return
         self._do(crew.received, link.node, data, now)
 
     def lost(self, link: Link, cause: Exception) -> None:

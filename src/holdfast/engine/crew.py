@@ -651,6 +651,8 @@ class Crew:
         try:
             return lane.expected(data, now, takes)
         except Exception as error:
+            if error is self._bug:
+                raise
             lane.bad = lane.bad or _failure(error)
             return data
 
@@ -661,8 +663,12 @@ class Crew:
             return True
         if not isinstance(claim, Claim):
             return False
-        if claim.answered(node, question, claim.usual, now):
-            self.act(claim, now)
+        try:
+            if claim.answered(node, question, claim.usual, now):
+                self.act(claim, now)
+        except Exception as error:
+            self._bug = error
+            raise
         return True
 
     @property
