@@ -279,7 +279,6 @@ class Keeper:
     def _work(self) -> None:
         self._idle_since = inf
         self._wake = self.crew.next_wake()
-        goes_on = False
         try:
             # The usual answer first: this is asked at every turn.
             while (self.crew.live and not self.closing) or not self._finished():
@@ -293,16 +292,14 @@ class Keeper:
                 # A caller may have read meanwhile.
                 self._turn(readable if self.direct.used == used else self.links.wait(0.0))
                 self._leave()
-            # A caller may have begun something just before.
+            # A caller may have begun something just before: `run` goes on with it.
             self._take()
             self._catch_up(self.clock())
-            goes_on = bool(self.crew.live) and not self.ended
         finally:
             self.asleep = self._resting = False
             if not self.foreign:
                 self._take()
-                if not goes_on:
-                    self._shut()
+                self._shut()
                 self._leave()
 
     def _sleep(self) -> list[tuple[int, int]]:
