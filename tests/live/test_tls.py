@@ -156,7 +156,7 @@ async def test_bursts_are_split_into_records_and_sent_in_parts(
 
 
 async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) -> None:
-    """What was said last has been heard: nothing that lies unread resets the connection."""
+    """What was said last is heard: nothing that lies unread resets the connection."""
     for turn in range(10):
         one = client(face, front, ttl=20)
         await face.ready(one)
@@ -164,7 +164,8 @@ async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) 
         await face.close(one)
         for lease in leases:
             assert lease.state is not LeaseState.HELD
-            assert front.nodes.holders(lease.name) == [None] * 3
+        # (A node that is slow may execute it later; what a reset takes away would stay for the ttl.)
+        await face.until(lambda held=leases: not any(any(front.nodes.holders(it.name)) for it in held), within=10)
 
 
 FORKS = """
