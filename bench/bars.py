@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .figures import Figure, Round, Rounds, of
+from .figures import Figure, Query, Rounds, of
 
-Ratio = Callable[[Round], float]
+Ratio = Callable[[Query], float]
 
 
 @dataclass(frozen=True, slots=True)

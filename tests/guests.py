@@ -145,7 +145,7 @@ def made(place: Path, packages: list[str], like: Path | None = None) -> Path:
     if not stamp.exists() or stamp.read_text() != said:
         run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)])
         if like is not None:
-            # Links, which take no time. pip replaces files, and changes none.
+            # Sockets, which take no time. pip replaces files, and changes none.
             shutil.copytree(packages_of(like), packages_of(python), copy_function=os.link, dirs_exist_ok=True)
         # What is imported is compiled then: that is less than all.
         pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check", "--no-compile"]

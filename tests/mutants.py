@@ -26,7 +26,7 @@ from pathlib import Path
 
 from own_coverage import ROOT, modules, only_gathers, test_of
 
-PLACES = ("checks.py", "core", "wire", "engine", "recipes")
+PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py")
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
@@ -253,7 +253,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: nine times in ten a test notices.")
     parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
     parser.add_argument("--count", type=int, default=30, help="how many (30)")
-    parser.add_argument("--only", metavar="MODULE", help="of this module only, such as core/claim.py")
+    parser.add_argument("--only", metavar="MODULE", help="of this module only, such as protocol/claim.py")
     options = parser.parse_args(arguments)
 
     everywhere = [Path(options.only)] if options.only else list(modules(root, PLACES))

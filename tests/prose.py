@@ -46,12 +46,8 @@ BANNED = {
 }
 # Words of the code that a user does not know. A link to the glossary explains one.
 HOUSE = {
-    "crew": r"\bcrews?\b",
-    "lane": r"\blanes?\b",
     "claim": r"\bclaims?\b",
-    "goal": r"\bgoals?\b",
     "cede": r"\b(?:cede[ds]?|ceding)\b",
-    "errand": r"\berrands?\b",
     "look (noun)": r"\b(?:an?|the|one|each|every|its|their|your|first|next|last|by|more|quick) looks?\b",
     "told": r"\btold\b",
     "face": r"\bfaces?\b",

@@ -29,7 +29,12 @@ def page() -> str:
 
 def _links(kind: str, shown: dict[str, list[str]]) -> str:
     found = (it.partition("::") for it in shown.get(f"{kind}s", []))
-    return ", ".join(f'[{Path(path).stem.removeprefix("test_")}](../tests/{path} "{name}")' for path, _, name in found)
+    return ", ".join(f'[{_label(Path(path))}](../tests/{path} "{name}")' for path, _, name in found)
+
+
+def _label(test: Path) -> str:
+    stem = test.stem.removeprefix("test_")
+    return test.parent.name if stem in ("commands", "plan") else stem
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Which examples hypothesis draws: always the same ones, or at night those of a seed (`HOLDFAST_SEED`).
 
-A failure of the night is repeated with the same seed: `HOLDFAST_SEED=2026331 ./task test tests/core/test_goal.py`.
+A failure of the night is repeated with the same seed: `HOLDFAST_SEED=2026331 ./task test tests/protocol/test_joint.py`.
 
 Some examples are constants of the sources, which hypothesis reads. It leaves out files below a folder
 `test` or `tests`, also if the whole clone is there. So it is told here which files are ours: what is drawn

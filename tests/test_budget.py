@@ -24,13 +24,13 @@ import pytest
 
 import holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
-from holdfast.base.owner import INSIDE
 from holdfast.clock import Sources
-from holdfast.core.claim import Claim
-from holdfast.drivers import aio
+from holdfast.drivers.aio import driver as aio
+from holdfast.face.owner import INSIDE
+from holdfast.protocol.claim import Claim
 from holdfast.testing.server import VALKEY_9, Server
 from holdfast.wire.address import Address
-from holdfast.wire.lane import Lane
+from holdfast.wire.connection import Connection
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +41,7 @@ NODES, PAIRS = 5, 50
 CALLS = 240  # of our own functions, for a pair on five nodes with asyncio, confirmed
 CALLS_OF_MANY = 144  # the same with 100 tasks
 WRITES_OF_MANY = 4  # a node, for 100 pairs: what is said first in a turn leaves at once, the rest of the turn together
-CALLER = {1: 96, 5: 127}  # in a thread that acquires and releases, on so many nodes: of its own, and the keeper has nothing to do
+CALLER = {1: 96, 5: 127}  # in a thread that acquires and releases, on so many nodes: of its own, and the I/O thread has nothing to do
 
 
 class Counts:
@@ -222,7 +222,7 @@ def costs_of_a_thread(*arguments: str) -> list[int]:
 
 @pytest.mark.parametrize("size", CALLER)
 def test_a_thread_acquires_and_releases_by_itself(size: int) -> None:
-    """Of many times the one with the fewest calls: where the nodes take longer than usual, the keeper helps."""
+    """Of many times the one with the fewest calls: where the nodes take longer than usual, the I/O thread helps."""
     assert costs_of_a_thread(str(size))[0] <= CALLER[size]
 
 
@@ -266,14 +266,14 @@ def test_work_in_the_callers_thread_is_seen() -> None:
 
 async def test_a_command_too_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(monkeypatch)
-    say = Lane.say
+    say = Connection.say
 
-    def stutter(lane: Lane[Any], question: Any) -> None:
-        say(lane, question)
-        say(lane, question)
+    def stutter(connection: Connection[Any], question: Any) -> None:
+        say(connection, question)
+        say(connection, question)
 
     with pytest.MonkeyPatch.context() as fault:
-        fault.setattr(Lane, "say", stutter)
+        fault.setattr(Connection, "say", stutter)
         await bench.measure(lambda: pairs(bench), monkeypatch)
         assert bench.commands != [2 * PAIRS] * NODES
         await bench.locks.close()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 
 import pytest
-from test_house import FLOORS, PACKAGE
+from test_house import PACKAGE
 
 pytestmark = pytest.mark.guards
 
 PAGE = (PACKAGE.parent.parent / "docs/design.md").read_text()
+CONTRACTS = tomllib.loads((PACKAGE.parent.parent / "contracts.toml").read_text())
 WALKS = ("An acquire", "A pushed grant", "A lost lease", "A `once`")
-COLUMN = 57  # where the table of floors says what is on a floor
-# Floor 3 lists the parts of `drivers`. What they share lies in the package itself, beside them.
-SHARED = {"drivers"}
 
 
 def complaints(page: str) -> Iterator[str]:
@@ -25,24 +24,13 @@ def complaints(page: str) -> Iterator[str]:
 
 
 def wrong_floors(page: str) -> Iterator[str]:
-    """Parts that the table of floors lacks, or has on another floor."""
-    table = page.partition("## Floors")[2].partition("```text\n")[2].partition("```")[0]
-    rows = [line[:COLUMN] for line in table.splitlines()]
-    shown = {name: float(row.split()[0]) for row in rows for name in row.split()[1:]}
-    for part, floor in FLOORS.items():
-        name = part or "holdfast"
-        if part in SHARED or not exists(part):
-            continue
-        if name not in shown:
-            yield f"{name} is on no floor of the page"
-        elif shown[name] != floor:
-            yield f"{name} is on floor {floor:g}, and on {shown[name]:g} of the page"
-
-
-def exists(part: str) -> bool:
-    """Whether there is such a module or package."""
-    path = PACKAGE.joinpath(*part.split(".")) if part else PACKAGE
-    return path.is_dir() or path.with_suffix(".py").is_file()
+    """Parts that the page's table has on another floor than the contracts, or lacks."""
+    table = page.partition("```text\n")[2].partition("```")[0].splitlines()
+    _, *layers = CONTRACTS["tool"]["importlinter"]["contracts"][0]["layers"]
+    for floor, (row, layer) in enumerate(zip(reversed(table), reversed(layers), strict=True)):
+        for part in layer.replace("holdfast.", "").split(" : "):
+            if part not in row.split() or row.split()[0] != str(floor):
+                yield f"{part} is not on floor {floor} of the page"
 
 
 def wrong_walk(page: str, walk: str) -> Iterator[str]:
@@ -62,10 +50,10 @@ def test_the_page_shows_the_house() -> None:
 @pytest.mark.parametrize(
     "before, after, found",
     [
-        ("config  ", "con     ", "config is on no floor of the page"),
-        ("7     cli", "2     cli", "cli is on floor 7, and on 2 of the page"),
-        ("| `core/round.py` |", "| `core/rund.py` |", "A `once`: there is no file core/rund.py"),
-        ("| `wire/resp.py` | Looks at its", "| `wire/lane.py` | Looks at its", "A pushed grant: wire/lane.py comes twice"),
+        ("config      kit ", "kit    ", "config is not on floor 6 of the page"),
+        ("5   primitives ", "4   primitives ", "primitives is not on floor 5 of the page"),
+        ("| `protocol/query.py` |", "| `core/rund.py` |", "A `once`: there is no file core/rund.py"),
+        ("| `wire/resp.py` | Looks at its", "| `wire/connection.py` | Looks at its", "A pushed grant: wire/connection.py comes twice"),
         ("### A lost lease", "### Losses", "there is no walk 'A lost lease'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 Python runs as a program, against real servers. A line of shell is a task that there is, an installation with extras that there
 are, or a command to a server, which is sent to a real one; any other line is refused. A server's configuration starts a real
-server. Links lead to files and headings that exist, and tests that are named exist.
+server. Sockets lead to files and headings that exist, and tests that are named exist.
 """
 
 from __future__ import annotations
@@ -416,5 +416,5 @@ def test_the_walks_name_each_file_once() -> None:
 
 def test_a_walk_through_a_file_that_is_gone_or_named_twice_is_found() -> None:
     page = (ROOT / "docs/design.md").read_text()
-    assert missteps(page.replace("| `core/answer.py` |", "| `core/reply.py` |", 1)) == ["An acquire: no file core/reply.py"]
-    assert missteps(page.replace("| `core/answer.py` |", "| `core/claim.py` |", 1)) == ["An acquire: core/claim.py twice"]
+    assert missteps(page.replace("| `protocol/answer.py` |", "| `core/reply.py` |", 1)) == ["An acquire: no file core/reply.py"]
+    assert missteps(page.replace("| `protocol/answer.py` |", "| `protocol/claim.py` |", 1)) == ["An acquire: protocol/claim.py twice"]

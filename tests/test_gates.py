@@ -23,8 +23,8 @@ ROOT = Path(__file__).parent.parent
         ([], False),
         (["tests/live/test_nodes.py::test_x[threads]"], True),
         (["tests/contract/test_holding.py::test_x", "tests/scripts/test_cost.py::test_y"], True),
-        (["tests/live/test_nodes.py::test_x", "tests/core/test_claim.py::test_y"], True),
-        (["tests/core/test_claim.py::test_y"], False),
+        (["tests/live/test_nodes.py::test_x", "tests/protocol/test_claim.py::test_y"], True),
+        (["tests/protocol/test_claim.py::test_y"], False),
         ([f"tests/live/test_nodes.py::test_{it}" for it in range(6)], False),
     ],
 )
@@ -69,20 +69,20 @@ def least(a: int, b: int) -> int:
     return b
 '''
 GOOD_TESTS = """
-from holdfast.core.claim import least
+from holdfast.protocol.claim import least
 
 def test_least():
     assert (least(1, 2), least(2, 1)) == (1, 2 - 1)
 """
 HALF_TESTS = """
-from holdfast.core.claim import least
+from holdfast.protocol.claim import least
 
 def test_least():
     assert least(1, 2) == 1
 """
 FAILING_TESTS = "def test_least():\n    assert False\n"
 SETTINGS = '[tool.pytest.ini_options]\naddopts = ["--import-mode=importlib"]\nfilterwarnings = ["error"]\n'
-SIMULATOR = "import sys\nfrom holdfast.core.claim import least\nsys.exit(least(2, 1) != 1)\n"
+SIMULATOR = "import sys\nfrom holdfast.protocol.claim import least\nsys.exit(least(2, 1) != 1)\n"
 BLIND_SIMULATOR = ""
 BROKEN_SIMULATOR = "raise SystemExit(3)"
 
@@ -90,20 +90,20 @@ BROKEN_SIMULATOR = "raise SystemExit(3)"
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A tree with one module, its tests, and a simulator."""
-    for folder in ("src/holdfast/core", "tests/core", "tests/swarm"):
+    for folder in ("src/holdfast/protocol", "tests/protocol", "tests/swarm"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "pyproject.toml").write_text(SETTINGS)
-    for package in ("", "core"):
+    for package in ("", "protocol"):
         (tmp_path / "src/holdfast" / package / "__init__.py").write_text('"""A package."""\n')
-    (tmp_path / "src/holdfast/core/claim.py").write_text(CLAIM)
+    (tmp_path / "src/holdfast/protocol/claim.py").write_text(CLAIM)
     (tmp_path / "tests/swarm/__main__.py").write_text(SIMULATOR)
-    (tmp_path / "tests/core/test_claim.py").write_text(GOOD_TESTS)
+    (tmp_path / "tests/protocol/test_claim.py").write_text(GOOD_TESTS)
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mutants, "PLACES", ("core",))
+    monkeypatch.setattr(mutants, "PLACES", ("protocol",))
     monkeypatch.setattr(mutants, "SURVIVORS", 0.25)  # of the four, one is the same function: `a <= b`
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # a third of the time: these tests start pytest thirty times
 
@@ -113,26 +113,29 @@ def measure(tree: Path, module: str) -> own_coverage.Covered:
 
 
 def test_modules_and_their_tests_are_found(tree: Path) -> None:
-    found = list(own_coverage.modules(tree, ("errors.py", "core")))
-    assert found == [Path("errors.py"), Path("core/__init__.py"), Path("core/claim.py")]
-    assert [str(own_coverage.test_of(module)) for module in found] == ["test_errors.py", "core/test_init.py", "core/test_claim.py"]
+    found = list(own_coverage.modules(tree, ("*/claim.py", "protocol")))
+    assert found == [Path("protocol/claim.py"), Path("protocol/__init__.py"), Path("protocol/claim.py")]
+    tests = ["protocol/test_claim.py", "protocol/test_init.py", "protocol/test_claim.py"]
+    assert [str(own_coverage.test_of(module)) for module in found] == tests
 
 
 def test_a_covered_module_passes(tree: Path) -> None:
-    covered = measure(tree, "core/claim.py")
+    covered = measure(tree, "protocol/claim.py")
     assert (covered.percent, covered.lacks) == (100, "")
 
 
 def test_a_module_that_only_gathers_needs_no_test(tree: Path) -> None:
-    (tree / "src/holdfast/core/__init__.py").write_text('"""A package."""\nfrom .claim import least\n\n__all__ = ["least"]\nLIMIT = 3\n')
-    assert measure(tree, "core/__init__.py").percent == 100
-    (tree / "src/holdfast/core/__init__.py").write_text("from .claim import least\nif least(1, 2): pass\n")
-    assert measure(tree, "core/__init__.py").percent == 0
+    (tree / "src/holdfast/protocol/__init__.py").write_text(
+        '"""A package."""\nfrom .claim import least\n\n__all__ = ["least"]\nLIMIT = 3\n'
+    )
+    assert measure(tree, "protocol/__init__.py").percent == 100
+    (tree / "src/holdfast/protocol/__init__.py").write_text("from .claim import least\nif least(1, 2): pass\n")
+    assert measure(tree, "protocol/__init__.py").percent == 0
 
 
 def test_a_missing_branch_is_told(tree: Path) -> None:
-    (tree / "tests/core/test_claim.py").write_text(HALF_TESTS)
-    covered = measure(tree, "core/claim.py")
+    (tree / "tests/protocol/test_claim.py").write_text(HALF_TESTS)
+    covered = measure(tree, "protocol/claim.py")
     assert 0 < covered.percent < 100
     assert covered.lacks == "lines and branches 7"
 
@@ -140,26 +143,26 @@ def test_a_missing_branch_is_told(tree: Path) -> None:
 @pytest.mark.parametrize(
     "tests, complaint",
     [
-        (None, "there is no tests/core/test_claim.py"),
+        (None, "there is no tests/protocol/test_claim.py"),
         ("def test_nothing(): pass", "does not import it"),
         (FAILING_TESTS, "its tests fail"),
-        ("import warnings\nfrom holdfast.core.claim import least\ndef test_it(): warnings.warn('x')", "its tests fail"),
+        ("import warnings\nfrom holdfast.protocol.claim import least\ndef test_it(): warnings.warn('x')", "its tests fail"),
     ],
     ids=["missing", "foreign", "failing", "warning"],
 )
 def test_what_is_no_test_of_a_module_does_not_cover_it(tree: Path, tests: str | None, complaint: str) -> None:
     if tests is None:
-        (tree / "tests/core/test_claim.py").unlink()
+        (tree / "tests/protocol/test_claim.py").unlink()
     else:
-        (tree / "tests/core/test_claim.py").write_text(tests)
-    covered = measure(tree, "core/claim.py")
+        (tree / "tests/protocol/test_claim.py").write_text(tests)
+    covered = measure(tree, "protocol/claim.py")
     assert covered.percent == 0
     assert complaint in covered.lacks
 
 
 def test_the_gate_fails_when_one_module_falls_short(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tree / "tests/core/test_claim.py").unlink()
-    assert own_coverage.main(["core/claim.py", "core/__init__.py"], tree) == 1
+    (tree / "tests/protocol/test_claim.py").unlink()
+    assert own_coverage.main(["protocol/claim.py", "protocol/__init__.py"], tree) == 1
     assert "1 of 2 modules are covered by their own tests; 1 are not" in capsys.readouterr().out
 
 
@@ -221,7 +224,7 @@ def test_mutants_are_killed_by_good_tests(tree: Path, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert printed.count("own tests") == 3
     assert "4 mutants of 4 (seed 3): 1 survived" in printed
-    assert (tree / "src/holdfast/core/claim.py").read_text() == CLAIM
+    assert (tree / "src/holdfast/protocol/claim.py").read_text() == CLAIM
 
 
 @pytest.mark.parametrize(
@@ -231,18 +234,19 @@ def test_mutants_are_killed_by_good_tests(tree: Path, capsys: pytest.CaptureFixt
 def test_what_the_tests_do_not_see_is_left_to_the_simulator(
     tree: Path, simulator: str, outcome: str, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tree / "tests/core/test_claim.py").write_text(HALF_TESTS)
+    (tree / "tests/protocol/test_claim.py").write_text(HALF_TESTS)
     (tree / "tests/swarm/__main__.py").write_text(simulator)
-    assert mutants.main(["--only", "core/claim.py"], tree) == code
+    assert mutants.main(["--only", "protocol/claim.py"], tree) == code
     rows = capsys.readouterr().out.splitlines()
     assert [row.split("  ")[0].strip() for row in rows[:-1]] == ["own tests", "SURVIVES", "own tests", outcome]
-    assert rows[3].endswith("core/claim.py:7  return b  ->  return None  in  return b")
+    assert rows[3].endswith("protocol/claim.py:7  return b  ->  return None  in  return b")
 
 
 def test_a_mutant_that_hangs_is_killed(tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(mutants, "SLOWER", 2)
-    (tree / "src/holdfast/core/claim.py").write_text('"""A module."""\n\n\ndef rest(a):\n    while a:\n        a -= 1\n    return a\n')
-    (tree / "tests/core/test_claim.py").write_text("from holdfast.core.claim import rest\ndef test_rest():\n    assert rest(3) == 0\n")
+    (tree / "src/holdfast/protocol/claim.py").write_text('"""A module."""\n\n\ndef rest(a):\n    while a:\n        a -= 1\n    return a\n')
+    text = "from holdfast.protocol.claim import rest\ndef test_rest():\n    assert rest(3) == 0\n"
+    (tree / "tests/protocol/test_claim.py").write_text(text)
     (tree / "tests/swarm/__main__.py").write_text("")
     assert mutants.main([], tree) == 0
     assert "a -= 1  ->  a += 1" in capsys.readouterr().out
@@ -251,7 +255,7 @@ def test_a_mutant_that_hangs_is_killed(tree: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("tests", [pytest.param(FAILING_TESTS, id="tests"), pytest.param(HALF_TESTS, id="simulator")])
 def test_nothing_is_said_when_undamaged_code_fails(tree: Path, tests: str, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "tests/swarm/__main__.py").write_text(BROKEN_SIMULATOR)
-    (tree / "tests/core/test_claim.py").write_text(tests)
+    (tree / "tests/protocol/test_claim.py").write_text(tests)
     assert mutants.main([], tree) == 2
     assert "must pass undamaged first" in capsys.readouterr().out
 

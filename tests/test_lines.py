@@ -23,14 +23,14 @@ CODE = 120  # columns
 FUNCTION = 40  # lines, from `def` to the end
 # Longer functions, each with its reason.
 LONG = {
-    "core/claim.py:Claim.__init__": "one line for each of its fields",
-    "drivers/aio.py:Driver.__init__": "one line for each of its fields",
-    "drivers/threads/keeper.py:Keeper.__init__": "one line for each of its fields",
-    "engine/crew.py:Crew.__init__": "one line for each of its fields",
-    "engine/crew.py:Crew.act": "on the way of every acquire, where tests/test_budget.py counts each call",
+    "protocol/claim.py:Claim.__init__": "one line for each of its fields",
+    "drivers/aio/driver.py:Driver.__init__": "one line for each of its fields",
+    "drivers/threads/io_thread.py:IOThread.__init__": "one line for each of its fields",
+    "engine/engine.py:Engine.__init__": "one line for each of its fields",
+    "engine/engine.py:Engine.act": "on the way of every acquire, where tests/test_budget.py counts each call",
     "engine/settings.py:settings": "one line for each option, as an argument and in the result",
-    "wire/lane.py:Lane.__init__": "one line for each of its fields",
-    "wire/lane.py:Lane.received": "on the way of every answer, where a call costs as much as ten lines",
+    "wire/connection.py:Connection.__init__": "one line for each of its fields",
+    "wire/connection.py:Connection.received": "on the way of every answer, where a call costs as much as ten lines",
 }
 # What a tool is told to ignore, with nothing after it but other such.
 UNREASONED = re.compile(r"(?:#\s*(?:type:\s*ignore|pyright:\s*ignore|noqa)(?:\[[^\]]*\]|:\s*[A-Z0-9]+(?:,\s*[A-Z0-9]+)*)?\s*)+")

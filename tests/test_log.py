@@ -10,7 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src"
 BEGIN = f"""
 import sys; sys.path.insert(0, {str(SOURCE)!r})
 from holdfast import events, log
-from holdfast.base.observing import Observers
+from holdfast.face.observers import Observers
 tell = Observers()
 warns = events.HeldLong(name="x", token="t", waited=0.0, held=7.0, fence=3)
 says = events.Attempt(name="x", token="t", waited=0.0)

@@ -146,20 +146,20 @@ def test_nobody_replaces_the_clock_of_a_module() -> None:
 
 
 READ = {
-    "the clock of leases": ("base/lease.py", "from ..clock import clock\n", "base/lease.py reads clock.clock"),
-    "its module": ("base/migration.py", "from .. import clock\n", "base/migration.py reads clock"),
-    "its module, by name": ("base/migration.py", "import holdfast.clock\n", "reads holdfast.clock"),
-    "the sources of all drivers": ("aio/client.py", "from ..clock import SYSTEM\n", "reads clock.SYSTEM"),
-    "the wall clock": ("base/fill.py", "import time\nwall = time.time\n", "base/fill.py reads time.time"),
-    "under another name": ("base/fill.py", "import time as wall\n", "base/fill.py reads time"),
-    "a name of time's": ("sync/client.py", "from time import monotonic\n", "reads time.monotonic"),
+    "the clock of leases": ("face/lease.py", "from ..clock import clock\n", "face/lease.py reads clock.clock"),
+    "its module": ("face/migration.py", "from .. import clock\n", "face/migration.py reads clock"),
+    "its module, by name": ("face/migration.py", "import holdfast.clock\n", "reads holdfast.clock"),
+    "the sources of all drivers": ("client/aio.py", "from ..clock import SYSTEM\n", "reads clock.SYSTEM"),
+    "the wall clock": ("primitives/fill/plan.py", "import time\nwall = time.time\n", "primitives/fill/plan.py reads time.time"),
+    "under another name": ("primitives/fill/plan.py", "import time as wall\n", "primitives/fill/plan.py reads time"),
+    "a name of time's": ("client/sync.py", "from time import monotonic\n", "reads time.monotonic"),
     "in a function": (
-        "aio/lock.py", "def f():\n    import time\n    return time.monotonic_ns()\n", "reads time.monotonic_ns",
+        "face/aio/lock.py", "def f():\n    import time\n    return time.monotonic_ns()\n", "reads time.monotonic_ns",
     ),
-    "a date": ("base/lease.py", "import datetime\nat = datetime.datetime.now(datetime.UTC)\n", "reads datetime.now"),
-    "today": ("base/schedule.py", "from datetime import date\nday = date.today()\n", "reads date.today"),
+    "a date": ("face/lease.py", "import datetime\nat = datetime.datetime.now(datetime.UTC)\n", "reads datetime.now"),
+    "today": ("face/schedule.py", "from datetime import date\nday = date.today()\n", "reads date.today"),
     "an event loop's clock": (
-        "aio/lease.py", "def f(loop):\n    return loop.time()\n", "aio/lease.py reads loop.time()",
+        "face/aio/lease.py", "def f(loop):\n    return loop.time()\n", "face/aio/lease.py reads loop.time()",
     ),
     "in the simulator": ("testing/world.py", "import time\nnow = time.time()\n", "testing/world.py reads time.time"),
 }  # fmt: skip
@@ -174,14 +174,14 @@ def test_another_place_that_reads_the_time_is_noticed(fault: str) -> None:
 
 def test_what_is_no_clock_is_not_complained_about() -> None:
     sound = "import time\nfrom ..clock import Sources\nfrom datetime import timedelta\ntime.sleep(1)\nself._clock()\n"
-    assert reads({"base/lease.py": sound}) == []
+    assert reads({"face/lease.py": sound}) == []
     sound = "from a import lease\ndriver.wall = other\nmonkeypatch.setattr(lease, 'held', True)\n"
     assert replaced({"tests/test_a.py": sound}) == []
 
 
 REPLACED = {
     "by monkeypatch": "from holdfast.base import lease\ndef f(patch):\n    patch.setattr(lease, 'clock', None)\n",
-    "by its full name": "def f(monkeypatch):\n    monkeypatch.setattr('holdfast.base.lease.clock', None)\n",
+    "by its full name": "def f(monkeypatch):\n    monkeypatch.setattr('holdfast.face.lease.clock', None)\n",
     "the machine's": "import time\ndef f(monkeypatch):\n    monkeypatch.setattr(time, 'time', None)\n",
     "by mock": "from unittest import mock\nwith mock.patch('time.monotonic'):\n    pass\n",
     "by mock, of a module": "import holdfast.clock\nwith mock.patch.object(holdfast.clock, 'clock'):\n    pass\n",

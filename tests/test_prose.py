@@ -48,12 +48,8 @@ BANNED = [
     ("or the other way round", "A may come first, or the other way round."),
 ]
 HOUSE = [
-    ("crew", "The crew connects."),
-    ("lane", "Each lane has a node."),
     ("claim", "A claim waits."),
-    ("goal", "The goal is met."),
     ("cede", "A waiter cedes its vote."),
-    ("errand", "An errand ends."),
     ("look (noun)", "A look costs one trip."),
     ("told", "The holder is told."),
     ("face", "Both faces do so."),
@@ -101,7 +97,7 @@ def test_a_house_word_may_stand_where_users_do_not_see_it(name: str, text: str) 
     assert page(f"Write `{text}` here.") == []
     assert module(f'def _a():\n    """{text}"""\n') == []
     assert module(f"a = 1\n# {text}\n") == []
-    assert prose.complaints("src/holdfast/core/claim.py", f'def a():\n    """{text}"""\n') == []
+    assert prose.complaints("src/holdfast/protocol/claim.py", f'def a():\n    """{text}"""\n') == []
 
 
 def test_the_first_line_of_a_public_docstring_stands_alone() -> None:
@@ -112,7 +108,7 @@ def test_the_first_line_of_a_public_docstring_stands_alone() -> None:
     assert module(f"def _a():\n    {body}") == []
     assert module(body) == []
     assert module(f"def a():\n    {body}".replace("lock, and hold it", "lock.\n")) == []
-    assert prose.complaints("src/holdfast/core/claim.py", f"def a():\n    {body}") == []
+    assert prose.complaints("src/holdfast/protocol/claim.py", f"def a():\n    {body}") == []
 
 
 def words(count: int) -> str:

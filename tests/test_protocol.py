@@ -17,7 +17,7 @@ import pytest
 import rules as shown
 
 from holdfast import scripts
-from holdfast.recipes import exclusive
+from holdfast.protocol import exclusive
 from holdfast.scripts import Script
 
 pytestmark = pytest.mark.guards

@@ -27,19 +27,19 @@ RUNBOOK = ROOT / "docs/runbook.md"
 ERRORS = ROOT / "docs/errors.md"
 WATCHING = ROOT / "docs/watching.md"
 # Where messages about a node come from: what is raised or returned there is the `cause` of a node.
-CAUSES = ("core/reach.py", "drivers/", "engine/crew.py", "wire/lane.py")
+CAUSES = ("protocol/nodes.py", "drivers/", "engine/engine.py", "wire/connection.py")
 # Functions whose errors are no reason why a node is not used: they complain about arguments, or quote other reasons.
 OTHERS = {"_contexts", "_too_brief", "_tried", "accesses", "context", "unusable"}
 KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
-# Functions that return the text of a warning. `Crew` warns with what they return, and with no other text.
+# Functions that return the text of a warning. `Engine` warns with what they return, and with no other text.
 WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_failure", "_unbounded", "format"}
 TEXTS = (
-    "core/claim.py:_discounts",
-    "core/claim.py:warning",
-    "engine/crew.py:_unbounded",
+    "protocol/claim.py:_discounts",
+    "protocol/claim.py:warning",
+    "engine/engine.py:_unbounded",
     "engine/registry.py:_setting",
     "engine/registry.py:_spread",
-    "recipes/semaphore.py:differs",
+    "protocol/semaphore.py:differs",
 )
 LEVELS = {"debug", "info", "warning", "error", "critical", "exception", "log"}
 FEW = 5  # characters: a fixed part that is shorter identifies no message
@@ -95,7 +95,7 @@ def log_lines(path: str, source: str) -> Found:
             if logs or (name_of(call) == "print" and path.startswith("drivers/")):
                 texts = [text for it in call.args[:1] for text in resolved(it, function, tree)]
                 found.update({fixed(it): f"{path}:{call.lineno}" for it in texts})
-        if path == "base/observing.py" and function.name == "_line":
+        if path == "face/observers.py" and function.name == "_line":
             literals = [it for it in ast.walk(function) if isinstance(it, ast.Constant) and "%" in str(it.value)]
             found.update({fixed(it): f"{path}:{it.lineno}" for it in literals})
         if path == "events.py" and function.name == "__str__":
@@ -220,10 +220,10 @@ def test_every_event_is_on_the_page_about_watching() -> None:
 
 # What is planted into the source: (file, before, after, the words that are then on no page).
 PLANTED: dict[str, tuple[str, str, str, str]] = {
-    "a log line of an event": ("base/observing.py", '"%s is up"', '"%s has come up today"', "has come up today"),
-    "a log line of the library": ("drivers/aside.py", '"%r raised"', '"%r has gone wrong"', "has gone wrong"),
+    "a log line of an event": ("face/observers.py", '"%s is up"', '"%s has come up today"', "has come up today"),
+    "a log line of the library": ("drivers/callbacks.py", '"%r raised"', '"%r has gone wrong"', "has gone wrong"),
     "a log line that is put together": (
-        "drivers/aside.py",
+        "drivers/callbacks.py",
         "dropped; this is said once",
         "dropped; this is said daily",
         "this is said daily",
@@ -241,13 +241,13 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "fell to the floor",
     ),
     "a warning": (
-        "engine/crew.py",
+        "engine/engine.py",
         'f"its maxmemory-policy is {policy}: it may evict',
         'f"it is {policy}: it likes to evict',
         "it likes to evict",
     ),
     "a warning that is a constant": (
-        "engine/crew.py",
+        "engine/engine.py",
         "results and counts may be forgotten",
         "results may fade",
         "results may fade",
@@ -259,28 +259,28 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "their ways part",
     ),
     "a warning of a semaphore": (
-        "recipes/semaphore.py",
+        "protocol/semaphore.py",
         "Unless you are changing",
         "Except while changing",
         "Except while changing",
     ),
     "a warning from elsewhere": (
-        "engine/crew.py",
+        "engine/engine.py",
         "FORGETFUL.format(self._lasting)",
         "colour_of(node)",
         "? (the text of a warning from elsewhere)",
     ),
-    "a cause": ("wire/lane.py", '"it says what nobody asked for"', '"it talks in its sleep"', "it talks in its sleep"),
+    "a cause": ("wire/connection.py", '"it says what nobody asked for"', '"it talks in its sleep"', "it talks in its sleep"),
     "a cause in a table": (
-        "wire/lane.py",
+        "wire/connection.py",
         '"it refuses the database"',
         '"it hides the database"',
         "it hides the database",
     ),
     "a cause of TLS": ("drivers/tls.py", '"renew it"', '"buy a new one"', "buy a new one"),
-    "an error": ("base/lease.py", "was released or left before", "was given back long ago", "was given back long ago"),
+    "an error": ("face/lease.py", "was released or left before", "was given back long ago", "was given back long ago"),
     "an error that is returned": (
-        "drivers/aio.py",
+        "drivers/aio/driver.py",
         "no running event loop: call",
         "no loop here: call",
         "no loop here: call",

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+import holdfast
 import holdfast.aio
-import holdfast.sync
 
 pytestmark = pytest.mark.guards
 
@@ -23,6 +23,9 @@ ONLY_ONE = {
 }
 THREADS_ONLY = {"cancel"}  # parameters: a thread's wait is ended by an event, a task has its own `cancel()`
 ASYNC = {"__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+# Of `holdfast`, what a face has: the rest is of neither.
+THREADS: Any = SimpleNamespace(**{name: getattr(holdfast, name) for name in holdfast.aio.__all__}, __all__=holdfast.aio.__all__)
 
 
 def differences(threads: Any, asyncio: Any) -> list[str]:
@@ -71,17 +74,17 @@ def _unlike(name: str, one: Any, other: Any) -> list[str]:
 
 
 def test_b52_the_faces_are_twins() -> None:
-    assert differences(holdfast.sync, holdfast.aio) == []
+    assert differences(THREADS, holdfast.aio) == []
 
 
 def test_every_public_name_has_a_docstring() -> None:
-    for module in (holdfast.sync, holdfast.aio):
+    for module in (THREADS, holdfast.aio):
         for name in module.__all__:
             kind = getattr(module, name)
             for member in sorted(_public(kind) - set(ASYNC)):
                 if f"{name}.{member}" in ONLY_ONE:
                     continue
-                assert inspect.getdoc(getattr(kind, member)), f"{module.__name__}.{name}.{member}"
+                assert inspect.getdoc(getattr(kind, member)), f"{kind.__module__}.{name}.{member}"
 
 
 # What a user may use of a lease. README.md lists most of them, docs/lock.md explains them.
@@ -98,7 +101,7 @@ def shown(kind: type) -> set[str]:
     return {name for name in dir(kind) if not name.startswith("_")}
 
 
-@pytest.mark.parametrize("face", [holdfast.sync, holdfast.aio], ids=["threads", "asyncio"])
+@pytest.mark.parametrize("face", [THREADS, holdfast.aio], ids=["threads", "asyncio"])
 def test_a_lease_shows_what_users_may_use_and_nothing_that_drivers_write(face: Any) -> None:
     assert shown(face.Lease) == LEASE
     assert shown(face.Leadership) >= LEASE
@@ -106,8 +109,8 @@ def test_a_lease_shows_what_users_may_use_and_nothing_that_drivers_write(face: A
 
 
 def test_what_a_driver_writes_on_a_lease_is_seen() -> None:
-    written = type("Lease", (holdfast.sync.Lease,), {"__slots__": ("errand",)})
-    assert shown(written) - LEASE == {"errand"}
+    written = type("Lease", (holdfast.Lease,), {"__slots__": ("pending",)})
+    assert shown(written) - LEASE == {"pending"}
 
 
 def faces(**changes: Any) -> list[str]:

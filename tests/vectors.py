@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from core.conversation import HORIZON, TTL, Conversation, P
-from wire import test_lane
+from protocol.conversation import HORIZON, TTL, Conversation, P
+from wire import test_connection as test_connection
 
-from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT
-from holdfast.core.reach import CONNECTING, DOWN, UP, Standing
 from holdfast.errors import BadName, ConfigError
-from holdfast.recipes import exclusive
+from holdfast.protocol import exclusive
+from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT
+from holdfast.protocol.nodes import CONNECTING, DOWN, UP, Standing
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
@@ -81,7 +81,7 @@ class Recorder(Conversation):
             "nodeTimeout": ms(options.get("patience", 1.0)),
             "outage": ms(options.get("outage", 9.0)),
             "began": ms(begins),
-            "place": self.claim.mint.place(P),
+            "place": self.claim.tickets.place(P),
         }
         Recorder.written.append(self)
 
@@ -106,7 +106,7 @@ class Recorder(Conversation):
 
     def _sent(self, nodes: Any, command: Any) -> dict[str, Any]:
         # Whatever cannot be sent now is not sent at all, but for a release.
-        to = [it for it in nodes if command.mode is RELEASE or self.reach.standing[it] is UP]
+        to = [it for it in nodes if command.mode is RELEASE or self.node_set.standing[it] is UP]
         said: dict[str, Any] = {"to": to, "what": MODES[command.mode], "token": self.tokens.index(command.token)}
         if command.mode is not RELEASE:
             said |= {"P": command.fence, "watch": command.watch}
@@ -222,7 +222,7 @@ def vectors() -> list[dict[str, Any]]:
     """Run the tests, and return their conversations."""
     plugin = Plugin()
     quiet = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0"]
-    code = pytest.main([*quiet, str(ROOT / "tests/core/test_claim.py")], plugins=[plugin])
+    code = pytest.main([*quiet, str(ROOT / "tests/protocol/test_claim.py")], plugins=[plugin])
     if code != 0:
         raise SystemExit(f"the tests that the vectors come from fail ({code})")
     return plugin.vectors
@@ -314,15 +314,15 @@ def servers() -> list[dict[str, Any]]:
         {"executable": "/bin/keydb-server"},
         {"features": "cluster_mget"},
         {"server_name": "other"},
-        *(facts for facts, _ in test_lane.UNFIT.values()),
+        *(facts for facts, _ in test_connection.UNFIT.values()),
     ]
     sound: list[dict[str, object]] = [{}, {"redis_version": "6.2.0"}, {"redis_version": "7.2.4", "valkey_version": "9.1.2"}]
     found = []
     for facts in sound + wrong:
-        server, lane = test_lane.Server(facts, verbatim=False), test_lane.a_lane()
-        test_lane.meet(lane, 0.0, server)
-        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_lane.SECTIONS)
-        found.append({"info": info.decode(), "fit": lane.bad is None})
+        server, connection = test_connection.Server(facts, verbatim=False), test_connection.a_connection()
+        test_connection.meet(connection, 0.0, server)
+        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_connection.SECTIONS)
+        found.append({"info": info.decode(), "fit": connection.bad is None})
     return found
 
 
@@ -333,17 +333,17 @@ def guards() -> list[dict[str, Any]]:
     stories += [[(100.0, "a", 5000), (115.0, "b", 5000), (120.0, "b", 5000), (140.0, "b", 5000)], [(100.0, "a", 9), (190.0, "b", 40)]]
     found = []
     for story in stories:
-        lane = test_lane.a_lane(guard=test_lane.GUARD)
+        connection = test_connection.a_connection(guard=test_connection.GUARD)
         steps = []
         for at, run, uptime in story:
-            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_lane.opens(lane, at, run, uptime))})
-            lane.broke(at + 1)
-        found.append({"guard": ms(test_lane.GUARD), "steps": steps})
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_connection.opens(connection, at, run, uptime))})
+            connection.broke(at + 1)
+        found.append({"guard": ms(test_connection.GUARD), "steps": steps})
     return found
 
 
 def main(arguments: list[str]) -> None:
-    parser = argparse.ArgumentParser(description="write the conversations of tests/core as vectors for other clients")
+    parser = argparse.ArgumentParser(description="write the conversations of tests/protocol as vectors for other clients")
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     options = parser.parse_args(arguments)
     talks = vectors()

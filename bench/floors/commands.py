@@ -9,8 +9,8 @@ import hashlib
 import os
 from time import time_ns
 
-from holdfast.core.command import KEEP
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.command import KEEP
+from holdfast.protocol.exclusive import Exclusive
 
 UNLOCK = b"if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end"
 HORIZON = 16_000  # ms: as with a `max_ttl` of 30 s

@@ -15,7 +15,7 @@ from collections import deque
 from time import time_ns
 from typing import Any, cast
 
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.exclusive import Exclusive
 from holdfast.wire.resp import MORE, Push, pack, reader
 
 from .commands import HORIZON, TTL
@@ -126,8 +126,8 @@ class Line(asyncio.BufferedProtocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, ear: Ear, crew: Asyncio) -> None:
-        self.ear, self._crew = ear, crew
+    def __init__(self, ear: Ear, engine: Asyncio) -> None:
+        self.ear, self._engine = ear, engine
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
 
@@ -138,9 +138,9 @@ class Line(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        for votes in self.ear.hear(self._view[:nbytes], self._crew.wanted):
-            if len(votes.granted) == self._crew.quorum:
-                self._crew.futures[votes.token].set_result(None)
+        for votes in self.ear.hear(self._view[:nbytes], self._engine.wanted):
+            if len(votes.granted) == self._engine.quorum:
+                self._engine.futures[votes.token].set_result(None)
 
 
 class Asyncio:

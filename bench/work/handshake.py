@@ -1,6 +1,6 @@
-"""What a connection costs a node before its first command: all that a lane of holdfast's says until the node is in use.
+"""What a connection costs a node before its first command: all that a connection of holdfast's says until the node is in use.
 
-The lane is the one that ships; only its connection is made by hand, so that one can follow the other without a client around it. The
+The connection is the one that ships; only its connection is made by hand, so that one can follow the other without a client around it. The
 node knows the scripts before: so it is for every client but the first one.
 
 Figures: `cpu` (µs of the node, by INFO), `bytes` (that the node reads), `memory` (KB that the node has in use for each connection whose
@@ -18,13 +18,13 @@ import hiredis
 
 from holdfast import scripts
 from holdfast.wire.address import parse
-from holdfast.wire.lane import Lane, LaneSettings, Line
+from holdfast.wire.connection import Connection, ConnectionSettings, Line
 from holdfast.wire.resp import pack
 
 CONNECTIONS = 50  # at a time
 FOLDER = Path(scripts.__file__).parent
-# What each contender's lanes load: nothing, what they load for a client of locks, what they load for one that has used everything, and
-# what all lanes loaded up to version 0.1.0: every script, as its file is.
+# What each contender's connections load: nothing, what they load for a client of locks, what they load for one that has used
+# everything, and what all connections loaded up to version 0.1.0: every script, as its file is.
 LOADS = {
     "nothing": (),
     "locks": tuple(it.source for it in scripts.BASIC),
@@ -38,7 +38,7 @@ LOADS = {
 
 
 class Ear:
-    """Whom the lane would tell of answers, of which there are none but its own."""
+    """Whom the connection would tell of answers, of which there are none but its own."""
 
     spoke = False
 
@@ -47,36 +47,36 @@ class Ear:
     def changed(self, node: int, key: bytes | None, now: float) -> None: ...
 
 
-class Connection:
-    """One connection, with its lane."""
+class Peer:
+    """One connection, with its socket."""
 
     def __init__(self, url: str, number: int, loads: tuple[bytes, ...]) -> None:
-        manners = LaneSettings(b"%032x" % number, name=b"holdfast:bench:%08x" % number, version=b"0", scripts=loads)
-        self.lane: Lane[Any] = Lane(Ear(), 0, parse(url), manners)
-        self.socket = socket.create_connection((self.lane.address.host, self.lane.address.port))
+        manners = ConnectionSettings(b"%032x" % number, name=b"holdfast:bench:%08x" % number, version=b"0", scripts=loads)
+        self.connection: Connection[Any] = Connection(Ear(), 0, parse(url), manners)
+        self.socket = socket.create_connection((self.connection.address.host, self.connection.address.port))
         self.bytes = 0
 
     def introduce(self) -> None:
         """All of the handshake."""
-        lane = self.lane
-        lane.dial(monotonic())
-        lane.connected(monotonic())
+        connection = self.connection
+        connection.dial(monotonic())
+        connection.connected(monotonic())
         self._exchange()
-        if lane.line is not Line.GUARDED:
-            raise RuntimeError(f"the node cannot be used: {lane.bad}")
-        lane.opened(monotonic())
+        if connection.line is not Line.GUARDED:
+            raise RuntimeError(f"the node cannot be used: {connection.bad}")
+        connection.opened(monotonic())
         self._exchange()
-        if lane.bad is not None:
-            raise RuntimeError(f"the node does not take the scripts: {lane.bad}")
+        if connection.bad is not None:
+            raise RuntimeError(f"the node does not take the scripts: {connection.bad}")
 
     def _exchange(self) -> None:
-        """Send what the lane says, and read until nothing is owed."""
-        data = self.lane.take()
+        """Send what the connection says, and read until nothing is owed."""
+        data = self.connection.take()
         self.bytes += len(data)
         if data:
             self.socket.sendall(data)
-        while self.lane.ledger and self.lane.bad is None:
-            self.lane.received(self.socket.recv(65536), monotonic())
+        while self.connection.ledger and self.connection.bad is None:
+            self.connection.received(self.socket.recv(65536), monotonic())
 
 
 class Node:
@@ -107,11 +107,11 @@ def alone(parameters: dict[str, Any]) -> dict[str, Any]:
     """`adapter`: one of LOADS."""
     [url] = parameters["urls"]
     loads, node = LOADS[parameters["adapter"]], Node(url)
-    first = Connection(url, 0, loads)
+    first = Peer(url, 0, loads)
     first.introduce()
     cpu, memory, count, number, until = 0.0, [], 0, 1, monotonic() + parameters["seconds"]
     while not count or monotonic() < until:
-        connections = [Connection(url, number + it, loads) for it in range(CONNECTIONS)]
+        connections = [Peer(url, number + it, loads) for it in range(CONNECTIONS)]
         number += CONNECTIONS
         before, began = node.memory(), node.cpu()
         for it in connections:

@@ -65,8 +65,8 @@ async def tasks(make: type[Any], parameters: dict[str, Any]) -> dict[str, Any]:
     await asyncio.gather(*[it.locks.ready(PATIENCE) for it in made[HAND:]])
     first, came = own_seconds() - began, _connections(nodes) - connected
     again, back = await _cut(made, nodes)
-    lanes = len(made) * len(nodes)
-    connections = max(came / (lanes - HAND * len(nodes)), back / lanes)
+    needed_connections = len(made) * len(nodes)
+    connections = max(came / (needed_connections - HAND * len(nodes)), back / needed_connections)
     late = max(0.0, first - needed, again - needed)
     return {"connections": connections, "late": late, "first": first, "again": again, "needed": needed, "count": len(made)}
 

@@ -10,10 +10,9 @@ receive.
 
 from typing import TYPE_CHECKING
 
-from .base import PRIMITIVES
-from .base.lease import LeaseInfo, LeaseState
-from .base.terms import ElectionOptions, Options, PermitOptions, RateOptions
-from .engine.record import Stats
+from .client import at_first_use
+from .client.sync import Holdfast
+from .engine.recorder import Stats
 from .errors import (
     BadFence,
     BadName,
@@ -34,38 +33,49 @@ from .errors import (
     WrongLoop,
     WrongProcess,
 )
-from .later import later
+from .face.lease import LeaseInfo, LeaseState
+from .face.rwlock import RWLock
+from .face.sync.decorators import current
+from .face.sync.lease import Lease
+from .face.sync.lock import Lock
+from .face.terms import ElectionOptions, Options, PermitOptions, RateOptions
+from .lazy import lazy
 from .node import Node
-from .sync import Holdfast, Lease, Lock, RWLock, current
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from .base.election import Leader
-    from .base.fill import FillOptions, Found
-    from .base.once import OnceOptions, Result
-    from .base.rate import Allowance
-    from .base.repair import Repaired
-    from .base.values import Serializer
     from .engine.registry import Straggler
     from .engine.status import NodeStatus
-    from .recipes.inspection import LockStatus, NodeView, PermitHolder, Reader, Waiter
-    from .recipes.survey import Row
-    from .sync import Barrier, Election, Fill, Latch, Leadership, Observation, Once, Rate, Semaphore, Survey
+    from .face.sync.semaphore import Semaphore
+    from .face.values import Serializer
+    from .operations.inspection.commands import LockStatus, NodeView, PermitHolder, Reader, Waiter
+    from .operations.repair.plan import Repaired
+    from .operations.survey.commands import Row
+    from .operations.survey.sync import Survey
+    from .primitives.election.plan import Leader
+    from .primitives.election.sync import Election, Leadership, Observation
+    from .primitives.fill.plan import FillOptions, Found
+    from .primitives.fill.sync import Fill
+    from .primitives.latch.sync import Barrier, Latch
+    from .primitives.once.plan import OnceOptions, Result
+    from .primitives.once.sync import Once
+    from .primitives.rate.plan import Allowance
+    from .primitives.rate.sync import Rate
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy(
         __name__,
         {
-            ".base.election": ["Leader"],
-            ".base.fill": ["FillOptions", "Found"],
-            ".base.once": ["OnceOptions", "Result"],
-            ".base.rate": ["Allowance"],
-            ".base.repair": ["Repaired"],
-            ".base.values": ["Serializer"],
             ".engine.registry": ["Straggler"],
             ".engine.status": ["NodeStatus"],
-            ".recipes.inspection": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
-            ".recipes.survey": ["Row"],
-            ".sync": [name for names in PRIMITIVES.values() for name in names],
+            ".face.values": ["Serializer"],
+            ".operations.inspection.commands": ["LockStatus", "NodeView", "PermitHolder", "Reader", "Waiter"],
+            ".operations.repair.plan": ["Repaired"],
+            ".operations.survey.commands": ["Row"],
+            ".primitives.election.plan": ["Leader"],
+            ".primitives.fill.plan": ["FillOptions", "Found"],
+            ".primitives.once.plan": ["OnceOptions", "Result"],
+            ".primitives.rate.plan": ["Allowance"],
+            **at_first_use("sync"),
         },
     )
 

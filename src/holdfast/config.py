@@ -14,11 +14,11 @@ from typing import Any, TypeVar
 
 from . import checks
 from .aio import Holdfast as AsyncHoldfast
-from .base import spreading
-from .base.client import CLIENT_OPTIONS
+from .client.shared import CLIENT_OPTIONS
+from .client.sync import Holdfast
 from .errors import ConfigError
+from .face import spreading
 from .node import Node
-from .sync import Holdfast
 from .wire.address import Url
 
 __all__ = ["Clients", "imported"]

@@ -119,7 +119,7 @@ class Node(Described):
             ConfigError: The client has a setting that holdfast cannot follow, or is no such client.
                 The message names it.
         """
-        from .lent import place
+        from .foreign_clients import place
 
         found = place(client)
         made = cls(

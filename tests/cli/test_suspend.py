@@ -113,7 +113,7 @@ assert it._killed and it._board.until == 0.0
 HOLDER = """
 import os, select, time
 from math import inf
-from holdfast.base.lease import LeaseState
+from holdfast.face.lease import LeaseState
 from holdfast.cli import board, command, holder, tree
 
 now, until = 100.0, 105.0

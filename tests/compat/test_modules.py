@@ -31,8 +31,8 @@ def test_they_import_public_names_only() -> None:
 
 
 def test_a_private_import_is_found() -> None:
-    assert private("redis/lock.py", "from ...base.lease import Lease") == ["holdfast.base.lease"]
-    assert private("held.py", "from holdfast.core import claim\nfrom .. import Holdfast") == ["holdfast.core"]
+    assert private("redis/lock.py", "from ...face.lease import Lease") == ["holdfast.face.lease"]
+    assert private("held.py", "from holdfast.protocol import claim\nfrom .. import Holdfast") == ["holdfast.protocol"]
 
 
 def test_they_are_short() -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import hiredis
 
 from holdfast.embedded import Nodes
-from holdfast.recipes.exclusive import keys_of
+from holdfast.protocol.exclusive import keys_of
 from holdfast.wire.resp import pack
 
 

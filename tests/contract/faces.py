@@ -129,7 +129,7 @@ class Face(ABC):
 
     def drivers(self, client: Any) -> list[Any]:
         """All that read a clock for this client."""
-        return [it for driver in client._drivers for it in (driver, driver.keeper)]
+        return [it for driver in client._drivers for it in (driver, driver.io_thread)]
 
     def set_wall(self, client: Any, seconds: float) -> None:
         """Set the wall clock of this client, forward or back."""

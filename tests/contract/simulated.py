@@ -14,9 +14,9 @@ import hiredis
 from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast, Once
 
-from holdfast.aio.rate import Rate
-from holdfast.aio.survey import Survey
-from holdfast.recipes.exclusive import keys_of
+from holdfast.operations.survey.aio import Survey
+from holdfast.primitives.rate.aio import Rate
+from holdfast.protocol.exclusive import keys_of
 from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock, World
@@ -134,7 +134,7 @@ class Simulated(Face):
 
     def set_wall(self, client: Any, seconds: float) -> None:
         for it in client._drivers:
-            it.crew.record.epoch += seconds
+            it.engine.record.epoch += seconds
 
     async def call(self, waits: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         whose: Any = waits.__self__  # type: ignore[attr-defined]  # (a method of a client, a lock or a lease)

@@ -14,9 +14,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.core.demand import Demand
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
-from holdfast.recipes.exclusive import keys_of
+from holdfast.protocol.exclusive import keys_of
+from holdfast.protocol.timing import Timing
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -73,16 +73,16 @@ async def test_b01_no_lease_is_endless_and_two_who_say_nothing_exclude_each_othe
     await face.release(lease)
 
 
-async def test_the_demand_of_a_lock_reaches_the_claim_as_it_was_made(face: Face, five: Cluster, name: str) -> None:
+async def test_the_timing_of_a_lock_reaches_the_claim_as_it_was_made(face: Face, five: Cluster, name: str) -> None:
     """It is one value, which no layer takes apart: an option that one of them forgot would be missing from the claim."""
     client = await face.connected(five)
     lock = client.lock(name, ttl=7, wait=3, renew=False, max_hold=5)
     lease = await face.acquire(lock)
-    assert lease._claim.demand is lock._terms.demand
-    assert lease._claim.demand == Demand(ttl=7, wait=3, renew=False, max_hold=5)
+    assert lease._claim.timing is lock._terms.timing
+    assert lease._claim.timing == Timing(ttl=7, wait=3, renew=False, max_hold=5)
     await face.release(lease)
     tried = await face.try_acquire(lock)
-    assert tried._claim.demand == Demand(ttl=7, wait=0, renew=False, max_hold=5)
+    assert tried._claim.timing == Timing(ttl=7, wait=0, renew=False, max_hold=5)
     await face.release(tried)
 
 

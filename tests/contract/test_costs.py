@@ -15,9 +15,9 @@ from contract.cluster import Cluster
 from contract.faces import Face
 from contract.simulated import Simulated
 
-from holdfast.core.claim import Claim
-from holdfast.recipes.exclusive import keys_of
-from holdfast.recipes.readwrite import rw_keys_of
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.exclusive import keys_of
+from holdfast.protocol.readwrite import rw_keys_of
 
 LONG = 30.0  # seconds
 

@@ -20,14 +20,14 @@ from contract.faces import FACES, Asyncio, Face, Threads
 from proof import patches
 
 import holdfast
-import holdfast.aio.lease
-import holdfast.sync.lease
+import holdfast.face.aio.lease
+import holdfast.face.sync.lease
 from holdfast import events
-from holdfast.base import lease as shared
-from holdfast.base.environment import caller
-from holdfast.drivers import aio
-from holdfast.drivers.threads.keeper import Keeper
+from holdfast.drivers.aio import driver as aio
+from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.errors import ConfigError
+from holdfast.face import lease as shared
+from holdfast.face.environment import caller
 
 LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
 SOON = 8.0  # seconds: before the next renewal
@@ -148,7 +148,7 @@ async def test_nothing_of_the_user_s_runs_in_the_finalizer(face: Face, five: Clu
     dying[0] = False
     await face.until(lambda: told.texts, SOON)
     if isinstance(face, Threads):
-        assert told.threads[-1] not in (threading.get_ident(), locks._driver.keeper.ident)
+        assert told.threads[-1] not in (threading.get_ident(), locks._driver.io_thread.ident)
     else:
         assert inside == [False]
 
@@ -204,13 +204,13 @@ def _plant(kind: type, name: str, text: str, other: str) -> Plant:
     return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
 
 
-SILENT = "self.asked.append(lambda now: self.crew.record.note_at(now, event))"
+SILENT = "self.asked.append(lambda now: self.engine.record.note_at(now, event))"
 LATER = "self.loop.call_soon_threadsafe(self.note, event)"
 PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
-    "threads: nobody is told": (Threads, _plant(Keeper, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
+    "threads: nobody is told": (Threads, _plant(IOThread, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
     "threads: told where it dies": (
         Threads,
-        _plant(Keeper, "discard", SILENT, "self.aside._listeners.log(event)"),
+        _plant(IOThread, "discard", SILENT, "self.aside._listeners.log(event)"),
         test_nothing_of_the_user_s_runs_in_the_finalizer,
     ),
     "asyncio: nobody is told": (Asyncio, _plant(aio.Driver, "discarded", LATER, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
@@ -221,12 +221,12 @@ PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
     ),
     "threads: a lease that has ended is told of": (
         Threads,
-        _plant(holdfast.sync.lease.Lease, "__del__", "if self._in_time:", "if True:"),
+        _plant(holdfast.face.sync.lease.Lease, "__del__", "if self._in_time:", "if True:"),
         test_a_lease_that_was_released_or_lost_is_not_told_of,
     ),
     "asyncio: a lease that has ended is told of": (
         Asyncio,
-        _plant(holdfast.aio.lease.Lease, "__del__", "claim.state is State.HELD and self._clock() < claim.until", "True"),
+        _plant(holdfast.face.aio.lease.Lease, "__del__", "claim.state is State.HELD and self._clock() < claim.until", "True"),
         test_a_lease_that_was_released_or_lost_is_not_told_of,
     ),
     "everybody looks at frames": (

@@ -13,9 +13,9 @@ from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 
 from holdfast import Leader, current
-from holdfast.base.lease import LeaseState
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.face.lease import LeaseState
 
 
 class Eyes:
@@ -107,8 +107,8 @@ async def test_a_leader_that_extends_says_its_value_again(
     face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: what a leader says goes along with no request, so that an extension leaves it to run out."""
-    say_along = Crew._say_along
-    monkeypatch.setattr(Crew, "_say_along", lambda crew, data, nodes, now: None if len(nodes) == 5 else say_along(crew, data, nodes, now))
+    say_along = Engine._say_along
+    monkeypatch.setattr(Engine, "_say_along", lambda it, data, nodes, now: None if len(nodes) == 5 else say_along(it, data, nodes, now))
     with pytest.raises(AssertionError):
         await test_a_term_that_is_not_renewed_lasts_as_long_as_it_is_extended(face, five, name)
     await face.finish()
@@ -348,14 +348,14 @@ async def test_a_task_that_looks_on_may_be_cancelled(face: Face, five: Cluster, 
             pass
 
     looking = asyncio.ensure_future(look_on())
-    crew = client._driver().crew
-    await face.until(lambda: len(crew.watches) == 1 and any(registered(five, name)))
+    engine = client._driver().engine
+    await face.until(lambda: len(engine.watches) == 1 and any(registered(five, name)))
     looking.cancel()
     await asyncio.wait([looking])
     assert looking.cancelled()
     del looking  # (and with it the way that the cancellation went)
     gc.collect()
-    assert (len(crew.watches), client._driver().waiting.news, crew.rounds) == (0, [], set())
+    assert (len(engine.watches), client._driver().waiting.news, engine.rounds) == (0, [], set())
 
 
 async def test_who_looks_on_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:

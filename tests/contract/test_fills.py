@@ -19,7 +19,7 @@ from contract.faces import Asyncio, Face, Threads
 from holdfast import Found
 from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, Misuse, NoQuorum, SelfDeadlock
 from holdfast.events import Opened
-from holdfast.recipes.exclusive import beside
+from holdfast.protocol.exclusive import beside
 
 
 class Work:

@@ -14,9 +14,9 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import LeaseState
-from holdfast.core.ticket import Mint
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum, NotHeld
 from holdfast.events import Acquired, Doubt, HeldLong, Renewed
+from holdfast.protocol.ticket import Tickets
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -232,7 +232,7 @@ async def test_s17_a_majority_is_away_for_less_than_a_lease(
     face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In step: the first renewal comes no sooner than the others (rule C21).
-    monkeypatch.setattr(Mint, "place", lambda mint, ticket: 0.0)
+    monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     heard: list[Any] = []
     client = await face.connected(three, ttl=1.2, node_timeout=0.1, observer=heard.append)
     lease = await face.acquire(client.lock(name))

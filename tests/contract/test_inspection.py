@@ -10,7 +10,7 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
-from holdfast.recipes.exclusive import keys_of
+from holdfast.protocol.exclusive import keys_of
 
 
 async def test_a_free_lock(face: Face, five: Cluster, name: str) -> None:

@@ -18,8 +18,10 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face, Threads
 
-from holdfast.base import fill, once, values
 from holdfast.errors import ConfigError, Misuse
+from holdfast.face import values
+from holdfast.primitives.fill import plan as fill
+from holdfast.primitives.once import plan as once
 
 VALUE = {"a": [1, "b"]}
 

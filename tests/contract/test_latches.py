@@ -368,7 +368,7 @@ async def test_a_task_that_is_cancelled_has_arrived_and_but_once(face: Face, fiv
     assert await other.barrier(name, 2).wait("b") == await barrier.wait("a") == 0
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(client.latch(name, 2).wait(), 0.1)
-    await face.until(lambda: not client._driver().crew.watches)
+    await face.until(lambda: not client._driver().engine.watches)
 
 
 async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:

@@ -22,15 +22,15 @@ from contract.simulated import Simulated
 from proof import patches
 
 from holdfast import LeaseInfo, LeaseState
-from holdfast.base import lease as shared
-from holdfast.core.claim import Claim
-from holdfast.drivers import aio
+from holdfast.drivers.aio import driver as aio
 from holdfast.drivers.threads.driver import Driver as ThreadsDriver
-from holdfast.drivers.threads.keeper import Keeper
-from holdfast.engine.crew import Crew
-from holdfast.engine.record import Record
+from holdfast.drivers.threads.io_thread import IOThread
+from holdfast.engine.engine import Engine
+from holdfast.engine.recorder import Recorder
 from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, NotHeld
 from holdfast.events import Left, Lost, Released
+from holdfast.face import lease as shared
+from holdfast.protocol.claim import Claim
 from holdfast.testing.driver import Driver as SimulatedDriver
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -222,7 +222,7 @@ async def test_names_that_move_are_left_by_closing(face: Face, name: str) -> Non
         lease = await face.acquire(locks.lock(name, ttl=LONG))
         if isinstance(face, Threads):
             # One set's thread hears of the end when the other's has ended its part already.
-            locks._drivers[0].keeper.ask(lambda now: time.sleep(0.3))
+            locks._drivers[0].io_thread.ask(lambda now: time.sleep(0.3))
         await face.call(locks.close, True)
         assert lease.state is LeaseState.LOST
         for nodes in (old, new):
@@ -436,19 +436,19 @@ PLANTED: dict[str, tuple[tuple[type[Face], ...], Plant, Callable[..., Any], dict
     ),
     "nobody hears of it": (
         (Threads, Asyncio),
-        _plant(Record, "ended", "and want.stays", "and False"),
+        _plant(Recorder, "ended", "and want.stays", "and False"),
         test_observers_hear_that_it_was_left,
         {},
     ),
     "threads: close(leave=True) releases": (
         (Threads,),
-        _plant(Keeper, "stay", "errand.claim.stay()", "pass"),
+        _plant(IOThread, "stay", "pending.claim.stay()", "pass"),
         test_a_client_that_is_closed_leaves_what_it_holds,
         A_LOCK,
     ),
     "threads: whose a lease is, is settled late": (
         (Threads,),
-        _plant(ThreadsDriver, "stay", "partial(keeper.stay, given)", "lambda now: keeper.stay(keeper.given(), now)"),
+        _plant(ThreadsDriver, "stay", "partial(io_thread.stay, given)", "lambda now: io_thread.stay(io_thread.given(), now)"),
         test_names_that_move_are_left_by_closing,
         {},
     ),
@@ -478,13 +478,13 @@ PLANTED: dict[str, tuple[tuple[type[Face], ...], Plant, Callable[..., Any], dict
     ),
     "the end waits for every node": (
         EVERYWHERE,
-        _plant(Crew, "farewell", "now + GRACE", "inf"),
+        _plant(Engine, "farewell", "now + GRACE", "inf"),
         test_the_end_waits_for_a_majority_and_the_others_hear_of_it,
         {"leave": False},
     ),
     "the end waits for nobody": (
         EVERYWHERE,
-        _plant(Crew, "farewell", ">= self.reach.quorum", ">= 0"),
+        _plant(Engine, "farewell", ">= self.node_set.quorum", ">= 0"),
         test_the_end_waits_for_a_majority_that_is_slow,
         {},
     ),

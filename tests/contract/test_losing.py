@@ -18,11 +18,11 @@ from contract.cluster import Cluster
 from contract.faces import Face, Threads
 
 from holdfast import LeaseState
-from holdfast.core.claim import Claim, State
 from holdfast.errors import LockLost, NotHeld
 from holdfast.events import Acquired, Lost
-from holdfast.recipes.exclusive import keys_of
-from holdfast.sync import lease as lease_of_threads
+from holdfast.face.sync import lease as lease_of_threads
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
 

@@ -16,11 +16,11 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 
-from holdfast.base.lease import Lease, LeaseState
-from holdfast.base.owner import Owners
 from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
 from holdfast.events import Discarded
-from holdfast.living import Living
+from holdfast.face.lease import Lease, LeaseState
+from holdfast.face.owner import Owners
+from holdfast.weakset import SafeWeakSet
 
 
 async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluster, name: str) -> None:
@@ -320,7 +320,7 @@ def follows(patch: pytest.MonkeyPatch, kind: type, method: str, then: Callable[[
 
 
 def moments(lease: Any) -> dict[str, tuple[type, str]]:
-    return {"it was found": (Owners, "found"), "it is joined": (type(lease), "_adopt"), "it was joined": (Living, "add")}
+    return {"it was found": (Owners, "found"), "it is joined": (type(lease), "_adopt"), "it was joined": (SafeWeakSet, "add")}
 
 
 @pytest.mark.parametrize("moment", ["it was found", "it is joined"])

@@ -13,11 +13,11 @@ from contract.faces import Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import current
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import ConfigError, LockBusy
-from holdfast.recipes import note
-from holdfast.recipes.exclusive import beside
-from holdfast.recipes.note import Note
+from holdfast.protocol import note
+from holdfast.protocol.exclusive import beside
+from holdfast.protocol.note import Note
 
 Check = Callable[[Face, Any, str], Awaitable[None]]
 
@@ -132,7 +132,7 @@ def said_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Crew, "_say_along", lambda *_: None)
+    monkeypatch.setattr(Engine, "_say_along", lambda *_: None)
 
 
 def never_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,17 +23,18 @@ from proof import patches
 from proof.books import unbalanced, wrongs
 
 from holdfast import events
-from holdfast.base import once, surrounding
-from holdfast.base.lock import Lock
-from holdfast.base.surrounding import Surrounded
-from holdfast.core.claim import Claim
-from holdfast.core.goal import Goal
-from holdfast.drivers.aside import Aside
+from holdfast.drivers.callbacks import Callbacks
 from holdfast.embedded import Nodes
-from holdfast.engine.crew import Crew
-from holdfast.engine.record import Record
+from holdfast.engine.engine import Engine
+from holdfast.engine.recorder import Recorder
 from holdfast.errors import Cancelled, LockBusy, NoQuorum, NotAllArrived, RateLimited
 from holdfast.events import Event, LockEvent
+from holdfast.face import tracing as surrounding
+from holdfast.face.lock import Lock
+from holdfast.face.tracing import Surrounded
+from holdfast.primitives.once import plan as once
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.joint import JointRequest
 from holdfast.testing.driver import Driver
 
 SOON = 8.0  # seconds: within which observers hear of something
@@ -505,28 +506,28 @@ async def test_what_surrounds_a_call_may_raise(
 Fault = tuple[Any, str, str, str, Callable[..., Any]]
 FAULTS: dict[str, Fault] = {
     "an attempt for each name": (
-        Crew, "begin", "self.record.happened(events.Attempt, want, now)",
+        Engine, "begin", "self.record.happened(events.Attempt, want, now)",
         "[self.record.happened(events.Attempt, it, now) for it in claims]", test_several_names_are_one_acquisition,
     ),
     "a slot that is taken is a wait": (
-        Record, "_queued", "if company.queued or not company.waits()", "if company.queued",
+        Recorder, "_queued", "if company.queued or not company.waits()", "if company.queued",
         test_permits_are_taken_without_waiting_as_long_as_there_are_some,
     ),
-    "a wait for each name": (Record, "_queued", "company.queued = True", "pass", test_who_gives_up_is_told_and_counted),
+    "a wait for each name": (Recorder, "_queued", "company.queued = True", "pass", test_who_gives_up_is_told_and_counted),
     "each renewal of a name is told": (
-        Goal, "renewed", "if not all(it in self._renewals for it in self.claims)", "if False", test_a_renewal_says_what_was_left,
+        JointRequest, "renewed", "if not all(it in self._renewals for it in self.claims)", "if False", test_a_renewal_says_what_was_left,
     ),
     "what was left is what is left": (
         Claim, "_confirm", "left = self.until - now", "left = good_until - now", test_a_renewal_says_what_was_left,
     ),
     "all kinds are locks": (
-        Record, "happened", "claims[0].recipe.primitive", "'exclusive'", test_primitives_of_one_name_can_be_told_apart,
+        Recorder, "happened", "claims[0].recipe.primitive", "'exclusive'", test_primitives_of_one_name_can_be_told_apart,
     ),
     "a refusal has no outcome": (
-        Record, "_refuse", "self._refused[outcome] += 1", "pass", test_how_requests_end_is_told_and_counted,
+        Recorder, "_refuse", "self._refused[outcome] += 1", "pass", test_how_requests_end_is_told_and_counted,
     ),
     "a result that was kept was run": (once.Turn, "served", "self.how", "'ran'", test_a_once_and_a_fill_say_where_a_value_comes_from),
-    "events are made for nobody": (Driver, "offer", "if self.crew.record.telling", "if True", test_nothing_is_made_for_nobody),
+    "events are made for nobody": (Driver, "offer", "if self.engine.record.telling", "if True", test_nothing_is_made_for_nobody),
     "the lock within a once is a call of its own": (
         Lock, "_surrounded", 'kind in ("once", "fill")', "False", test_what_surrounds_calls_hears_of_their_beginning_and_end,
     ),
@@ -575,7 +576,7 @@ async def test_a_dropped_lease_that_only_expires_is_seen(nodes: Nodes, name: str
 async def test_an_observer_that_keeps_the_others_waiting_is_seen(
     nodes: Nodes, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    patches.method(monkeypatch, Aside, "tell", "for observer, calls in zip(listeners.observers, self.events, strict=True)",
+    patches.method(monkeypatch, Callbacks, "tell", "for observer, calls in zip(listeners.observers, self.events, strict=True)",
                    "for observer, calls in ((it, self.events[0]) for it in listeners.observers)")  # fmt: skip
     monkeypatch.setattr(sys.modules[__name__], "SOON", 1.0)
     face = Asyncio()

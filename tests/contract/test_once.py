@@ -18,9 +18,9 @@ from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import Result, current
-from holdfast.base.values import MOST
 from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
-from holdfast.recipes.once import note
+from holdfast.face.values import MOST
+from holdfast.primitives.once.commands import note
 
 
 class Job:

@@ -9,8 +9,8 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import events
-from holdfast.base.lease import LeaseState
 from holdfast.errors import LockBusy, LockLost, NoQuorum
+from holdfast.face.lease import LeaseState
 
 
 async def test_without_a_quorum_the_body_runs_all_the_same(face: Face, three: Cluster, name: str) -> None:

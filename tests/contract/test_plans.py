@@ -10,9 +10,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.base.plans import Ask, Call, Listen, Pause, Plan, Step
-from holdfast.core.round import Round
+from holdfast.engine.plans import Ask, Call, Listen, Pause, Plan, Step
 from holdfast.errors import Closed, HoldfastError, NotHeld, Overtaken
+from holdfast.protocol.query import Query
 from holdfast.wire.resp import pack
 
 LONG = 3600.0
@@ -95,8 +95,8 @@ async def test_a_watch_ends_when_nobody_refers_to_it(face: Face, five: Cluster) 
 
     token = await face.call(client._look, plan())
     drivers = client._drivers if hasattr(client, "_drivers") else [client._driver()]
-    crew = drivers[0].crew if hasattr(drivers[0], "crew") else drivers[0].keeper.crew
-    await face.until(lambda: token not in crew.watches)
+    engine = drivers[0].engine if hasattr(drivers[0], "engine") else drivers[0].io_thread.engine
+    await face.until(lambda: token not in engine.watches)
 
 
 async def test_a_plan_calls_what_waits_and_has_its_errors_thrown_in(face: Face, five: Cluster, name: str) -> None:
@@ -105,7 +105,7 @@ async def test_a_plan_calls_what_waits_and_has_its_errors_thrown_in(face: Face, 
 
     def plan() -> Plan[list[Any]]:
         lease = yield Call(lock.acquire)
-        seen: Round = yield Ask({0: pack(b"GET", name.encode())})
+        seen: Query = yield Ask({0: pack(b"GET", name.encode())})
         yield Call(lease.release)
         told = [seen.answers[0] == lease.token.encode(), (yield Call(lambda: "not awaited"))]
         try:
@@ -126,7 +126,7 @@ async def test_a_plan_calls_what_waits_and_has_its_errors_thrown_in(face: Face, 
 
 def heeding(lock: Any, nodes: int) -> Any:
     """The same lock, whose waiters give up when so many nodes have news."""
-    lock._terms = lock._terms._replace(demand=lock._terms.demand._replace(news_needed=nodes))
+    lock._terms = lock._terms._replace(timing=lock._terms.timing._replace(news_needed=nodes))
     return lock
 
 

@@ -10,9 +10,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script
 
-from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NotHeld, SelfDeadlock
-from holdfast.recipes.readwrite import rw_keys_of
+from holdfast.face.lease import LeaseState
+from holdfast.protocol.readwrite import rw_keys_of
 
 
 def waiting(nodes: Cluster, name: str) -> list[int]:

@@ -10,9 +10,9 @@ from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 from proof import patches
 
-from holdfast.base import latch as latch_module
 from holdfast.errors import ConfigError, NoQuorum
 from holdfast.events import Warned
+from holdfast.primitives.latch import plan as latch_module
 
 YEAR = 365 * 86400.0
 

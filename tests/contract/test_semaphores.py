@@ -11,9 +11,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.events import Warned
+from holdfast.face.lease import LeaseState
 
 
 def slots(name: str, permits: int) -> list[str]:

@@ -10,8 +10,8 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.base.lease import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
+from holdfast.face.lease import LeaseState
 
 
 def named(name: str, letters: str) -> list[str]:

@@ -17,13 +17,13 @@ from contract.faces import FACES, Face
 from contract.simulated import Simulated, SimulatedCluster
 from proof import patches
 
-from holdfast.base import migration
-from holdfast.base.lease import LeaseState
-from holdfast.base.shards import Shards
 from holdfast.embedded import Nodes
 from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
-from holdfast.recipes.exclusive import keys_of
+from holdfast.face import migration
+from holdfast.face.lease import LeaseState
+from holdfast.face.shards import Shards
+from holdfast.protocol.exclusive import keys_of
 
 SETS = "ab"
 

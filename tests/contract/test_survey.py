@@ -13,10 +13,10 @@ from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import Row
-from holdfast.base import survey
 from holdfast.errors import ConfigError, NoQuorum
-from holdfast.recipes import inspection
-from holdfast.recipes.exclusive import keys_of
+from holdfast.operations.inspection import commands as inspection
+from holdfast.operations.survey import plan as survey
+from holdfast.protocol.exclusive import keys_of
 
 pytestmark = pytest.mark.slow
 

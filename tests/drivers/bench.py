@@ -33,7 +33,7 @@ from holdfast.clock import Sources
 from holdfast.drivers import sockets
 from holdfast.drivers.access import Access, accesses
 from holdfast.engine.settings import DEFAULT_GUARD, Settings, settings
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.exclusive import Exclusive
 
 TTL = 9.0
 FIRST_PORT = 7001
@@ -49,8 +49,8 @@ class Damage(NamedTuple):
 
 PARTS = {
     # The modules that each driver consists of. A module imports only from those before it.
-    "aio": ("aio",),
-    "threads": ("threads.errand", "threads.links", "threads.direct", "threads.keeper", "threads.driver"),
+    "aio": ("aio.callbacks", "aio.driver"),
+    "threads": ("threads.call", "threads.sockets", "threads.direct", "threads.io_thread", "threads.driver"),
 }
 
 
@@ -122,10 +122,10 @@ class Socket:
         return -1 if self.closed else self._number
 
     def connect(self, where: tuple[str, int]) -> None:
-        self.reach(where)
+        self.node_set(where)
         raise BlockingIOError
 
-    def reach(self, where: tuple[str, int]) -> None:
+    def node_set(self, where: tuple[str, int]) -> None:
         """The node has taken the connection."""
         self.node = where[1] - FIRST_PORT
         self._bench.nodes[self.node].begins()
@@ -163,7 +163,7 @@ class Lease:
     """What a face would give to its user. `fell`: how often it was told that it is lost."""
 
     # Of threads.
-    _errand: Any
+    _pending: Any
     # Of asyncio.
     _want: Any
 
@@ -238,7 +238,7 @@ class Bench(ABC):
     def connect(self) -> Bench:
         """Have the driver connected to every node."""
         # Its claims have no places of their own: they ask every ttl/3 exactly.
-        self.crew.mint = InStep(self.crew.mint.inbox)
+        self.engine.tickets = InStep(self.engine.tickets.inbox)
         call = self.ready()
         for _ in range(20):
             self.settle()
@@ -294,14 +294,14 @@ class Bench(ABC):
     @property
     def inbox(self) -> bytes:
         """Where nodes write to this client."""
-        inbox: bytes = self.crew.mint.inbox
+        inbox: bytes = self.engine.tickets.inbox
         return inbox
 
     # ------------------------------------------------ what a driver does
 
     @property
     @abstractmethod
-    def crew(self) -> Any:
+    def engine(self) -> Any:
         """The engine."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from typing import Any
 
 from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
 
-from holdfast.core.demand import Demand
+from holdfast.protocol.timing import Timing
 
 
 class Transport(asyncio.Transport):
@@ -95,7 +95,7 @@ class Loop(asyncio.BaseEventLoop):
         return done
 
     async def sock_connect(self, sock: Any, where: Any) -> None:
-        sock.reach(where)
+        sock.node_set(where)
 
     async def create_connection(self, *arguments: Any, sock: Any = None, **options: Any) -> Any:  # type: ignore[override]  # (it takes fewer arguments)
         protocol = arguments[0]()
@@ -120,8 +120,8 @@ class AsyncioBench(Bench):
         self.turn()
 
     @property
-    def crew(self) -> Any:
-        return self.driver.crew
+    def engine(self) -> Any:
+        return self.driver.engine
 
     def turn(self) -> None:
         self.loop.stop()  # so that it turns once
@@ -145,7 +145,7 @@ class AsyncioBench(Bench):
         call = Taken(Lease())
 
         async def acquire() -> None:
-            await self.driver.acquire(call.lease, self.recipes(name), Demand(TTL))
+            await self.driver.acquire(call.lease, self.recipes(name), Timing(TTL))
             call.at, call.until = self.time(), call.lease._want.until
 
         self._call(call, acquire)

@@ -1,4 +1,4 @@
-"""The bench of the driver for threads: the keeper and its callers are greenlets.
+"""The bench of the driver for threads: the I/O thread and its callers are greenlets.
 
 Only one of them runs, until it would wait. (greenlet comes with gevent.) Knows what that driver
 takes threads, locks and `poll` from. The calls of the C library that the driver prefers to a
@@ -18,8 +18,8 @@ from unittest import mock
 from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
 from greenlet import getcurrent, greenlet
 
-from holdfast.core.demand import Demand
 from holdfast.drivers import unyielding
+from holdfast.protocol.timing import Timing
 
 
 class Gate:
@@ -47,7 +47,7 @@ class Gate:
 
 
 class Poll:
-    """What `select.poll` makes. Of numbers that are no fake socket's (the keeper's bell), the kernel is asked."""
+    """What `select.poll` makes. Of numbers that are no fake socket's (the I/O thread's bell), the kernel is asked."""
 
     def __init__(self, bench: ThreadsBench) -> None:
         self._bench, self._real = bench, select.poll()
@@ -90,7 +90,7 @@ class ThreadsBench(Bench):
         super().__init__()
         modules = loaded("threads", damage)
         self._main = getcurrent()
-        self._keepers: list[greenlet] = []
+        self._io_threads: list[greenlet] = []
         self._callers: list[greenlet] = []
         self._calls = [mock.patch.object(unyielding, name, return_value=-1) for name in ("recv", "send", "poll")]
         for it in self._calls:
@@ -107,7 +107,7 @@ class ThreadsBench(Bench):
         self.driver = self.made(modules)
 
     def _start(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
-        self._keepers.append(greenlet(lambda: function(*arguments)))
+        self._io_threads.append(greenlet(lambda: function(*arguments)))
 
     def given(self) -> dict[str, Any]:
         return {"sources": self.sources}
@@ -117,13 +117,13 @@ class ThreadsBench(Bench):
         self._main.switch()
 
     @property
-    def crew(self) -> Any:
-        return self.driver.keeper.crew
+    def engine(self) -> Any:
+        return self.driver.io_thread.engine
 
     def turn(self) -> None:
-        for it in self._keepers:
+        for it in self._io_threads:
             it.switch()
-        self._keepers = [it for it in self._keepers if not it.dead]
+        self._io_threads = [it for it in self._io_threads if not it.dead]
 
     def callers(self) -> None:
         for it in self._callers:
@@ -146,8 +146,8 @@ class ThreadsBench(Bench):
         call = Taken(Lease())
 
         def acquire() -> None:
-            self.driver.acquire(call.lease, self.recipes(name), Demand(TTL))
-            call.at, call.until = self.time(), call.lease._errand.claim.until
+            self.driver.acquire(call.lease, self.recipes(name), Timing(TTL))
+            call.at, call.until = self.time(), call.lease._pending.claim.until
 
         self._call(call, acquire)
         return call
@@ -160,14 +160,14 @@ class ThreadsBench(Bench):
         self.silent.clear()
         call = self._call(Call(), self.driver.close)
         for _ in range(100):
-            if call.done and not self._keepers:
+            if call.done and not self._io_threads:
                 break
             self.time.now += 0.1
             self.settle()
         # A fault that was planted may have left them waiting. What is left of them says so, to nobody.
         logging.disable(logging.CRITICAL)
         try:
-            for it in [*self._callers, *self._keepers]:
+            for it in [*self._callers, *self._io_threads]:
                 it.throw()
         finally:
             logging.disable(logging.NOTSET)

@@ -13,7 +13,7 @@ import pytest
 from drivers.bench import TTL, Call, Damage, closing
 from drivers.on_asyncio import AsyncioBench
 
-from holdfast.core.claim import State
+from holdfast.protocol.claim import State
 
 
 @contextmanager
@@ -93,7 +93,7 @@ class Planted(NamedTuple):
     seen_by: Scenario
 
 
-CONFIRMED = "self._do(self.crew.end, claim, self.clock(), True)\n"
+CONFIRMED = "self._do(self.engine.end, claim, self.clock(), True)\n"
 CONFIRMED += "        # One that was lost, or that no node needs to hear of, makes no news.\n        if claim.done:"
 
 FAULTS = {

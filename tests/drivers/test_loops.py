@@ -17,9 +17,9 @@ from drivers.bench import Bench, Damage
 from drivers.on_asyncio import AsyncioBench
 from proof import patches
 
-from holdfast.drivers.aio import CHUNK, _buffer_of
+from holdfast.drivers.aio.driver import CHUNK, _buffer_of
 from holdfast.errors import ConfigError
-from holdfast.wire.lane import Lane, Line
+from holdfast.wire.connection import Connection, Line
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def greeting(bench: Bench) -> None:
 
 
 def lines(bench: Bench) -> set[Line]:
-    return {it.line for it in bench.crew.lanes}
+    return {it.line for it in bench.engine.connections}
 
 
 def turns(bench: Bench, *seconds: float) -> None:
@@ -165,7 +165,7 @@ FAULTS = {
         many_turns_of_half_a_second_are_no_fault_of_a_node,
     ),
     "every turn is an excuse": Planted(
-        Damage("if now > due + self.crew.patience / 8:", "if True:\n            due = min(due, now - 1)"),
+        Damage("if now > due + self.engine.patience / 8:", "if True:\n            due = min(due, now - 1)"),
         a_node_that_is_silent_is_given_up_in_a_loop_that_has_time,
     ),
     "a buffer for each connection": Planted(
@@ -180,9 +180,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS[:2])
-def test_a_lane_that_takes_no_excuse_is_noticed(scenario: Scenario, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_takes_no_excuse_is_noticed(scenario: Scenario, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "self.wake = max(self.wake, now + min(lag, self.manners.timeout))"
-    patches.method(monkeypatch, Lane, "excuse", text, "pass")
+    patches.method(monkeypatch, Connection, "excuse", text, "pass")
     with pytest.raises(AssertionError):
         scenario(bench)
 

@@ -15,7 +15,7 @@ from drivers.bench import FIRST_PORT, TTL, Bench, Damage, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
 
-from holdfast.core.claim import State
+from holdfast.protocol.claim import State
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "aio": AsyncioBench}
 # Seconds for which an answer is good here, half of the longest ttl; and after which it is asked again.
@@ -70,7 +70,7 @@ def where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good(benc
     assert sorted(bench.ends) == [(number, "reset") for number in range(3)]
     bench.passes(TTL)
     assert call.lease.fell == 1
-    (claim,) = [it for it in bench.crew.live.values() if it.state is State.HELD] or [None]
+    (claim,) = [it for it in bench.engine.live.values() if it.state is State.HELD] or [None]
     assert claim is None
 
 
@@ -109,11 +109,11 @@ FAULTS = {
         they_are_asked_for_again_and_again,
     ),
     "threads: a client that is idle ends": Planted(
-        "threads", Damage("self.crew.watches or self.crew.stays", "self.crew.watches"), they_are_asked_for_again_and_again
+        "threads", Damage("self.engine.watches or self.engine.stays", "self.engine.watches"), they_are_asked_for_again_and_again
     ),
     "threads: an answer is good from when it came": Planted(
         "threads",
-        Damage("self.crew.placed(node, now, answer, asked)", "self.crew.placed(node, now, self._access[node].address, now)"),
+        Damage("self.engine.placed(node, now, answer, asked)", "self.engine.placed(node, now, self._access[node].address, now)"),
         a_node_that_is_elsewhere_is_left_at_once,
     ),
     "asyncio: no answer is an answer": Planted(

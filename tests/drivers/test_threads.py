@@ -1,4 +1,4 @@
-"""The driver for threads when two callers, or a caller and the keeper, meet in between two steps.
+"""The driver for threads when two callers, or a caller and the I/O thread, meet in between two steps.
 
 Callers are greenlets, so each stops exactly where a test has it stop. Each fault below is planted into the driver's shipped
 source, and the scenario has to notice it.
@@ -35,7 +35,7 @@ def bench() -> Iterator[ThreadsBench]:
 
 
 def closed(bench: ThreadsBench) -> None:
-    """A caller has closed the client, and the keeper has ended."""
+    """A caller has closed the client, and the I/O thread has ended."""
     call = bench._call(Call(), bench.driver.close)
     for _ in range(100):
         if call.done:
@@ -57,7 +57,7 @@ def is_pipe(file: int) -> bool:
 
 def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> None:
     """The client is closed between a caller's look at the bell's number and its write."""
-    clapper, write, late = bench.driver.keeper.links.bell.clapper, os.write, [True]
+    clapper, write, late = bench.driver.io_thread.sockets.bell.clapper, os.write, [True]
     written: list[bool] = []
 
     def stops(file: int, data: bytes) -> int:
@@ -69,7 +69,7 @@ def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> N
         return write(file, data) if written[-1] else 0
 
     with mock.patch.object(os, "write", stops):
-        call = bench._call(Call(), lambda: bench.driver.steer(lambda crew, now: None))
+        call = bench._call(Call(), lambda: bench.driver.steer(lambda engine, now: None))
     assert not call.done, "it is about to write"
     closed(bench)
     late.clear()
@@ -80,15 +80,15 @@ def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> N
 
 
 def idle(bench: ThreadsBench) -> None:
-    """The keeper has ended for want of work: `close` tells it nothing."""
+    """The I/O thread has ended for want of work: `close` tells it nothing."""
     bench.passes(11.0)
-    assert bench.driver.keeper.unused
+    assert bench.driver.io_thread.unused
 
 
 def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:
     """A caller acquires. When it has seen that the client is open, another thread does this. No node answers."""
-    keeper, first = bench.driver.keeper, [True]
-    ask = keeper.ask
+    io_thread, first = bench.driver.io_thread, [True]
+    ask = io_thread.ask
 
     def asks(what: object) -> None:
         if first:
@@ -97,45 +97,45 @@ def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> 
         ask(what)
 
     bench.silent |= {0, 1, 2}
-    with mock.patch.object(keeper, "ask", asks):
+    with mock.patch.object(io_thread, "ask", asks):
         call = bench.acquire()
     bench.passes(1.0)
     return call
 
 
-def nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle(bench: ThreadsBench) -> None:
-    """The caller starts the keeper which `close` did not have to end. It asks for nothing, and ends."""
+def nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle(bench: ThreadsBench) -> None:
+    """The caller starts the I/O thread which `close` did not have to end. It asks for nothing, and ends."""
     idle(bench)
     call = between_look_and_ask(bench, bench.driver.close)
     assert type(call.error) is Closed
-    assert not bench.crew.live
+    assert not bench.engine.live
 
 
 def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
-    """Nobody would close the keeper of the time before, which would hold the lease."""
+    """Nobody would close the I/O thread of the time before, which would hold the lease."""
     idle(bench)
 
     def again() -> None:
         bench.driver.close()
         bench.driver.reopen()
 
-    keeper = bench.driver.keeper
+    io_thread = bench.driver.io_thread
     call = between_look_and_ask(bench, again)
     assert type(call.error) is Closed
-    assert keeper is not bench.driver.keeper
-    assert not keeper.crew.live
+    assert io_thread is not bench.driver.io_thread
+    assert not io_thread.engine.live
 
 
-def fails(crew: object, now: float) -> None:
+def fails(engine: object, now: float) -> None:
     raise ZeroDivisionError("a bug in the engine")
 
 
 def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsBench) -> None:
-    """The keeper knows that lease twice: as one that is held, and as a release that waits for its turn."""
+    """The I/O thread knows that lease twice: as one that is held, and as a release that waits for its turn."""
     one, two = bench.acquired("one"), bench.acquired("two")
-    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    failed = bench.driver.io_thread.aside.failed = mock.Mock()
     bench.driver.steer(fails)
-    release = bench._call(Call(), lambda: bench.driver.release(two.lease._errand, False))
+    release = bench._call(Call(), lambda: bench.driver.release(two.lease._pending, False))
     bench.settle()
     release.result()
     assert (one.lease.fell, failed.call_count) == (1, 1)
@@ -143,7 +143,7 @@ def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsB
 
 def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> None:
     one, two, three = bench.acquired("one"), bench.acquired("two"), bench.acquired("three")
-    failed = bench.driver.keeper.aside.failed = mock.Mock()
+    failed = bench.driver.io_thread.aside.failed = mock.Mock()
     waits = bench.acquire("one")
     bench.settle()
     bench.driver.steer(fails)
@@ -155,46 +155,46 @@ def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> N
 
 
 def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
-    keeper, one = bench.driver.keeper, bench.acquired("one")
-    keeper.aside.failed = mock.Mock()
+    io_thread, one = bench.driver.io_thread, bench.acquired("one")
+    io_thread.aside.failed = mock.Mock()
 
     class Asks:
-        """When the keeper looks at it, another thread asks."""
+        """When the I/O thread looks at it, another thread asks."""
 
         @property
         def __class__(self) -> Any:
-            keeper.asked.append(fails)
+            io_thread.asked.append(fails)
             return object
 
     bench.driver.steer(fails)
-    keeper.asked.append(Asks())
+    io_thread.asked.append(Asks())
     bench.settle()
     assert one.lease.fell == 1
 
 
-def two_who_open_a_client_again_share_one_keeper(bench: ThreadsBench) -> None:
+def two_who_open_a_client_again_share_one_io_thread(bench: ThreadsBench) -> None:
     """Nobody would close the other one, nor release its leases."""
     driver = bench.driver
     closed(bench)
-    new, others, keepers = driver._new, [True], list[Any]()
+    new, others, io_threads = driver._new, [True], list[Any]()
 
     def news() -> Any:
         if others:
             others.clear()
             driver.reopen()
-            keepers.append(driver.keeper)
+            io_threads.append(driver.io_thread)
         return new()
 
     driver._new = news
     driver.reopen()
-    assert keepers == [driver.keeper]
+    assert io_threads == [driver.io_thread]
 
 
 def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
-    """Another thread opens the client between its look at the client and at the keeper that was closed."""
+    """Another thread opens the client between its look at the client and at the I/O thread that was closed."""
     driver = bench.driver
     closed(bench)
-    looks, keepers = [True], list[Any]()
+    looks, io_threads = [True], list[Any]()
 
     # (The driver is a copy of the shipped one, so that mypy cannot know its class.)
     class Late(type(driver)):  # type: ignore[misc]
@@ -204,7 +204,7 @@ def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
             if looks:
                 looks.clear()
                 self.reopen()
-                keepers.append(self._keeper)
+                io_threads.append(self._io_thread)
             return was
 
         @closed.setter
@@ -213,11 +213,11 @@ def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
 
     driver.__class__ = Late
     driver.reopen()
-    assert keepers == [driver.keeper]
+    assert io_threads == [driver.io_thread]
 
 
 def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(bench: ThreadsBench) -> None:
-    driver, keeper = bench.driver, bench.driver.keeper
+    driver, io_thread = bench.driver, bench.driver.io_thread
     bench.silent |= {0, 1, 2}
     call = bench.acquire()
     bench.turn()
@@ -225,18 +225,18 @@ def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(ben
     for _ in range(100):
         bench.time.now += 0.05
         bench.turn()
-    assert keeper.gone and not call.done
+    assert io_thread.gone and not call.done
     driver.reopen()
     bench.callers()
     assert type(call.error) is Closed
     # In the child of a fork, the one that was closed is the parent's.
-    with mock.patch.object(keeper, "_process", -1):
-        assert "forked" in str(keeper.silence("just now"))
+    with mock.patch.object(io_thread, "_process", -1):
+        assert "forked" in str(io_thread.silence("just now"))
 
 
 def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: ThreadsBench) -> None:
-    """All of the other one's `close` comes between its look at the keeper and its request."""
-    keeper, late = bench.driver.keeper, [True]
+    """All of the other one's `close` comes between its look at the I/O thread and its request."""
+    io_thread, late = bench.driver.io_thread, [True]
 
     class Closers(list[Any]):
         def append(self, gate: object) -> None:
@@ -244,20 +244,20 @@ def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: Threads
                 bench.rests()
             super().append(gate)
 
-    keeper.closers = Closers()
+    io_thread.closers = Closers()
     second = bench._call(Call(), bench.driver.close)
-    keeper.closers = []
+    io_thread.closers = []
     closed(bench)
-    assert keeper.over and not second.done
+    assert io_thread.over and not second.done
     late.clear()
     bench.settle()
     second.result()
 
 
 def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None:
-    """It comes after the keeper's last look at its deque."""
-    crew, calls = bench.crew, list[Call]()
-    farewell = crew.farewell
+    """It comes after the I/O thread's last look at its deque."""
+    engine, calls = bench.engine, list[Call]()
+    farewell = engine.farewell
 
     def ends(now: float) -> float:
         end: float = farewell(now)
@@ -266,7 +266,7 @@ def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None
             bench._call(calls[0], bench.driver.close)
         return end
 
-    crew.farewell = ends
+    engine.farewell = ends
     first = bench._call(Call(), bench.driver.close)
     bench.settle()
     for it in (first, *calls):
@@ -274,15 +274,15 @@ def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None
     assert len(calls) == 1
 
 
-def a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
+def a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
     """Callbacks have threads of their own. The garbage collector runs finalizers on any thread."""
-    told = str(bench.driver.keeper.silence("just now"))
+    told = str(bench.driver.io_thread.silence("just now"))
     assert "did not respond for 6.0 s just now" in told
     assert "CPU time" in told and "`__del__`" in told
     assert "on_lost" not in told and "observer" not in told
 
 
-def nobody_waits_for_ever_for_a_keeper_that_is_blocked(bench: ThreadsBench) -> None:
+def nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench) -> None:
     release = bench._call(Call(), lambda: bench.driver.ask({0: b"*1\r\n$4\r\nPING\r\n"}))
     for _ in range(100):
         bench.time.now += 0.1
@@ -290,7 +290,7 @@ def nobody_waits_for_ever_for_a_keeper_that_is_blocked(bench: ThreadsBench) -> N
     assert release.done and "did not respond for 6.0 s" in str(release.error)
 
 
-def nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began(bench: ThreadsBench) -> None:
+def nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began(bench: ThreadsBench) -> None:
     call = bench.acquire()
     bench._callers[-1].throw(ValueError("a signal handler raised this"))
     assert isinstance(call.error, ValueError)
@@ -301,19 +301,19 @@ def nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began(b
 Scenario = Callable[[ThreadsBench], None]
 SCENARIOS: list[Scenario] = [
     a_caller_that_rings_late_writes_into_nobody_s_file,
-    nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+    nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle,
     nor_if_it_was_opened_again_at_once,
     a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
     nobody_who_fails_then_keeps_others_from_being_told,
     nor_does_somebody_who_asks_meanwhile,
-    two_who_open_a_client_again_share_one_keeper,
+    two_who_open_a_client_again_share_one_io_thread,
     one_who_comes_late_to_open_it_changes_nothing,
     a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
     a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
     nor_does_one_whose_request_is_not_read_any_more,
-    a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
-    nobody_waits_for_ever_for_a_keeper_that_is_blocked,
-    nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began,
+    a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread,
+    nobody_waits_for_ever_for_an_io_thread_that_is_blocked,
+    nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began,
 ]
 
 
@@ -332,10 +332,10 @@ class Planted(NamedTuple):
     seen_by: Scenario
 
 
-AGREED = '= vars(keeper).setdefault("heir", self._new())\n            self.closed'
+AGREED = '= vars(io_thread).setdefault("heir", self._new())\n            self.closed'
 
 FAULTS = {
-    "the keeper closes the bell": Planted(
+    "the I/O thread closes the bell": Planted(
         Damage("        # (Not closed here: a caller may be ringing it.)\n", "        self.bell.close()\n"),
         a_caller_that_rings_late_writes_into_nobody_s_file,
     ),
@@ -344,19 +344,19 @@ FAULTS = {
         a_caller_that_rings_late_writes_into_nobody_s_file,
     ),
     "a caller looks once whether the client is open": Planted(
-        Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if False:"),
-        nobody_waits_on_a_client_that_was_closed_while_its_keeper_was_idle,
+        Damage("if self.closed or (io_thread is not self._io_thread and not io_thread.gone):", "if False:"),
+        nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle,
     ),
-    "a keeper of the time before is good enough": Planted(
-        Damage("if self.closed or (keeper is not self._keeper and not keeper.gone):", "if self.closed:"),
+    "a io_thread of the time before is good enough": Planted(
+        Damage("if self.closed or (io_thread is not self._io_thread and not io_thread.gone):", "if self.closed:"),
         nor_if_it_was_opened_again_at_once,
     ),
     "a gate is opened for each mention": Planted(
-        Damage("while errand.leavers:\n            errand.leavers.pop()[0].release()", "for it, _ in errand.leavers: it.release()"),
+        Damage("while pending.leavers:\n            pending.leavers.pop()[0].release()", "for it, _ in pending.leavers: it.release()"),
         a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
     ),
     "leases are told of a bug together": Planted(
-        Damage("for errand in held:\n                steps.callback(lambda it: calls.extend(_told_lost([it])), errand)",
+        Damage("for pending in held:\n                steps.callback(lambda it: calls.extend(_told_lost([it])), pending)",
                "steps.callback(lambda: calls.extend(_told_lost(held)))"),
         nobody_who_fails_then_keeps_others_from_being_told,
     ),
@@ -364,15 +364,15 @@ FAULTS = {
         Damage("in list(self.asked) if", "in self.asked if"),
         nor_does_somebody_who_asks_meanwhile,
     ),
-    "each who opens a client again makes a keeper": Planted(
+    "each who opens a client again makes a io_thread": Planted(
         Damage(AGREED, "= self._new()\n            self.closed"),
-        two_who_open_a_client_again_share_one_keeper,
+        two_who_open_a_client_again_share_one_io_thread,
     ),
-    "it is looked late which keeper was closed": Planted(
-        Damage(AGREED, AGREED.replace("keeper", "self._keeper")),
+    "it is looked late which io_thread was closed": Planted(
+        Damage(AGREED, AGREED.replace("io_thread", "self._io_thread")),
         one_who_comes_late_to_open_it_changes_nothing,
     ),
-    "a keeper that was closed has failed": Planted(
+    "a io_thread that was closed has failed": Planted(
         Damage("if self.closing and not self.foreign:", "if False:"),
         a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
     ),
@@ -380,28 +380,28 @@ FAULTS = {
         Damage("if self.closing and not self.foreign:", "if self.closing:"),
         a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
     ),
-    "all who close wait for the keeper": Planted(
-        Damage("if not keeper.over:", "if True:"),
+    "all who close wait for the I/O thread": Planted(
+        Damage("if not io_thread.over:", "if True:"),
         a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
     ),
-    "the keeper opens those gates that it was asked to": Planted(
+    "the I/O thread opens those gates that it was asked to": Planted(
         Damage(
-            "keeper.closers.append(gate)\n            keeper.ask(keeper.close)",
-            "keeper.ask(lambda now: [keeper.closers.append(gate), keeper.close(now)])",
+            "io_thread.closers.append(gate)\n            io_thread.ask(io_thread.close)",
+            "io_thread.ask(lambda now: [io_thread.closers.append(gate), io_thread.close(now)])",
         ),
         nor_does_one_whose_request_is_not_read_any_more,
     ),
-    "a blocked keeper is waited for": Planted(
+    "a blocked io_thread is waited for": Planted(
         Damage("patience -= pause", "pass"),
-        nobody_waits_for_ever_for_a_keeper_that_is_blocked,
+        nobody_waits_for_ever_for_an_io_thread_that_is_blocked,
     ),
-    "an interrupted errand begins": Planted(
-        Damage("if errand.phase is LEAVING or self.closing", "if self.closing"),
-        nothing_is_asked_for_a_caller_that_was_interrupted_before_the_keeper_began,
+    "an interrupted pending begins": Planted(
+        Damage("if pending.phase is LEAVING or self.closing", "if self.closing"),
+        nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began,
     ),
     "callbacks are blamed": Planted(
         Damage("a finalizer (`__del__`) that does not", "a callback (`on_lost`) that does not"),
-        a_keeper_that_does_not_answer_blames_what_can_run_on_its_thread,
+        a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread,
     ),
 }
 

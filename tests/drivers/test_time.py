@@ -15,8 +15,8 @@ from drivers.bench import TTL, Bench, Call, Damage, Taken, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.command import NEWS, TAKEN
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.command import NEWS, TAKEN
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
@@ -34,7 +34,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
 
 def only_claim(bench: Bench) -> Claim:
     """The claim of the one who has asked for something."""
-    (claim,) = bench.crew.live.values()
+    (claim,) = bench.engine.live.values()
     assert isinstance(claim, Claim)
     return claim
 
@@ -157,7 +157,7 @@ def what_lies_unread_is_not_late(bench: Bench) -> None:
     call, claim = renewing(bench)
 
     def meanwhile() -> None:
-        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        bench.time.now = max(bench.time.now, bench.engine.next_wake()) + 0.001
         bench.arrives(0, 1, 2)
 
     bench.after_looking = meanwhile
@@ -174,7 +174,7 @@ def however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
     assert len(CHATTER) > 2 * CHUNK
 
     def meanwhile() -> None:
-        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        bench.time.now = max(bench.time.now, bench.engine.next_wake()) + 0.001
         for number in (0, 1, 2):
             bench.says(number, CHATTER)
         bench.arrives(0, 1, 2)
@@ -206,7 +206,7 @@ def what_arrives_while_it_reads_is_not_late(bench: Bench) -> None:
         bench.arrives(0, 1, 2)
 
     def meanwhile() -> None:
-        bench.time.now = max(bench.time.now, bench.crew.next_wake()) + 0.001
+        bench.time.now = max(bench.time.now, bench.engine.next_wake()) + 0.001
         bench.says(0, CHATTER[: len(CHATTER) // 4000])
         bench.before_reading = slowly
 
@@ -234,7 +234,7 @@ def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench
 
 def news_is_heard_once(bench: Bench) -> None:
     """One who watches waits for the next news, and does not poll."""
-    watch = bench.crew.listen(bench.time())
+    watch = bench.engine.listen(bench.time())
     first = bench._call(Call(), lambda: bench.driver.sleep(5.0, watch=watch))
     bench.settle()
     assert not first.done
@@ -355,7 +355,7 @@ FAULTS = {
     ),
     "threads: nobody notes that the caller has it": Fault(
         "threads",
-        Damage("self.clock() < claim.until and errand.handed.acquire(False)", "self.clock() < claim.until"),
+        Damage("self.clock() < claim.until and pending.handed.acquire(False)", "self.clock() < claim.until"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
     "asyncio: nobody notes that the caller has it": Fault(
@@ -374,7 +374,7 @@ FAULTS = {
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "threads: judged before all is read": Fault(
-        "threads", Damage("self.links.hear(self.links.wait(0.0), now, True)", "pass"), what_lies_unread_is_not_late
+        "threads", Damage("self.sockets.hear(self.sockets.wait(0.0), now, True)", "pass"), what_lies_unread_is_not_late
     ),
     "asyncio: judged before all is read": Fault(
         "aio",
@@ -398,15 +398,15 @@ FAULTS = {
     ),
     "threads: judged by the time after reading": Fault(
         "threads",
-        Damage("            crew.tick(now)", "            crew.tick(self.clock())"),
+        Damage("            engine.tick(now)", "            engine.tick(self.clock())"),
         what_arrives_while_it_reads_is_not_late,
     ),
     "asyncio: judged by the time after reading": Fault(
-        "aio", Damage("self.crew.tick(now)", "self.crew.tick(self.clock())"), what_arrives_while_it_reads_is_not_late
+        "aio", Damage("self.engine.tick(now)", "self.engine.tick(self.clock())"), what_arrives_while_it_reads_is_not_late
     ),
     "threads: stopped, and judged at once": Fault(
         "threads",
-        Damage("self.links.hear(self.links.wait(0.0), now, True)", "pass"),
+        Damage("self.sockets.hear(self.sockets.wait(0.0), now, True)", "pass"),
         a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
     ),
     "asyncio: stopped, and judged at once": Fault(

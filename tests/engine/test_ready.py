@@ -1,4 +1,4 @@
-"""What the crew hands to a driver: nothing twice, nothing that the crew goes on to change, no new value for nothing."""
+"""What the engine hands to a driver: nothing twice, nothing that the engine goes on to change, no new value for nothing."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 from engine.world import START, TRIP, World
 from proof import patches
 
-from holdfast.core.claim import State
-from holdfast.core.demand import Demand
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.claim import State
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.timing import Timing
 from holdfast.wire.resp import pack
 
 
@@ -24,36 +24,36 @@ def test_nothing_is_to_be_done_unless_something_is_said() -> None:
 
 def begun(world: World) -> Any:
     """A claim that has begun, and whose bytes the driver has not yet been told to send."""
-    claim = world.crew.claim(Exclusive("a", ttl=10.0, horizon=world.settings.horizon), Demand(10.0), world.now)
-    world.crew.begin(claim, world.now)
+    claim = world.engine.claim(Exclusive("a", ttl=10.0, horizon=world.settings.horizon), Timing(10.0), world.now)
+    world.engine.begin(claim, world.now)
     return claim
 
 
 def everything_is_handed_over_once() -> None:
     world = World(telling=True)
-    world.crew.tick(world.now)
-    first = world.crew.ready()
+    world.engine.tick(world.now)
+    first = world.engine.ready()
     assert (list(first.dials), list(first.hangups), first.speaks) == ([0, 1, 2], [], False)
-    assert world.crew.ready() == Ready(wake=first.wake)
+    assert world.engine.ready() == Ready(wake=first.wake)
 
     world = World(telling=True).connect()
     claim = begun(world)
-    told = world.crew.ready()
+    told = world.engine.ready()
     assert told.speaks and [type(it).__name__ for it in told.events] == ["Attempt"]
     assert (told.settled, told.rounds, told.dials, told.hangups, told.changed) == ((), (), (), (), False)
-    again = world.crew.ready()
-    assert again == Ready(wake=told.wake) and any(lane.out for lane in world.crew.lanes), (
+    again = world.engine.ready()
+    assert again == Ready(wake=told.wake) and any(connection.out for connection in world.engine.connections), (
         "the bytes are the driver's to take"
     )
 
-    world.crew.spoke = True
+    world.engine.spoke = True
     world.run(2 * TRIP)
     assert (claim.state, world.settled) == (State.HELD, [claim])
-    round_ = world.crew.consult({0: pack(b"PING")}, world.now)
-    world.crew.lost(0, world.now, ConnectionResetError("cut"))
-    told = world.crew.ready()
+    round_ = world.engine.consult({0: pack(b"PING")}, world.now)
+    world.engine.lost(0, world.now, ConnectionResetError("cut"))
+    told = world.engine.ready()
     assert (list(told.hangups), list(told.rounds), told.changed) == ([0], [round_], True)
-    assert world.crew.ready() == Ready(wake=told.wake)
+    assert world.engine.ready() == Ready(wake=told.wake)
     world.nodes[0].linked = False
     world.run(2.0)
     assert (world.found, world.settled) == ([], [claim]), "and not again"
@@ -61,47 +61,47 @@ def everything_is_handed_over_once() -> None:
 
 def what_was_handed_over_does_not_change() -> None:
     world = World(telling=True).connect()
-    world.crew.spoke = True
-    quiet = world.crew.ready()
+    world.engine.spoke = True
+    quiet = world.engine.ready()
     assert (quiet.events, quiet.settled, quiet.rounds, quiet.hangups, quiet.dials) == ((), (), (), (), ())
-    assert begun(world) and world.crew.record.events
+    assert begun(world) and world.engine.record.events
     assert quiet.events == ()
-    world.crew.ready()
-    world.crew.lost(0, world.now, ConnectionResetError("cut"))
-    told = world.crew.ready()
+    world.engine.ready()
+    world.engine.lost(0, world.now, ConnectionResetError("cut"))
+    told = world.engine.ready()
     before = Ready(*[list(it) if isinstance(it, list) else it for it in told])
     begun(world)
-    world.crew.lost(1, world.now, ConnectionResetError("cut"))
-    world.crew.lost(2, world.now, ConnectionResetError("cut"))
-    world.crew.tick(world.now + 60.0)
+    world.engine.lost(1, world.now, ConnectionResetError("cut"))
+    world.engine.lost(2, world.now, ConnectionResetError("cut"))
+    world.engine.tick(world.now + 60.0)
     assert told == before
-    world.crew.ready()
+    world.engine.ready()
     assert told == before
 
 
 def an_idle_turn_makes_no_new_value() -> None:
     world = World().connect()
-    idle = world.crew.ready()
-    assert world.crew.ready() is idle
-    assert idle.wake == world.crew.next_wake() > START
-    world.crew._examine_due = world.now
-    sooner = world.crew.ready()
-    assert sooner is not idle and sooner.wake == world.crew.next_wake() < idle.wake
+    idle = world.engine.ready()
+    assert world.engine.ready() is idle
+    assert idle.wake == world.engine.next_wake() > START
+    world.engine._examine_due = world.now
+    sooner = world.engine.ready()
+    assert sooner is not idle and sooner.wake == world.engine.next_wake() < idle.wake
 
 
 def a_connection_that_is_over_is_cut_in_the_middle_of_reading() -> None:
     world = World().connect()
-    crew = world.crew
-    assert not crew.broken
-    crew.received(1, b"?nonsense\r\n", world.now)
-    assert crew.broken, "not a byte more may be read of it"
-    assert list(crew.cut()) == [1]
-    assert not crew.broken
-    assert crew.ready().hangups == (), "it is handed over once"
-    crew.faulted(2, world.now, RuntimeError("it failed"))
-    assert crew.broken, "the driver asks again for what is to be done"
-    assert crew.ready().wake <= world.now
-    assert not crew.broken
+    engine = world.engine
+    assert not engine.broken
+    engine.received(1, b"?nonsense\r\n", world.now)
+    assert engine.broken, "not a byte more may be read of it"
+    assert list(engine.cut()) == [1]
+    assert not engine.broken
+    assert engine.ready().hangups == (), "it is handed over once"
+    engine.faulted(2, world.now, RuntimeError("it failed"))
+    assert engine.broken, "the driver asks again for what is to be done"
+    assert engine.ready().wake <= world.now
+    assert not engine.broken
 
 
 RULES = [
@@ -125,13 +125,13 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "what is said is told again": ("ready", "self.spoke = False", "pass", everything_is_handed_over_once),
     "nodes are dialled again": ("ready", "self._dials = []", "pass", everything_is_handed_over_once),
     "nodes are hung up again": ("ready", "self._hangups = []", "pass", everything_is_handed_over_once),
-    "the crew's own list is handed over": (
+    "the engine's own list is handed over": (
         "ready",
         "self._settled = []",
         "self._settled.clear()",
         everything_is_handed_over_once,
     ),
-    "the crew's own list of nodes": ("ready", "self._hangups = []", "pass", what_was_handed_over_does_not_change),
+    "the engine's own list of nodes": ("ready", "self._hangups = []", "pass", what_was_handed_over_does_not_change),
     "an idle turn makes a value": ("ready", "if ready.wake != wake:", "if True:", an_idle_turn_makes_no_new_value),
     "an idle value keeps its time": (
         "ready",
@@ -151,7 +151,7 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
         "pass",
         a_connection_that_is_over_is_cut_in_the_middle_of_reading,
     ),
-    "nobody says that a lane failed": (
+    "nobody says that a connection failed": (
         "faulted",
         "self.broken = True",
         "pass",
@@ -163,6 +163,6 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     name, text, other, rule = FAULTS[fault]
-    patches.method(monkeypatch, Crew, name, text, other)
+    patches.method(monkeypatch, Engine, name, text, other)
     with pytest.raises(AssertionError):
         rule()

@@ -6,15 +6,15 @@ from math import inf
 from typing import Any
 
 import pytest
+from operations.inspection.test_commands import words
 from proof import patches
-from recipes.test_inspection import words
 
-from holdfast.core.reach import Reach
-from holdfast.core.round import Round
 from holdfast.engine import registry
 from holdfast.engine.registry import EVERY, LIFE, OTHERS, RECENT, Registry, Straggler
 from holdfast.engine.settings import DEFAULT_GUARD, Settings, settings
-from holdfast.recipes.semaphore import Slots
+from holdfast.protocol.nodes import NodeSet
+from holdfast.protocol.query import Query
+from holdfast.protocol.semaphore import Slots
 from holdfast.scripts import REGISTRY
 
 NEW, OLD = "a1", "b2"
@@ -53,7 +53,7 @@ def told(here: Registry, answers: dict[int, object], now: float = 10.0, runs: li
     for node in answers:
         here.up(node, now)
     here.questions(RUNS if runs is None else runs, list(answers), now)
-    round_ = Round({}, Reach(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
+    round_ = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
     round_.answers.update(answers)
     here.asked[round_] = None
     found = list(here.told(round_, LONG, now))
@@ -75,7 +75,7 @@ def test_a_client_notes_who_it_is_and_its_settings() -> None:
     assert said == [b"EVALSHA", REGISTRY.sha, b"4", *keys, b"host:7 0123abcd", mine, mine, *same]
     here.up(0, 6.0)
     assert words(here.questions([RUNS[2], ""], [0], 6.0)[0])[8:10] == [b"v2 12345 2 cccccccc  a1,b2 1.2", mine], "what was there before"
-    looks = words(registry.look("app:ä", mine))
+    looks = words(registry.ask_registry("app:ä", mine))
     assert looks[3:9] == [*[keys[0], keys[1].removesuffix(INBOX), *keys[2:]], b"", mine], "a look notes nothing"
     assert LIFE > 25 * 3600, "a daily job is seen, on a day of 25 hours, too"
     assert EVERY * 2 < RECENT < registry.NAMED, "a client that misses a note is still known"
@@ -388,7 +388,7 @@ def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(mo
 )
 def test_the_first_node_that_tells_of_another_size_is_enough(answers: dict[int, object], node: int | None) -> None:
     here = a_registry()
-    round_ = Round({}, Reach(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
+    round_ = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
     round_.answers.update(answers)
     here.asked[round_] = pool()
     assert [(at, kind) for at, kind, _ in here.told(round_, {}, 1.0)] == ([] if node is None else [(node, "permits")])

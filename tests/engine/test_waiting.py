@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from proof import patches
 
-from holdfast.core.claim import State
 from holdfast.engine import waiting as module
 from holdfast.engine.ready import Ready
 from holdfast.engine.waiting import Waiting, fallen
+from holdfast.protocol.claim import State
 
 
 def thing(**facts: object) -> Any:

@@ -1,6 +1,6 @@
-"""A driver for the crew's tests: virtual time, and fake nodes that answer by script. The lanes are real, and read and write real RESP.
+"""A driver for the engine's tests: virtual time, and fake nodes that answer by script. The connections are real, and write real RESP.
 
-Knows a driver's duties (`Crew.ready`), and how servers introduce themselves. Must not know what a lock is: a node grants
+Knows a driver's duties (`Engine.ready`), and how servers introduce themselves. Must not know what a lock is: a node grants
 what nobody holds there, and whatever else a test wants a node to say, the test says.
 """
 
@@ -18,20 +18,20 @@ from unittest import mock
 
 import hiredis
 
-from holdfast.core.claim import Claim
-from holdfast.core.command import CEDE, TRY, WAIT, Command, Recipe
-from holdfast.core.demand import Demand
-from holdfast.core.round import Answers, Round
-from holdfast.core.ticket import Mint
-from holdfast.engine import crew as crew_module
-from holdfast.engine.crew import Crew
+from holdfast.engine import engine as engine_module
+from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.events import Event
-from holdfast.recipes import exclusive
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol import exclusive
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.command import CEDE, TRY, WAIT, Command, Recipe
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.query import Answers, Query
+from holdfast.protocol.ticket import Tickets
+from holdfast.protocol.timing import Timing
 from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
-from holdfast.wire.lane import Lane, Line
+from holdfast.wire.connection import Connection, Line
 from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
@@ -207,7 +207,7 @@ class Node:
         return [it for it in self.asked if it.word == word]
 
 
-class InStep(Mint):
+class InStep(Tickets):
     """A mint whose claims all have the same place: what begins together asks together."""
 
     __slots__ = ()
@@ -216,12 +216,12 @@ class InStep(Mint):
         return 0.0
 
 
-class PlantedLane(Lane[Command]):
-    """A lane on which a test can put a method of its own."""
+class PlantedLane(Connection[Command]):
+    """A connection on which a test can put a method of its own."""
 
 
 class World:
-    """A crew, its nodes, and the time between them.
+    """An engine, its nodes, and the time between them.
 
     `in_step`: its claims have no places of their own, and ask every ttl/3 exactly; `query`: the options of each address.
     """
@@ -232,16 +232,16 @@ class World:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1{query}" for number in range(nodes)], **(usual | options))
-        with mock.patch.object(crew_module, "Lane", PlantedLane):
-            self.crew = Crew(self.settings, inbox, exclusive.undo, "1.2")
+        with mock.patch.object(engine_module, "Connection", PlantedLane):
+            self.engine = Engine(self.settings, inbox, exclusive.undo, "1.2")
         if in_step:
-            self.crew.mint = InStep(inbox)
-        self.crew.record.telling, self.crew.record.epoch = telling, WALL - START
+            self.engine.tickets = InStep(inbox)
+        self.engine.record.telling, self.engine.record.epoch = telling, WALL - START
         self.nodes = [Node(number) for number in range(nodes)]
         self.now = START
         self.events: list[Event] = []
         self.settled: list[Want] = []
-        self.found: list[Round] = []
+        self.found: list[Query] = []
         self.dials = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = count()
@@ -252,14 +252,14 @@ class World:
         """Let the time pass."""
         end, turns = self.now + seconds, 0
         self._send()
-        while (then := min(self._due[0][0] if self._due else inf, self.crew.next_wake())) <= end:
+        while (then := min(self._due[0][0] if self._due else inf, self.engine.next_wake())) <= end:
             turns = turns + 1 if then <= self.now else 0
             assert turns < 100, "it spins"
             self.now = max(self.now, then)
             while self._due and self._due[0][0] <= self.now:
                 heapq.heappop(self._due)[2]()
-            if self.crew.next_wake() <= self.now:
-                self.crew.tick(self.now)
+            if self.engine.next_wake() <= self.now:
+                self.engine.tick(self.now)
             self._send()
         self.now = end
 
@@ -273,65 +273,65 @@ class World:
         """A claim that has begun."""
         recipe = Exclusive(name, ttl=ttl, horizon=self.settings.horizon)
         claim: Claim = self.wanted([recipe], ttl, **options).claims[0]
-        self.crew.begin(claim, self.now)
+        self.engine.begin(claim, self.now)
         self._send()
         return claim
 
     def wanted(self, recipes: Sequence[Recipe], ttl: float, patient: bool = True, deadline: float = inf, **options: Any) -> Want:
         """A claim, or a goal, that has not begun. `options`: of its demand."""
-        return self.crew.want(recipes, Demand(ttl, None if patient else 0.0, **options), self.now, deadline)
+        return self.engine.want(recipes, Timing(ttl, None if patient else 0.0, **options), self.now, deadline)
 
     def want(self, *names: str, ttl: float = 10.0, **options: Any) -> Any:
         """A goal for these names, which has begun; a claim, if it is one name."""
         recipes = [Exclusive(it, ttl=ttl, horizon=self.settings.horizon) for it in names]
         want = self.wanted(recipes, ttl, **options)
-        self.crew.begin(want, self.now)
+        self.engine.begin(want, self.now)
         self._send()
         return want
 
-    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None, share: str | None = None) -> Round:
+    def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None, share: str | None = None) -> Query:
         """A round that asks these nodes for a word."""
-        round_ = self.crew.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough, share)
+        round_ = self.engine.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough, share)
         self._send()
         return round_
 
     def end(self, claim: Want, heard: bool = False) -> None:
-        self.crew.end(claim, self.now, heard)
+        self.engine.end(claim, self.now, heard)
         self._send()
 
     def cut(self, number: int, *, dialled: str | None = None) -> None:
         """The connection to a node breaks."""
         node = self.nodes[number]
         node.linked, node.dialled = False, dialled or node.dialled
-        self.crew.lost(number, self.now, ConnectionResetError(f"cut {number}"))
+        self.engine.lost(number, self.now, ConnectionResetError(f"cut {number}"))
         self._send()
 
     def says(self, number: int, data: bytes) -> None:
         """A node says something of its own accord, which arrives at once."""
-        self.crew.received(number, data, self.now)
+        self.engine.received(number, data, self.now)
         self._send()
 
     def publishes(self, number: int, message: bytes) -> None:
-        """A node pushes a message to the crew's inbox."""
+        """A node pushes a message to the engine's inbox."""
         self.says(number, b">3\r\n$7\r\nmessage\r\n" + bulk(INBOX) + bulk(message))
 
     # ------------------------------------------------ a driver's duties
 
     def _send(self) -> None:
         while True:
-            ready = self.crew.ready()
+            ready = self.engine.ready()
             for number in ready.hangups:
                 self.nodes[number].linked = False
             for number in ready.dials:
                 self._dial(number)
-            for number, lane in enumerate(self.crew.lanes):
-                assert ready.speaks or not lane.out, "a lane has something to say, and the driver is not told"
-                if lane.out:
-                    self._write(number, lane.take())
+            for number, connection in enumerate(self.engine.connections):
+                assert ready.speaks or not connection.out, "a connection has something to say, and the driver is not told"
+                if connection.out:
+                    self._write(number, connection.take())
             self.settled += ready.settled
             self.found += ready.rounds
             self.events += ready.events
-            if not self.crew.broken:
+            if not self.engine.broken:
                 break
 
     def _later(self, delay: float, what: Callable[[], None]) -> None:
@@ -344,18 +344,18 @@ class World:
         if node.dialled == "accepts":
             self._later(TRIP, partial(self._accepted, number))
         elif node.dialled == "refuses":
-            self._later(TRIP, lambda: self.crew.lost(number, self.now, ConnectionRefusedError(f"refused {number}")))
+            self._later(TRIP, lambda: self.engine.lost(number, self.now, ConnectionRefusedError(f"refused {number}")))
 
     def _accepted(self, number: int) -> None:
         self.nodes[number].begins()
-        self.crew.connected(number, self.now)
+        self.engine.connected(number, self.now)
 
     def _write(self, number: int, data: bytes) -> None:
         node = self.nodes[number]
         assert node.linked, "bytes for a node that there is no connection to"
         first = (b"*2\r\n$5\r\nHELLO\r\n", SCRIPTS, b"*")[min(len(node.writes), 2)]
         # (The greeting of a server that was promoted, or is in a cluster, or whose answers were read late, has a second part.)
-        again = self.crew.lanes[number].line is Line.GREETING and data == pack(b"TIME")
+        again = self.engine.connections[number].line is Line.GREETING and data == pack(b"TIME")
         if not again and b":reign:" not in data[:80] and b"CLUSTER" not in data[:20]:
             assert data.startswith(first), "first the greeting, then, when the guard is over, the scripts, then the rest"
             node.writes.append(data)
@@ -369,7 +369,7 @@ class World:
     def _answered(self, number: int, connection: int, answers: bytes) -> None:
         node = self.nodes[number]
         if node.linked and node.connection == connection:
-            self.crew.received(number, answers, self.now)
+            self.engine.received(number, answers, self.now)
 
 
 __all__ = [

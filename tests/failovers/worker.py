@@ -20,17 +20,17 @@ import holdfast
 import holdfast.aio
 from holdfast.clock import clock
 from holdfast.errors import HoldfastError
-from holdfast.wire import lane
+from holdfast.wire import connection as connection
 
 if "asks_once" in sys.argv[1]:
     # What is planted: a client goes on with the server that it has found (rule G13).
-    vouched = lane.Lane._vouched
+    vouched = connection.Connection._vouched
 
     def once_and_for_all(self: Any, asked: float) -> None:
         vouched(self, asked)
         self.sure, self.reask = asked + 86_400, asked + 86_400
 
-    setattr(lane.Lane, "_vouched", once_and_for_all)  # noqa: B010 (a method that is replaced)
+    setattr(connection.Connection, "_vouched", once_and_for_all)  # noqa: B010 (a method that is replaced)
 
 LOOK = 0.005  # seconds between two looks at a lease
 stopped = False

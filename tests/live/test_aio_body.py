@@ -14,10 +14,10 @@ from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
-from holdfast.core.claim import Claim, State
-from holdfast.drivers.aio import Link
+from holdfast.drivers.aio.driver import Link
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, NotHeld
+from holdfast.protocol.claim import Claim, State
 from holdfast.scripts import REQUEST
 
 __all__ = ["eye"]
@@ -96,11 +96,11 @@ async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
 
         def loses(claim: Claim, now: float) -> None:
             claim.lose(now, "forced")
-            driver.crew.act(claim, now)
+            driver.engine.act(claim, now)
 
         def unlucky(link: Link, data: Any) -> None:
             received(link, data)
-            for claim in list(driver.crew.live.values()):
+            for claim in list(driver.engine.live.values()):
                 if claim.state is State.HELD and not tokens:
                     tokens.append(claim.token)
                     driver._do(loses, claim, driver.clock())

@@ -17,8 +17,9 @@ from proof import patches
 from holdfast import LeaseState, events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
-from holdfast.drivers import aio, aside
-from holdfast.drivers import turns as turns_of_a_loop
+from holdfast.drivers import callbacks as aside
+from holdfast.drivers.aio import callbacks as turns_of_a_loop
+from holdfast.drivers.aio import driver as aio
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError
 
@@ -171,8 +172,8 @@ async def test_an_engine_that_fails_tells_its_leases_whatever_the_log_does(nodes
         with handled(raises):
             lease = await locks.lock(some("bug"), on_lost=lost.append).acquire()
             event = lease.lost
-            crew: Any = driver_of(locks).crew
-            crew.tick = broken
+            engine: Any = driver_of(locks).engine
+            engine.tick = broken
             await asyncio.wait_for(event.wait(), SOON)
             await true(lambda: lost)
             assert lease.state is LeaseState.LOST
@@ -215,7 +216,7 @@ async def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         await true(lambda: len(lost) == 30)
         # Each once. A loop that was busy for longer than a lease finds several that are over, in any order.
         assert sorted(lost, key=leases.index) == leases
-        total, dropped = sum(driver_of(locks).crew.record.counts.values()), locks.stats().dropped
+        total, dropped = sum(driver_of(locks).engine.record.counts.values()), locks.stats().dropped
         assert total - 11 <= dropped <= total - 10  # ten wait, and one may be being told
         go_on.set()
         await true(lambda: len(heard) == total - dropped)
@@ -331,7 +332,7 @@ async def test_a_client_that_registers_nothing_asks_nothing_of_the_loop(nodes: N
 
 FAULTS: dict[str, tuple[type, str, str, str, Any]] = {
     "the engine writes to the log itself": (
-        aside.Aside, "tell",
+        aside.Callbacks, "tell",
         "self.lines.put([(listeners.log, it) for it in events if listeners.logs(it)])",
         "len([listeners.log(it) for it in events if listeners.logs(it)]) * 0",
         test_a_log_handler_that_raises_ends_no_lease,

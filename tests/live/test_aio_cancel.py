@@ -24,7 +24,7 @@ __all__ = ["eye"]
 
 
 async def there_at_once(lock: Lock) -> None:
-    """What was cut has made way on every lane before anything else is said on it: for the same client it is free, now."""
+    """What was cut has made way on every connection before anything else is said on it: for the same client it is free, now."""
     lease = await lock.try_acquire()
     assert lease is not None, "the lock was not free at once"
     await lease.release()
@@ -226,7 +226,7 @@ async def test_in_a_split_vote(nodes: Nodes, eye: Eye, who: str) -> None:
         held_back = [False]
 
         def has(node: int) -> bool:
-            return any(node in (it.as_usual or ()) or (it.votes and it.votes[node].granted) for it in driver_of(late).crew.live.values())
+            return any(node in (it.as_usual or ()) or (it.votes and it.votes[node].granted) for it in driver_of(late).engine.live.values())
 
         for node in (0, 1):  # what `early` says arrives there when `late` has been granted that node
             _slow(driver_of(early)._links[node], lambda node=node: not held_back[0] or has(node))

@@ -29,9 +29,9 @@ import holdfast
 from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
-from holdfast.drivers.aio import Driver
+from holdfast.drivers.aio.driver import Driver
 from holdfast.embedded import Nodes
-from holdfast.recipes.exclusive import keys_of
+from holdfast.protocol.exclusive import keys_of
 
 SOURCES = Path(holdfast.__file__).parents[1]
 SOON = 10.0  # seconds in which what has to happen has happened, on a busy machine too
@@ -80,7 +80,7 @@ def lose(lease: Lease, reason: str = "forced") -> None:
 
     def taken() -> None:
         claim.lose(clock(), reason)
-        driver.crew.act(claim, clock())
+        driver.engine.act(claim, clock())
 
     driver._do(taken)
 
@@ -88,7 +88,7 @@ def lose(lease: Lease, reason: str = "forced") -> None:
 def idle(locks: Holdfast) -> bool:
     """Does this client remember nothing of anybody?"""
     driver = driver_of(locks)
-    return not (driver.crew.live or len(driver.waiting) or driver._leases or driver.strangers)
+    return not (driver.engine.live or len(driver.waiting) or driver._leases or driver.strangers)
 
 
 class Tapped:

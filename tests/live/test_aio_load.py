@@ -93,7 +93,7 @@ async def test_what_a_claim_costs(nodes: Nodes) -> None:
         held = await others.lock(name).acquire()
         loop.create_future = counted
         waiting = [asyncio.create_task(locks.lock(name).acquire()) for _ in range(300)]
-        await true(lambda: len(driver_of(locks).crew.live) == 300)
+        await true(lambda: len(driver_of(locks).engine.live) == 300)
         loop.create_future = make
         assert futures[0] < 300 + 200  # (and those of `true`, which sleeps)
         assert asyncio.all_tasks() == {asyncio.current_task(), *waiting}
@@ -107,7 +107,7 @@ async def test_what_a_claim_costs(nodes: Nodes) -> None:
         for lease in leases:
             await lease.release()
         waiting += [asyncio.create_task(locks.lock(name, ttl=3 - i / 10).acquire()) for i in range(25)]  # each to be looked after sooner
-        await true(lambda: len(driver.crew.live) == 325)
+        await true(lambda: len(driver.engine.live) == 325)
         assert sum(not it.cancelled() and it._callback == driver._tick for it in loop._scheduled) <= 1
         for task in waiting:
             task.cancel()
@@ -209,7 +209,7 @@ async def test_memory_is_given_back(nodes: Nodes) -> None:
             gc.enable()
         assert found < 100
         driver = driver_of(locks)
-        assert len(driver.crew._timers) < 300
+        assert len(driver.engine._timers) < 300
         assert lock._entered == {}
 
 

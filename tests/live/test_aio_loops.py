@@ -234,7 +234,7 @@ def test_a_loop_that_is_closed_without_further_ado(nodes: Nodes) -> None:
 
     async def main() -> None:
         tasks.extend(asyncio.create_task(works()) for _ in range(2))
-        await true(lambda: len(driver_of(locks).crew.live) == 2 and driver_of(locks)._leases)
+        await true(lambda: len(driver_of(locks).engine.live) == 2 and driver_of(locks)._leases)
 
     tasks: list[Any] = []
     with Complaints() as complaints:
@@ -494,13 +494,13 @@ async def test_a_bug_in_the_engine(nodes: Nodes, eye: Eye, caplog: pytest.LogCap
         body, waiter = asyncio.create_task(works()), asyncio.create_task(locks.lock(names[2]).acquire())
         extension: asyncio.Task[Any] | None = None
         driver = driver_of(locks)
-        await true(lambda: len(driver.crew.live) == 3 and len(driver._leases) == 2)
-        crew: Any = driver.crew
+        await true(lambda: len(driver.engine.live) == 3 and len(driver._leases) == 2)
+        engine: Any = driver.engine
 
         def broken(*arguments: Any) -> Any:
             raise ZeroDivisionError("a bug")
 
-        setattr(crew, where, broken)
+        setattr(engine, where, broken)
         match where:
             case "begin":
                 with pytest.raises(HoldfastError, match="failed") as failed:
@@ -554,8 +554,8 @@ async def test_a_bug_while_closing(nodes: Nodes, caplog: pytest.LogCaptureFixtur
     def broken(*arguments: Any) -> Any:
         raise ZeroDivisionError("a bug")
 
-    crew: Any = driver_of(locks).crew
-    crew.close = broken
+    engine: Any = driver_of(locks).engine
+    engine.close = broken
     async with asyncio.timeout(SOON):
         await locks.close()
     assert not lease.held
@@ -582,12 +582,12 @@ def test_an_interrupt_in_the_middle_of_the_engine(nodes: Nodes, kind: type[BaseE
 
     async def main() -> None:
         held.append(await locks.lock(some("interrupt"), ttl=0.3).acquire())
-        crew: Any = driver_of(locks).crew
+        engine: Any = driver_of(locks).engine
 
         def interrupted(*arguments: Any) -> Any:
             raise kind
 
-        crew.end = interrupted
+        engine.end = interrupted
         await held[0].release()
 
     with pytest.raises(kind):

@@ -20,7 +20,8 @@ from live.test_aio_kit import SOON, Down, Eye, Tapped, calm, client, connected, 
 from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
-from holdfast.drivers import aio, sockets
+from holdfast.drivers import sockets
+from holdfast.drivers.aio import driver as aio
 from holdfast.embedded import Nodes
 from holdfast.errors import Closed, ConfigError, LockLost, NoQuorum
 
@@ -307,7 +308,7 @@ def ports() -> Iterator[Nodes]:
 @pytest.mark.parametrize("after", range(0, 60, 4))
 @calm
 async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
-    """The crew gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
+    """The engine gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
     async with client(ports) as locks:
         ready = asyncio.create_task(locks.ready(SOON))
         await turns(after)
@@ -315,7 +316,7 @@ async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
 
         def give_up() -> None:
             for node in range(5):
-                driver.crew.lost(node, clock(), TimeoutError("given up"))
+                driver.engine.lost(node, clock(), TimeoutError("given up"))
 
         driver._do(give_up)
         await ready
@@ -333,7 +334,7 @@ async def test_late_news_of_an_old_connection(nodes: Nodes) -> None:
         driver = driver_of(locks)
         old = driver._links[0]
         assert old is not None and old.transport is not None
-        driver._do(driver.crew.lost, 0, clock(), ConnectionError("hung up"))
+        driver._do(driver.engine.lost, 0, clock(), ConnectionError("hung up"))
         await true(lambda: driver._links[0] is not None and all(it.state == "up" for it in locks.nodes()))
         assert driver._links[0] is not old
         down.nodes.clear()
@@ -601,7 +602,7 @@ async def test_a_name_server_that_takes_its_time(nodes: Nodes, monkeypatch: pyte
         assert [it.state for it in await locks.ready(0.1)] == ["up", "up", "connecting"]
         async with locks.lock(some("slow")) as lease:
             assert lease.votes == 2
-        await true(lambda: not driver_of(locks).crew.owing)
+        await true(lambda: not driver_of(locks).engine.owing)
         await locks.close()
         assert asyncio.all_tasks() == {asyncio.current_task()}
     assert clock() - began < 0.6

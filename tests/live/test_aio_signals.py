@@ -14,10 +14,10 @@ import pytest
 import trio
 
 from holdfast.aio import Holdfast
-from holdfast.aio.lease import Lease
-from holdfast.drivers import aio
+from holdfast.drivers.aio import driver as aio
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockLost, Misuse
+from holdfast.face.aio.lease import Lease
 
 
 class TimeIsUp(Exception):
@@ -55,13 +55,13 @@ async def struck(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, handler: Any, ca
         waiting = asyncio.create_task(locks.lock("signals:held", ttl=5).acquire())
         await asyncio.sleep(0.05)
         driver = locks._driver()
-        begin = driver.crew.begin
+        begin = driver.engine.begin
 
         def strikes(*arguments: Any) -> None:
             signal.raise_signal(signal.SIGALRM)
             begin(*arguments)
 
-        monkeypatch.setattr(driver.crew, "begin", strikes)
+        monkeypatch.setattr(driver.engine, "begin", strikes)
         with pytest.raises(TimeIsUp):
             await locks.lock("signals:new").acquire()
         assert not held.held
@@ -100,7 +100,7 @@ async def test_a_bug_in_the_engine_is_still_to_be_reported(
         def broken(*arguments: Any) -> None:
             raise ValueError("a bug")
 
-        monkeypatch.setattr(locks._driver().crew, "begin", broken)
+        monkeypatch.setattr(locks._driver().engine, "begin", broken)
         with pytest.raises(HoldfastError, match="please report it"):
             await locks.lock("signals:bug").acquire()
         async with locks.lock("signals:bug"):

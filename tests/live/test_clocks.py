@@ -17,7 +17,7 @@ async def test_a_clients_own_clock_may_be_set_to_anything(nodes: Nodes, step: fl
     with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=0.9) as threads:
         async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=0.9) as tasks:
             mine, theirs = threads.lock(f"mine {step}").acquire(), await tasks.lock(f"theirs {step}").acquire()
-            for it in (threads._driver, threads._driver.keeper, tasks._driver()):
+            for it in (threads._driver, threads._driver.io_thread, tasks._driver()):
                 it.wall = lambda: time.time() + step
             await asyncio.sleep(1.5)  # two renewals each
             assert mine.held

@@ -36,18 +36,18 @@ def until(condition):
         gevent.sleep(0.005)
 
 def turns_of(client):
-    """Counts the keeper's turns from now on."""
-    keeper, turns = client._driver.keeper, [0]
-    turn = keeper._turn
+    """Counts the I/O thread's turns from now on."""
+    io_thread, turns = client._driver.io_thread, [0]
+    turn = io_thread._turn
     def counts(ready):
         turns[0] += 1
         turn(ready)
-    keeper._turn = counts
+    io_thread._turn = counts
     return turns
 
 def live(client, count):
     """So many hold or wait."""
-    until(lambda: len(client._driver.keeper.crew.live) == count)
+    until(lambda: len(client._driver.io_thread.engine.live) == count)
 
 '''
 
@@ -241,12 +241,12 @@ user.kill()
 with locks.lock("killed", wait=5):
     pass
 live(locks, 0)
-told["errands"] = len(locks._driver.keeper._errands)
+told["pending_calls"] = len(locks._driver.io_thread._pending_calls)
 """,
         three,
         first,
     )
-    assert told == {"killed": True, "out of time": True, "errands": 0}
+    assert told == {"killed": True, "out of time": True, "pending_calls": 0}
     assert three.holders("killed") == [None] * 3
     assert three.waiters("killed") == [0] * 3
 
@@ -282,7 +282,7 @@ def test_a_timeout_while_a_lease_is_left(three: Cluster, first: bool) -> None:
 
 def test_a_lease_that_is_joined_while_it_is_left_is_seen(three: Cluster) -> None:
     fault = """
-from holdfast.sync.lease import Lease
+from holdfast.face.sync.lease import Lease
 Lease._leaving = False
 # What says that the last one has left, too.
 Lease._drop_share = lambda lease: True
@@ -346,7 +346,7 @@ with Holdfast() as locks, locks.lock("late", wait=5):
 
 
 def test_greenlets_of_another_thread_are_refused_in_words(three: Cluster) -> None:
-    """The keeper is a greenlet of one thread, and runs when that does: whoever waits for it elsewhere would wait for ever."""
+    """The I/O thread is a greenlet of one thread, and runs when that does: whoever waits for it elsewhere would wait for ever."""
     source = """
 from gevent.threadpool import ThreadPool
 locks = Holdfast()
@@ -374,7 +374,7 @@ say(pool.spawn(own).get())
     assert out.splitlines()[2] == "True"
 
 
-def test_a_fork_leaves_the_keeper_s_greenlet_with_the_parent(three: Cluster) -> None:
+def test_a_fork_leaves_the_io_thread_s_greenlet_with_the_parent(three: Cluster) -> None:
     """A greenlet lives on in the child: there it must not speak in its parent's name."""
     source = """
 import gevent
@@ -386,9 +386,9 @@ if not child:
         lease.check()
     except WrongProcess:
         say("not the child's")
-    keeper = lease._errand.keeper
+    io_thread = lease._pending.io_thread
     gevent.sleep(1)
-    say(keeper._running.locked(), sum(it is not None for it in keeper.links.by_node) + len(keeper.links.by_file))
+    say(io_thread._running.locked(), sum(it is not None for it in io_thread.sockets.by_node) + len(io_thread.sockets.by_file))
     with locks.lock("child's own", wait=5) as own:
         say(own.held)
     locks.close()

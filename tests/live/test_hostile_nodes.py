@@ -16,10 +16,10 @@ from contract.faces import Face, Threads
 
 from bench.cluster import Open
 from holdfast import LeaseState
-from holdfast.drivers.threads import keeper as keeper_module
-from holdfast.drivers.threads import links as links_module
+from holdfast.drivers.threads import io_thread as io_thread_module
+from holdfast.drivers.threads import sockets as links_module
 from holdfast.errors import HoldfastError, NoQuorum
-from holdfast.wire.lane import Lane
+from holdfast.wire.connection import Connection
 
 TTL = 2  # seconds; a flooded client has FLOODED
 FLOODED = 3
@@ -161,24 +161,24 @@ async def test_a_node_that_sends_without_end_takes_no_lease_from_anybody(
 
 # What callers call themselves raises to them: it may be their own time limit (tests/live/test_threads_direct.py).
 OTHERS = ("renounce", "expected", "ready")
-CALLS = sorted(name for name, it in vars(Lane).items() if callable(it) and not name.startswith("_") and name not in OTHERS)
+CALLS = sorted(name for name, it in vars(Connection).items() if callable(it) and not name.startswith("_") and name not in OTHERS)
 
 
 @pytest.mark.parametrize("call", CALLS)
-async def test_whatever_a_lane_raises_ends_no_engine(
+async def test_whatever_a_connection_raises_ends_no_engine(
     face: Face, three: Cluster, name: str, call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await connected(face, three, three.urls)
     lease = await face.acquire(client.lock(name))
-    real = getattr(Lane, call)
+    real = getattr(Connection, call)
 
-    def raises(lane: Lane[Any], *arguments: Any) -> Any:
-        if lane.node == 2:
+    def raises(connection: Connection[Any], *arguments: Any) -> Any:
+        if connection.node == 2:
             raise ZeroDivisionError("planted")
-        return real(lane, *arguments)
+        return real(connection, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, call, raises)
+        patch.setattr(Connection, call, raises)
         three.ask(2, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
         await outlives(face, client, lease, name)
     await face.until(lambda: client.nodes()[2].state == "up", 30)
@@ -234,7 +234,7 @@ async def test_without_descriptors_leases_survive_and_the_error_names_the_cause(
 
 def cut(face: Face, client: Any) -> None:
     """Shut the connection to the last node, by its own socket: nobody can open another one."""
-    link = client._driver.keeper.links.by_node[2] if isinstance(face, Threads) else client._driver()._links[2]
+    link = client._driver.io_thread.sockets.by_node[2] if isinstance(face, Threads) else client._driver()._links[2]
     with contextlib.suppress(OSError, AttributeError):
         connection = socket.socket(fileno=link.sock.fileno())
         try:
@@ -258,7 +258,7 @@ async def test_a_limit_of_threads_is_that_nodes_failure_which_needs_one(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr(keeper_module, "start_new_thread", refused)
+        patch.setattr(io_thread_module, "start_new_thread", refused)
         patch.setattr(links_module, "start_new_thread", refused)
         three.ask(2, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
         await face.until(lambda: "can't start new thread" in str(client.nodes()[2].cause))
@@ -267,6 +267,6 @@ async def test_a_limit_of_threads_is_that_nodes_failure_which_needs_one(
         with pytest.raises(HoldfastError, match="cannot start its background thread: can't start new thread"):
             await face.acquire(other.lock(f"{name}.third", wait=1))
     await face.until(lambda: client.nodes()[2].state == "up", 30)
-    assert client._driver.keeper.failure is None
+    assert client._driver.io_thread.failure is None
     await face.release(lease)
     await face.finish()

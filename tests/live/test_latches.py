@@ -90,8 +90,8 @@ def test_nobody_is_left_behind_while_parties_and_nodes_are_killed(three: Cluster
 
     def goes_on() -> None:
         """All of them pass some more."""
-        goal, deadline = max(it[-1] for it in passed.values()) + 5, time.monotonic() + 60
-        while min(it[-1] for it in passed.values()) < goal:
+        joint, deadline = max(it[-1] for it in passed.values()) + 5, time.monotonic() + 60
+        while min(it[-1] for it in passed.values()) < joint:
             assert time.monotonic() < deadline, passed
             time.sleep(0.01)
 

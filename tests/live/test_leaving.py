@@ -12,7 +12,7 @@ from proof import patches
 
 from holdfast import Holdfast
 from holdfast.clock import clock
-from holdfast.drivers.threads.keeper import Keeper
+from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 
 TTL = 4.0  # seconds: a busy machine takes as much as two to start a process and end it
@@ -123,15 +123,15 @@ def test_what_is_released_would_be_noticed(five: Cluster, how: str) -> None:
 
 
 @pytest.mark.parametrize("fault", [False, True])
-def test_what_was_left_is_not_listed_before_the_keeper_has_heard_of_it(
+def test_what_was_left_is_not_listed_before_the_io_thread_has_heard_of_it(
     five: Cluster, monkeypatch: pytest.MonkeyPatch, fault: bool
 ) -> None:
     if fault:
-        patches.method(monkeypatch, Keeper, "given", "if it.phase is GIVEN", "")
+        patches.method(monkeypatch, IOThread, "given", "if it.phase is GIVEN", "")
     with Holdfast(*five.urls, fresh=five.fresh) as locks:
         lease = locks.lock("listed", ttl=1).acquire()
         assert [it.name for it in locks.leases()] == ["listed"]
-        locks._driver.keeper.ask(lambda now: time.sleep(0.3))
+        locks._driver.io_thread.ask(lambda now: time.sleep(0.3))
         lease.leave()
         assert (locks.leases() == ()) is not fault
 

@@ -21,7 +21,7 @@ from contract.faces import Face
 from holdfast import LeaseState
 from holdfast.errors import LockBusy, NoQuorum
 from holdfast.events import Lost, NodeGuarded
-from holdfast.wire import lane
+from holdfast.wire import connection as connection
 
 TICK = 0.3  # seconds by which a busy machine may be late
 REQUEST = b"\r\n$16\r\n"  # stands in every request (the fence that it proposes), and in nothing else
@@ -179,7 +179,7 @@ async def test_a_single_try_outlives_a_majority_of_quiet_connections_that_were_c
     face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was quiet for long says nothing of its node when it is found to be cut: the try is made on the next connections."""
-    monkeypatch.setattr(lane, "QUIET", 0.3)  # instead of 30 s
+    monkeypatch.setattr(connection, "QUIET", 0.3)  # instead of 30 s
     async with ways(face, three) as through:
         client = await connected(face, three, through, ttl=10, node_timeout=0.4)
         await face.sleep(1.1)  # (a connection that was of use for less than a second is a failure in any case)

@@ -23,7 +23,7 @@ from holdfast.drivers import sockets
 from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 from holdfast.events import Lost, NodeDown, NodeUp, Warned
-from holdfast.recipes.exclusive import keys_of
+from holdfast.protocol.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
 

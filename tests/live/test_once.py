@@ -15,7 +15,7 @@ from contract.programs import program, run
 import holdfast.aio
 from holdfast import Holdfast, current
 from holdfast.embedded import Nodes
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import NoQuorum
 from holdfast.events import NodeDown
 
@@ -226,8 +226,8 @@ def test_a_large_result_that_many_tasks_want_at_once_costs_no_connection(three: 
 
 
 def test_a_question_for_each_task_is_found(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    consult = Crew.consult
-    monkeypatch.setattr(Crew, "consult", lambda crew, asks, now, enough=None, share=None: consult(crew, asks, now, enough))
+    consult = Engine.consult
+    monkeypatch.setattr(Engine, "consult", lambda engine, asks, now, enough=None, share=None: consult(engine, asks, now, enough))
     try:
         lost = asyncio.run(many_tasks(three, "larger"))
     except NoQuorum:

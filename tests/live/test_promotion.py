@@ -13,9 +13,10 @@ from contract.cluster import Cluster, ask
 from contract.faces import Face
 from nemesis.proxy import Proxy
 
-from holdfast.base import migration, rate
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.events import NodeGuarded, Warned
+from holdfast.face import migration
+from holdfast.primitives.rate import plan as rate
 
 
 @pytest.fixture

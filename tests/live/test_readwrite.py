@@ -13,7 +13,7 @@ from live.test_acl import DOCUMENT, RULES
 
 from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes
-from holdfast.recipes.readwrite import rw_keys_of
+from holdfast.protocol.readwrite import rw_keys_of
 
 [MORE] = re.findall(r"\| Read-write locks \| `([^`]*)` \|", DOCUMENT.read_text())
 

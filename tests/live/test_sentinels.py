@@ -15,7 +15,7 @@ from live.test_promotion import ports, replicate
 
 from holdfast import Node
 from holdfast.errors import ConfigError, NoQuorum
-from holdfast.wire import lane
+from holdfast.wire import connection as connection
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ async def test_a_name_that_is_moved_lets_nobody_in_while_leases_of_its_old_serve
 
 async def test_two_hold_it_where_a_moved_name_has_no_guard(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that the test above would find."""
-    monkeypatch.setattr(lane.Lane, "_tenure", lambda self, facts: lane._reign(facts))
+    monkeypatch.setattr(connection.Connection, "_tenure", lambda self, facts: connection._reign(facts))
     async with ports(face, 2) as nodes:
         # Servers that have just started have another guard, of max_ttl + 2 + 1 seconds.
         await face.until(lambda: not any(re.search(r"uptime_in_seconds:[0-4]\r", nodes.ask(it, "INFO", "server")) for it in range(2)))
@@ -116,13 +116,13 @@ async def test_a_holder_on_a_server_that_is_not_the_node_any_more_loses_it_befor
 
 async def test_two_hold_it_where_nobody_asks_again(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that the test above would find."""
-    vouched = lane.Lane._vouched
+    vouched = connection.Connection._vouched
 
     def once(self: Any, asked: float) -> None:
         vouched(self, asked)
         self.sure, self.reask = asked + 86_400, asked + 86_400
 
-    monkeypatch.setattr(lane.Lane, "_vouched", once)
+    monkeypatch.setattr(connection.Connection, "_vouched", once)
     async with ports(face, 2) as nodes:
         assert not await passed_on(face, nodes, name)
 
@@ -147,7 +147,7 @@ async def test_a_name_that_goes_back_lets_nobody_in_while_leases_of_the_other_se
 
 async def test_two_hold_it_where_a_note_outlasts_its_place(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that the test above would find."""
-    monkeypatch.setattr(lane.Lane, "_ends", b"%d" % (time.time_ns() // 1_000_000 + 86_400_000))
+    monkeypatch.setattr(connection.Connection, "_ends", b"%d" % (time.time_ns() // 1_000_000 + 86_400_000))
     async with ports(face, 2) as nodes:
         assert not await went_back(face, nodes, name)
 

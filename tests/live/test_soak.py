@@ -42,7 +42,7 @@ def test_everything_is_back_where_it_was(tmp_path: Path) -> None:
 def test_what_is_left_behind_is_noticed(tmp_path: Path) -> None:
     status, told, found = soak(tmp_path, "--plant")
     assert status == 1, told
-    kept = ("memory", "threads", "files", "holdfast.core.claim.Claim", "in holdfast.engine.crew.Crew.live")
+    kept = ("memory", "threads", "files", "holdfast.protocol.claim.Claim", "in holdfast.engine.engine.Engine.live")
     for planted in (
         *(f"{client}: {it}" for client in ("threads", "asyncio") for it in kept),
         *("asyncio: tasks", "asyncio: timers", "worker 2, closed: threads", "worker 2, closed: files"),  # (worker 1 is killed before)

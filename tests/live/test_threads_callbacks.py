@@ -15,16 +15,17 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
-from live.test_threads_driver import ONLY_LINUX, connected, keeper_of, things, until
+from live.test_threads_driver import ONLY_LINUX, connected, io_thread_of, things, until
 from proof import patches
 
 from holdfast import Holdfast, LeaseState, events
 from holdfast.clock import clock
-from holdfast.drivers import aside, threads
-from holdfast.drivers.aside import ThreadCalls
-from holdfast.drivers.threads.keeper import Keeper
+from holdfast.drivers import callbacks as aside
+from holdfast.drivers import threads
+from holdfast.drivers.callbacks import ThreadCalls
+from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, LockLost, Misuse
 
 TTL = 0.6
@@ -78,7 +79,7 @@ def hung() -> Iterator[Hung]:
 
 
 def queues(client: Holdfast) -> tuple[ThreadCalls, ...]:
-    return keeper_of(client).aside.all
+    return io_thread_of(client).aside.all
 
 
 # ------------------------------------------------ nothing that a user registers stops a renewal
@@ -92,14 +93,14 @@ def test_a_log_handler_that_raises_ends_no_lease(three: Cluster, raised: BaseExc
     lost: list[Any] = []
     with connected(three, ttl=TTL) as client, handled(raises):
         kept = client.lock("kept").acquire()
-        keeper = keeper_of(client)
+        io_thread = io_thread_of(client)
         leases = [client.lock(f"lost{i}", **SHORT, on_lost=lost.append).acquire() for i in range(3)]
         until(lambda: len(lost) == 3)
         assert sorted(it.name for it in lost) == [it.name for it in leases]
         assert all(it.lost.is_set() for it in leases)
         time.sleep(1.5 * TTL)
         kept.check()
-        assert keeper_of(client) is keeper and keeper.failure is None
+        assert io_thread_of(client) is io_thread and io_thread.failure is None
         kept.release()
     assert "a log handler raised" in capfd.readouterr().err
 
@@ -166,7 +167,7 @@ def test_a_failing_engine_tells_its_leases_whatever_the_log_does(
         lease = client.lock("bug", on_lost=lost.append).acquire()
         event = lease.lost
         with monkeypatch.context() as patch:
-            patch.setattr(Crew, method, broken)
+            patch.setattr(Engine, method, broken)
             assert event.wait(TTL + 5)
             until(lambda: lost == [lease])
         assert lease.state is LeaseState.LOST
@@ -241,7 +242,7 @@ def test_events_for_a_slow_observer_are_bounded_and_losses_are_not(
         told = len(queues(client)[1].waiting)
         assert told == 10
         # Of all that happened, ten events wait, and one may be being told.
-        total, dropped = sum(keeper_of(client).crew.record.counts.values()), client.stats().dropped
+        total, dropped = sum(io_thread_of(client).engine.record.counts.values()), client.stats().dropped
         assert total - 11 <= dropped <= total - 10
         hung.go_on.set()
         until(lambda: len(lost) == 30)
@@ -307,7 +308,7 @@ def test_an_observer_may_wait_for_a_lock_of_its_client(three: Cluster) -> None:
 def test_a_finalizer_on_the_client_s_own_thread_cannot_wait_for_the_client(three: Cluster) -> None:
     found: list[BaseException] = []
     with connected(three) as client:
-        keeper, other = keeper_of(client), client.lock("other").acquire()
+        io_thread, other = io_thread_of(client), client.lock("other").acquire()
 
         def finalize(now: float) -> None:
             for waits in (client.lock("third").acquire, client.lock("third").try_acquire, other.extend):
@@ -317,7 +318,7 @@ def test_a_finalizer_on_the_client_s_own_thread_cannot_wait_for_the_client(three
                     found.append(error)
             other.release()
 
-        keeper.ask(finalize)
+        io_thread.ask(finalize)
         until(lambda: len(found) == 3)
         assert all("hand the work to another thread" in str(it) for it in found)
         until(lambda: three.holders("other") == three.holders("third") == [None] * 3)
@@ -392,7 +393,7 @@ def test_a_callback_may_close_its_client(three: Cluster) -> None:
         lease = client.lock("closing", **SHORT, on_lost=on_lost).acquire()
         until(lambda: closed)
         assert closed[0] < 3, "it does not wait for itself"
-        until(lambda: not keeper_of(client)._running.locked())
+        until(lambda: not io_thread_of(client)._running.locked())
         assert not lease.held
 
 
@@ -446,7 +447,7 @@ def test_a_client_that_registers_nothing_has_no_thread_for_it(three: Cluster) ->
         with connected(three) as client:
             for _ in range(10):
                 client.lock("quiet").acquire().release()
-            assert things()[0] == before + 1, "the keeper"
+            assert things()[0] == before + 1, "the I/O thread"
             assert not any(it._running.locked() for it in queues(client))
     finally:
         logging.getLogger("holdfast").setLevel(logging.NOTSET)
@@ -529,7 +530,7 @@ def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
     locks = Holdfast(observer=observer)
     with locks.lock("parent"):
         pass
-    while locks._driver.keeper.aside.events[0].waiting:
+    while locks._driver.io_thread.aside.events[0].waiting:
         time.sleep(0.01)
     child = os.fork()
     if child == 0:
@@ -567,13 +568,13 @@ def test_a_fork_within_a_callback_makes_no_call_of_the_parent_s(three: Cluster) 
 
 FAULTS: dict[str, tuple[type, str, str, str, Callable[..., object]]] = {
     "the engine writes to the log itself": (
-        aside.Aside, "tell",
+        aside.Callbacks, "tell",
         "self.lines.put([(listeners.log, it) for it in events if listeners.logs(it)])",
         "len([listeners.log(it) for it in events if listeners.logs(it)]) * 0",
         test_a_log_handler_that_raises_ends_no_lease,
     ),
     "a callback runs before the next lease is marked": (
-        Keeper, "_tell",
+        IOThread, "_tell",
         "self.aside.losses.put(_told_lost(lost))",
         "[(self.aside.losses.put(_told_lost([it])), __import__('time').sleep(0.01)) for it in lost]",
         test_all_leases_are_marked_before_any_callback_runs,

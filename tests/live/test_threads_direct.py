@@ -1,4 +1,4 @@
-"""Callers that speak to the nodes themselves, and the keeper, which goes on where that is not usual."""
+"""Callers that speak to the nodes themselves, and the I/O thread, which goes on where that is not usual."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast import Holdfast
 from holdfast.drivers import unyielding
 from holdfast.drivers.threads import direct
 from holdfast.embedded import Nodes
-from holdfast.wire.lane import Lane
+from holdfast.wire.connection import Connection
 
 
-def keeper_of(client: Holdfast) -> Any:
-    return client._driver.keeper
+def io_thread_of(client: Holdfast) -> Any:
+    return client._driver.io_thread
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def client(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast
     with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client:
         client.ready()
         client.lock("warm").acquire().release()
-        until(lambda: keeper_of(client).direct.near)
+        until(lambda: io_thread_of(client).direct.near)
         yield client
 
 
@@ -47,14 +47,14 @@ def until(condition: Any, within: float = 10.0) -> None:
         time.sleep(0.005)
 
 
-def test_a_caller_settles_it_itself_and_the_keeper_renews_what_is_kept(client: Holdfast, three: Cluster) -> None:
-    settled = [keeper_of(client).direct.acquire]
+def test_a_caller_settles_it_itself_and_the_io_thread_renews_what_is_kept(client: Holdfast, three: Cluster) -> None:
+    settled = [io_thread_of(client).direct.acquire]
 
-    def told(errand: Any, callers: int) -> bool | None:
-        settled.append(before(errand, callers))
+    def told(pending: Any, callers: int) -> bool | None:
+        settled.append(before(pending, callers))
         return settled[-1]
 
-    before, keeper_of(client).direct.acquire = settled.pop(), told
+    before, io_thread_of(client).direct.acquire = settled.pop(), told
     leases = [client.lock(f"itself{i}").acquire() for i in range(50)]
     assert settled.count(True) > 25, "on nodes that are near it need not wait for another thread"
     assert client.stats().held == 50 and len(client.leases()) == 50, "they are known at once"
@@ -63,18 +63,18 @@ def test_a_caller_settles_it_itself_and_the_keeper_renews_what_is_kept(client: H
     for it in leases:
         it.release()
     until(lambda: not any(three.holders(it.name) != [None] * 3 for it in leases))
-    until(lambda: not keeper_of(client).crew.live and not keeper_of(client)._errands)
+    until(lambda: not io_thread_of(client).engine.live and not io_thread_of(client)._pending_calls)
 
 
 def test_a_caller_that_does_not_come_back_stops_nobody(client: Holdfast) -> None:
     """It stands in the middle of the engine, as in a signal's handler that waits. Others have what they want, and keep it."""
     lease = client.lock("kept").acquire()
-    keeper_of(client).direct.turn[0] = stranger = object()
-    keeper_of(client).direct.doubtful = (0,)
+    io_thread_of(client).direct.turn[0] = stranger = object()
+    io_thread_of(client).direct.doubtful = (0,)
     began = time.monotonic()
     with client.lock("another", wait=5):
         assert time.monotonic() - began < 2.5
-    assert keeper_of(client).direct.turn.get(0) is not stranger
+    assert io_thread_of(client).direct.turn.get(0) is not stranger
     until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
     time.sleep(2.2)
     assert lease.held, "renewals went on, and the connection that it may have left half used is another one"
@@ -82,7 +82,7 @@ def test_a_caller_that_does_not_come_back_stops_nobody(client: Holdfast) -> None
 
 
 @pytest.mark.parametrize("taken", [0, 7, -1])
-def test_what_the_kernel_does_not_take_at_once_the_keeper_sends(client: Holdfast, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_kernel_does_not_take_at_once_the_io_thread_sends(client: Holdfast, taken: int, monkeypatch: pytest.MonkeyPatch) -> None:
     send, short = unyielding.send, [True]
 
     def takes_less(file: int, data: bytes, size: int, flags: int) -> int:
@@ -122,7 +122,7 @@ class TimeIsUp(Exception):
 
 @pytest.mark.parametrize("call", ["expected", "ready"])
 def test_a_time_limit_that_strikes_while_a_caller_speaks_reaches_it(client: Holdfast, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, strikes = getattr(Lane, call), [True]
+    real, strikes = getattr(Connection, call), [True]
 
     def struck(*arguments: Any) -> Any:
         if strikes and threading.current_thread() is threading.main_thread():
@@ -130,7 +130,7 @@ def test_a_time_limit_that_strikes_while_a_caller_speaks_reaches_it(client: Hold
             raise TimeIsUp
         return real(*arguments)
 
-    monkeypatch.setattr(Lane, call, struck)
+    monkeypatch.setattr(Connection, call, struck)
     with pytest.raises(TimeIsUp):
         client.lock("limited").acquire()
     with client.lock("limited", wait=5):
@@ -138,7 +138,7 @@ def test_a_time_limit_that_strikes_while_a_caller_speaks_reaches_it(client: Hold
 
 
 def test_nobody_waits_in_vain_again_and_again(client: Holdfast, three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nodes that do not answer in a moment are left to the keeper, for a while."""
+    """Nodes that do not answer in a moment are left to the I/O thread, for a while."""
     waits = list[float]()
     poll = unyielding.poll
 
@@ -153,10 +153,10 @@ def test_nobody_waits_in_vain_again_and_again(client: Holdfast, three: Cluster, 
     monkeypatch.setattr(unyielding, "poll", poll)
 
 
-def test_what_a_caller_begins_while_its_keeper_ends_is_kept(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between the keeper's last look and its end."""
-    keeper, leases = keeper_of(client), list[Any]()
-    finished = keeper._finished
+def test_what_a_caller_begins_while_its_io_thread_ends_is_kept(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the I/O thread's last look and its end."""
+    io_thread, leases = io_thread_of(client), list[Any]()
+    finished = io_thread._finished
 
     def just_then() -> bool:
         if leases or threading.current_thread() is threading.main_thread():
@@ -166,9 +166,9 @@ def test_what_a_caller_begins_while_its_keeper_ends_is_kept(client: Holdfast, mo
         thread.join()
         return True
 
-    keeper.direct.used = 0.0
-    monkeypatch.setattr(keeper, "_finished", just_then)
-    keeper.ask(lambda now: None)
+    io_thread.direct.used = 0.0
+    monkeypatch.setattr(io_thread, "_finished", just_then)
+    io_thread.ask(lambda now: None)
     until(lambda: bool(leases))
     time.sleep(2.2)
     assert leases[0].held, "it is renewed"

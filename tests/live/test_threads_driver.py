@@ -23,15 +23,15 @@ from contract.cluster import Cluster
 from contract.programs import run
 
 from holdfast import Holdfast, LeaseState
-from holdfast.base import lease as face_lease
 from holdfast.drivers import sockets, unyielding
-from holdfast.drivers.threads import keeper as keeper_module
-from holdfast.drivers.threads.keeper import Keeper
+from holdfast.drivers.threads import io_thread as io_thread_module
+from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
-from holdfast.living import Living
-from holdfast.sync import lease as lease_of_threads
+from holdfast.face import lease as face_lease
+from holdfast.face.sync import lease as lease_of_threads
+from holdfast.weakset import SafeWeakSet
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -76,12 +76,12 @@ def things() -> tuple[int, int]:
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
 
 
-def keeper_of(client: Holdfast) -> Keeper:
-    return client._driver.keeper
+def io_thread_of(client: Holdfast) -> IOThread:
+    return client._driver.io_thread
 
 
 def runs(client: Holdfast) -> bool:
-    return keeper_of(client)._running.locked()
+    return io_thread_of(client)._running.locked()
 
 
 # ------------------------------------------------ how much it carries
@@ -104,9 +104,9 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
         dropped = [it for it in caught if it.category is ResourceWarning]
         assert len(dropped) == 1000
         assert "many" in str(dropped[0].message)
-        keeper = keeper_of(client)
-        until(lambda: not keeper.crew.live, within=1 + 3)
-        until(lambda: (keeper._errands, len(keeper.waiting)) == ({}, 0))
+        io_thread = io_thread_of(client)
+        until(lambda: not io_thread.engine.live, within=1 + 3)
+        until(lambda: (io_thread._pending_calls, len(io_thread.waiting)) == ({}, 0))
         until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
         until(lambda: things() == before)  # (that of the log, which told of their ends, ends when it is idle)
 
@@ -202,11 +202,11 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
 
     real = sockets.open_socket
     monkeypatch.setattr(sockets, "open_socket", small)
-    # (the first renewals would be after 20 s: nothing else reminds the keeper of what waited for the socket)
+    # (the first renewals would be after 20 s: nothing else reminds the I/O thread of what waited for the socket)
     with Cluster(Nodes(3)) as three, connected(three, ttl=60, max_ttl=60, node_timeout=10) as client:
         three.nodes.freeze(2)
         held = [client.lock(f"full{i}").acquire() for i in range(10)]
-        most, link = 0, keeper_of(client).links.by_node[2]
+        most, link = 0, io_thread_of(client).sockets.by_node[2]
         assert link is not None
         for i in range(700):
             client.lock(f"{i}:{'x' * 200}").acquire().release()
@@ -215,8 +215,8 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
         three.nodes.thaw(2)
         until(lambda: all(it.votes == 3 for it in held))
         until(lambda: three.ask(2, "GET", held[0].name) == held[0].token)
-        until(lambda: not link.rest and not keeper_of(client).crew.owing)
-        assert keeper_of(client).links.by_node[2] is link, "one connection, and not a byte of it was lost"
+        until(lambda: not link.rest and not io_thread_of(client).engine.owing)
+        assert io_thread_of(client).sockets.by_node[2] is link, "one connection, and not a byte of it was lost"
         assert sum(not it.startswith("{") for it in three.ask(2, "KEYS", "*")) == 10
         for it in held:
             it.release()
@@ -240,7 +240,7 @@ class Yielding(socket.socket):
 
 
 @pytest.mark.parametrize("able", [True, False], ids=["with the C library", "without"])
-def test_a_keeper_sends_and_receives_without_letting_other_threads_run(three: Cluster, able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_io_thread_sends_and_receives_without_letting_others_run(three: Cluster, able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "socket", Yielding)
     monkeypatch.setattr(Yielding, "count", 0)
     if not able:
@@ -297,20 +297,20 @@ def test_what_the_c_library_is_told_and_tells() -> None:
 
 def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -> None:
     with Cluster(Nodes(3)) as nodes, connected(nodes) as client:
-        keeper = keeper_of(client)
-        link = keeper.links.by_node[0]
+        io_thread = io_thread_of(client)
+        link = io_thread.sockets.by_node[0]
         assert link is not None and link.file == link.sock.fileno() >= 0
         nodes.nodes.kill(0)
-        # The keeper forgets the connection first and its number last: look when it has done both.
-        until(lambda: keeper.links.by_node[0] is not link and link.file == -1)
+        # The I/O thread forgets the connection first and its number last: look when it has done both.
+        until(lambda: io_thread.sockets.by_node[0] is not link and link.file == -1)
         assert link.sock.fileno() == -1
 
 
 # ------------------------------------------------ its end
 
 
-def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "IDLE", 1.1)
+def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_thread_module, "IDLE", 1.1)
     client = Holdfast(*three.urls, fresh=three.fresh)
     assert not runs(client)
     client.ready()
@@ -320,11 +320,11 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
     assert runs(client), "it keeps a lease"
     lease.release()
     until(lambda: not runs(client), within=8)
-    keeper = keeper_of(client)
-    assert (keeper.links.bell.file, keeper.links.bell.clapper, keeper.links.by_file) == (-1, -1, {})
+    io_thread = io_thread_of(client)
+    assert (io_thread.sockets.bell.file, io_thread.sockets.bell.clapper, io_thread.sockets.by_file) == (-1, -1, {})
     with client.lock("kept", wait=5):
         assert runs(client)
-        assert keeper_of(client) is keeper
+        assert io_thread_of(client) is io_thread
     client.close()
     assert not runs(client)
 
@@ -332,7 +332,7 @@ def test_a_keeper_ends_when_there_is_nothing_to_keep_and_starts_again(three: Clu
 def test_asking_again_and_again_whether_nodes_are_ready_leaves_nothing(client: Holdfast) -> None:
     for _ in range(50):
         client.ready()
-    until(lambda: not keeper_of(client).waiting.news)
+    until(lambda: not io_thread_of(client).waiting.news)
 
 
 @pytest.mark.parametrize("method", ["tick", "received", "begin"])
@@ -355,17 +355,17 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
         waiter = threading.Thread(target=wait)
         waiter.start()
         until(lambda: three.waiters("bug") == [1, 1, 1])
-        keeper, planted = keeper_of(client), ZeroDivisionError("planted")
+        io_thread, planted = io_thread_of(client), ZeroDivisionError("planted")
 
         def raises(*_: object, **__: object) -> None:
             raise planted
 
         with monkeypatch.context() as patch:
-            patch.setattr(Crew, method, raises)
+            patch.setattr(Engine, method, raises)
             began = time.monotonic()
             if method == "begin":
                 with pytest.raises(HoldfastError) as caught:
-                    # (What has a note is the keeper's business.)
+                    # (What has a note is the I/O thread's business.)
                     client.lock("another", note="noted").acquire()
                 assert caught.value.__cause__ is planted
             waiter.join(5)
@@ -381,9 +381,9 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
                 it.release()
         until(lambda: [it for it in caplog.records if it.levelno == logging.CRITICAL])
         assert [it.exc_info and it.exc_info[1] for it in caplog.records if it.levelno == logging.CRITICAL] == [planted]
-        assert not keeper._running.locked()
+        assert not io_thread._running.locked()
         with client.lock("bug", wait=10) as heir:
-            assert keeper_of(client) is not keeper
+            assert io_thread_of(client) is not io_thread
             assert heir.token.split(":")[1] != lease.token.split(":")[1]
 
 
@@ -516,7 +516,7 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, mon
         waiter = threading.Thread(target=lambda: client.lock("slow", wait=15).acquire().release())
         waiter.start()
         time.sleep(0.6)
-        assert things()[0] <= before + 6, "one for each node, beside the waiter, the keeper and the log"
+        assert things()[0] <= before + 6, "one for each node, beside the waiter, the I/O thread and the log"
         waiter.join(15)
     assert len(asked) <= 6
 
@@ -527,7 +527,7 @@ def test_a_name_that_means_nothing_is_a_cause() -> None:
         with pytest.raises(HoldfastError) as caught:
             client.lock("nowhere", wait=3).acquire()
         assert host in str(caught.value)
-        assert client._driver.keeper.failure is None
+        assert client._driver.io_thread.failure is None
 
 
 # ------------------------------------------------ a wait that another thread ends
@@ -562,13 +562,13 @@ def test_a_wait_is_cancelled_from_another_thread(three: Cluster, wait: float | N
         assert client.lock("cancelled").acquire(cancel=threading.Event()).release() == 0
 
 
-@pytest.mark.parametrize("kind", [Living, weakref.WeakSet])
+@pytest.mark.parametrize("kind", [SafeWeakSet, weakref.WeakSet])
 def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast, monkeypatch: pytest.MonkeyPatch, kind: Any) -> None:
     """The background thread looks through all that share the lease while the user's thread adds to them. With a WeakSet, it fails."""
-    monkeypatch.setattr(face_lease, "Living", kind)
+    monkeypatch.setattr(face_lease, "SafeWeakSet", kind)
     lock, late = client.lock("shared", ttl=0.3, renew=False, reentrant=True), list[Any]()
     client.ready()
-    keeper = keeper_of(client)
+    io_thread = io_thread_of(client)
     mark = lease_of_threads.Lease._mark_lost
 
     def falls(lease: Any) -> None:
@@ -580,13 +580,13 @@ def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast,
         with lock as outer, lock as inner:
             # Asked before the loss: a caller that asks later sets the event itself.
             told = outer.lost, inner.lost
-            until(lambda: keeper.failure is not None or all(it.is_set() for it in told))
+            until(lambda: io_thread.failure is not None or all(it.is_set() for it in told))
 
     # Before the lease is taken: a busy machine may take longer than its 0.3 s between two statements.
     monkeypatch.setattr(lease_of_threads.Lease, "_mark_lost", falls)
     with pytest.raises(LockLost):
         enter_twice()
-    if kind is Living:
-        assert keeper.failure is None
+    if kind is SafeWeakSet:
+        assert io_thread.failure is None
     else:
-        until(lambda: keeper.failure is not None)
+        until(lambda: io_thread.failure is not None)

@@ -139,19 +139,21 @@ over.set()
 thread.join()
 lock = None
 gc.collect()
-keeper = client._driver.keeper
+io_thread = client._driver.io_thread
 end = clock() + TTL + 1
-while keeper.crew.live and clock() < end:  # nobody owns any of these: they end with their leases at the latest
+while io_thread.engine.live and clock() < end:  # nobody owns any of these: they end with their leases at the latest
     time.sleep(0.01)
 for lock in SHARED:  # and life goes on
     with client.lock(lock.name, wait=10) as lease:
         body(lease)
-while (keeper.crew.live or keeper._errands) and clock() < end + 1:  # (the keeper notes at its next turn what callers have released)
+# (The I/O thread notes at its next turn what callers have released.)
+while (io_thread.engine.live or io_thread._pending_calls) and clock() < end + 1:
     time.sleep(0.001)
 say(json.dumps({
     "span": span, "took": ended - began,
-    "names": sorted(names), "left behind": len(lost), "live": len(keeper.crew.live), "errands": len(keeper._errands),
-    "overlaps": overlaps, "wrong": wrong, "turns": turns, "busy": busy, "swallowed": len(swallowed), "same keeper": keeper.failure is None,
+    "names": sorted(names), "left behind": len(lost), "live": len(io_thread.engine.live), "pending_calls": len(io_thread._pending_calls),
+    "overlaps": overlaps, "wrong": wrong, "turns": turns, "busy": busy, "swallowed": len(swallowed),
+    "same io_thread": io_thread.failure is None,
     "threads": len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 3,
     "entered": [len(lock._entered) for lock in SHARED],
 }))
@@ -172,9 +174,9 @@ def test_b35_thousands_of_interrupts_anywhere(three: Cluster) -> None:
     found = json.loads(out)
     names = found.pop("names")
     print(f"{HITS} interrupts: {found['left behind']} leases left behind, each until its ttl ran out; {found}")
-    assert (found["overlaps"], found["wrong"], found["live"], found["errands"]) == ([], [], 0, 0)
-    assert found["same keeper"]
-    # The main one, two keepers, and of the client that has an observer: the observer's and the log's.
+    assert (found["overlaps"], found["wrong"], found["live"], found["pending_calls"]) == ([], [], 0, 0)
+    assert found["same io_thread"]
+    # The main one, two I/O threads, and of the client that has an observer: the observer's and the log's.
     assert 3 <= found["threads"] <= 5
     assert min(found["turns"]) > 50
     assert sum(found["entered"]) <= 4

@@ -2,7 +2,7 @@
 
 An exception strikes at every single instruction of holdfast's own code while a lease is acquired, extended or released, as
 that of a signal's handler can. While the exception is being handled, its traceback keeps everything alive that it met on its
-way; that is when a lease which is about to be released was joined. The keeper is kept busy for a moment, so that it has not
+way; that is when a lease which is about to be released was joined. The I/O thread is kept busy for a moment, so that it has not
 yet heard of what the interrupted caller said.
 """
 
@@ -25,19 +25,19 @@ from contract.programs import run
 from proof import patches
 
 from holdfast import Holdfast, LeaseState, Lock
-from holdfast.base import owner
 from holdfast.drivers import threads
-from holdfast.drivers.threads import keeper as keeper_module
+from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
-from holdfast.drivers.threads.keeper import Keeper
+from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, SelfDeadlock
-from holdfast.sync import lease as leases
-from holdfast.sync.lock import Lock as LockOfThreads
+from holdfast.face import owner
+from holdfast.face.sync import lease as leases
+from holdfast.face.sync.lock import Lock as LockOfThreads
 
 TTL = 20.0  # seconds: much longer than any step of these tests, so that a lock that is free was released
 SOON = 5.0
-BUSY = 0.002  # seconds for which the keeper hears nothing
+BUSY = 0.002  # seconds for which the I/O thread hears nothing
 
 # The interpreter looks for signals when a function begins, when a call of C code returns and when a loop goes back:
 # between the return of a function and the instruction that stores what it returned, nothing can strike, nor at a jump ahead.
@@ -119,23 +119,23 @@ class Place:
                 return name
 
     @property
-    def _keepers(self) -> list[Keeper]:
-        return [it.keeper for it in self.client._drivers]
+    def _io_threads(self) -> list[IOThread]:
+        return [it.io_thread for it in self.client._drivers]
 
     def busy(self) -> None:
-        """The keeper hears nothing for a moment."""
-        for keeper in self._keepers:
-            keeper.ask(lambda now: time.sleep(BUSY))
+        """The I/O thread hears nothing for a moment."""
+        for io_thread in self._io_threads:
+            io_thread.ask(lambda now: time.sleep(BUSY))
 
     def heard(self) -> None:
-        """The keeper has heard all that it was told."""
-        for keeper in self._keepers:
+        """The I/O thread has heard all that it was told."""
+        for io_thread in self._io_threads:
             heard = threading.Event()
-            keeper.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+            io_thread.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             assert heard.wait(SOON)
 
     def held(self, lease: Any) -> bool:
-        """Do the nodes say so, too, and does the keeper?"""
+        """Do the nodes say so, too, and does the I/O thread?"""
         self.heard()
         new = [ask(url, "GET", lease.name) for url in self._nodes[-3:]]
         old = [ask(url, "GET", lease.name) for url in self._nodes[:3]] if self.moves else [""] * 3
@@ -143,7 +143,7 @@ class Place:
 
     def renewed(self) -> list[str]:
         """The names that the client renews or waits for."""
-        return [it.recipe.label for keeper in self._keepers for it in list(keeper.crew.live.values()) if it._renewal.wanted]
+        return [it.recipe.label for io_thread in self._io_threads for it in list(io_thread.engine.live.values()) if it._renewal.wanted]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["one set", "names that move"])
@@ -310,7 +310,7 @@ ENDED = (leases.lease.Lease, "_join", "self._going and not root._ended", "True")
 FAULTS: dict[str, tuple[list[tuple[type, str, str, str]], Use, bool]] = {
     "it may be joined": ([LEFT, ENDED], releases, True),
     "it is waited for": ([LEFT], leaves, False),
-    "it is believed": ([(leases.Lease, "_check_owner", "self._errand.phase is LEAVING if", "False if")], releases, True),
+    "it is believed": ([(leases.Lease, "_check_owner", "self._pending.phase is LEAVING if", "False if")], releases, True),
     "who is interrupted gives nothing back": ([(leases.Lease, "release", "self._unwind()", "pass")], leaves, True),
     "what was acquired is nobody's": ([(LockOfThreads, "_acquire", "lease._unwind()", "pass")], acquires, False),
     "what was entered is nobody's": ([(LockOfThreads, "__enter__", "lease._unwind()", "pass")], enters, False),
@@ -336,24 +336,24 @@ def test_a_lease_that_is_left_badly_is_seen(still: Place, monkeypatch: pytest.Mo
         several()
 
 
-def test_what_was_interrupted_twice_is_found_by_the_keeper(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_interrupted_twice_is_found_by_the_io_thread(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first exception strikes in the release, the second one while that is being handled: nothing was said."""
     with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=1.5) as client, Holdfast(*six.urls[:3], fresh=six.run_ids) as rival:
         lease = client.lock("twice").acquire()
-        keeper = client._driver.keeper
+        io_thread = client._driver.io_thread
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "ask", interrupts)
+            patch.setattr(IOThread, "ask", interrupts)
             patch.setattr(Direct, "release", interrupts)
             with pytest.raises(Interrupt):
                 lease.release()
-        assert lease.state is LeaseState.RELEASED and (keeper.crew.live or keeper.direct.done)
-        with rival.lock("twice", wait=1.5 / 3 + keeper_module.SWEEP + SOON) as other:
+        assert lease.state is LeaseState.RELEASED and (io_thread.engine.live or io_thread.direct.done)
+        with rival.lock("twice", wait=1.5 / 3 + io_thread_module.SWEEP + SOON) as other:
             assert other.held
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "_sweep", lambda keeper, now: None)
+            patch.setattr(IOThread, "_sweep", lambda io_thread, now: None)
             lease = client.lock("twice").acquire()
             with pytest.MonkeyPatch.context() as again:
-                again.setattr(Keeper, "ask", interrupts)
+                again.setattr(IOThread, "ask", interrupts)
                 again.setattr(Direct, "release", interrupts)
                 with pytest.raises(Interrupt):
                     lease.release()
@@ -372,7 +372,7 @@ def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, 
     with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=0.4) as client:
         lease = client.lock("repeated", renew=False).acquire()
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "ask", interrupts)
+            patch.setattr(IOThread, "ask", interrupts)
             patch.setattr(Direct, "release", interrupts)
             with pytest.raises(Interrupt):
                 lease.release()
@@ -465,20 +465,20 @@ def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
 
 
 def test_releases_that_share_a_gate_are_seen(still: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, other = "errand.leavers.append((gate, confirm))", "errand.leavers[:] = [(gate, confirm)]"
+    text, other = "pending.leavers.append((gate, confirm))", "pending.leavers[:] = [(gate, confirm)]"
     patches.method(monkeypatch, threads.Driver, "release", text, other)
-    monkeypatch.setattr(still.client._driver.keeper, "patience", 60.0)
+    monkeypatch.setattr(still.client._driver.io_thread, "patience", 60.0)
     with pytest.raises(AssertionError, match="it hangs"):
         released_by_several(still, False)
 
 
-# ------------------------------------------------ a keeper that does not answer
+# ------------------------------------------------ an I/O thread that does not answer
 
 
 @pytest.fixture
 def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdfast, threading.Event]]:
-    """A client, and what keeps its keeper busy until it is set, as soon as somebody asks the keeper for something more."""
-    monkeypatch.setattr(keeper_module, "SLACK", 0.3)
+    """A client, and what keeps its I/O thread busy until it is set, as soon as somebody asks the I/O thread for something more."""
+    monkeypatch.setattr(io_thread_module, "SLACK", 0.3)
     go_on = threading.Event()
     with Holdfast(*six.urls[:3], fresh=six.run_ids, node_timeout=0.2) as client:
         client.ready()
@@ -487,18 +487,18 @@ def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdf
 
 
 def bounded(call: Callable[[], object]) -> object:
-    """It ends soon, though the keeper does not answer: with what."""
+    """It ends soon, though the I/O thread does not answer: with what."""
     (outcome,) = together(call)
     return outcome
 
 
-def test_every_wait_for_a_keeper_that_is_blocked_is_bounded(
+def test_every_wait_for_an_io_thread_that_is_blocked_is_bounded(
     blocked: tuple[Holdfast, threading.Event], caplog: pytest.LogCaptureFixture
 ) -> None:
     client, go_on = blocked
     lease, other = client.lock("blocked").acquire(), client.lock("other").acquire()
-    keeper = client._driver.keeper
-    keeper.ask(lambda now: go_on.wait(60) and None)
+    io_thread = client._driver.io_thread
+    io_thread.ask(lambda now: go_on.wait(60) and None)
     calls: dict[str, Callable[[], object]] = {
         "extend": lease.extend,
         "acquire": client.lock("third", wait=0.1).acquire,
@@ -513,7 +513,8 @@ def test_every_wait_for_a_keeper_that_is_blocked_is_bounded(
     assert bounded(lease.release) == 0
     assert bounded(lambda: other.release(confirm=True)) == 0
     assert not lease.held and not other.held
-    assert [it.args for it in caplog.records if "has not been sent" in it.msg] == [("blocked", keeper.patience), ("other", keeper.patience)]
+    told = [it.args for it in caplog.records if "has not been sent" in it.msg]
+    assert told == [("blocked", io_thread.patience), ("other", io_thread.patience)]
     go_on.set()
     for name in ("blocked", "other", "third"):
         client.lock(name, wait=SOON).acquire().release()
@@ -522,21 +523,21 @@ def test_every_wait_for_a_keeper_that_is_blocked_is_bounded(
 def test_a_wait_for_ever_is_seen(blocked: tuple[Holdfast, threading.Event], monkeypatch: pytest.MonkeyPatch) -> None:
     client, go_on = blocked
     lease = client.lock("for ever").acquire()
-    client._driver.keeper.ask(lambda now: go_on.wait(60) and None)
-    patches.method(monkeypatch, Keeper, "wait", "patience -= pause", "pass")
+    client._driver.io_thread.ask(lambda now: go_on.wait(60) and None)
+    patches.method(monkeypatch, IOThread, "wait", "patience -= pause", "pass")
     with pytest.raises(AssertionError, match="it hangs"):
         bounded(lease.release)
 
 
-def test_while_a_process_is_stopped_the_keeper_is_not_late(six: Nodes) -> None:
-    """The time to be patient runs out while everything stands still: the keeper gets its time afterwards."""
+def test_while_a_process_is_stopped_the_io_thread_is_not_late(six: Nodes) -> None:
+    """The time to be patient runs out while everything stands still: the I/O thread gets its time afterwards."""
     source = """
-    from holdfast.drivers.threads import keeper
-    keeper.SLACK = 2.3
+    from holdfast.drivers.threads import io_thread
+    io_thread.SLACK = 2.3
     with Holdfast(*URLS[:3], fresh=FRESH, ttl=20, max_ttl=20, node_timeout=0.2) as locks:
         lease = locks.lock("stopped", wait=5).acquire()
-        keeper = locks._driver.keeper
-        keeper.ask(lambda now: time.sleep(0.5))
+        io_thread = locks._driver.io_thread
+        io_thread.ask(lambda now: time.sleep(0.5))
         stop = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGSTOP))
         wake = os.fork()
         if wake == 0:

@@ -399,14 +399,14 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
     body = f"""
     locks = Holdfast(ttl=5)
     lease = locks.lock("kept").acquire()
-    keeper = locks._driver.keeper
-    links = [it.sock.fileno() for it in keeper.links.by_node]
+    io_thread = locks._driver.io_thread
+    links = [it.sock.fileno() for it in io_thread.sockets.by_node]
     time.sleep(0.2)
     number = fork()
     if number == 0:
         with locks.lock("other", wait=5):
             pass
-        assert keeper.links.by_file == {{}} and keeper.links.bell.file == keeper.links.bell.clapper == -1
+        assert io_thread.sockets.by_file == {{}} and io_thread.sockets.bell.file == io_thread.sockets.bell.clapper == -1
         del lease
         gc.collect()
         {end}
@@ -414,7 +414,7 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
     _, status = os.waitpid(number, 0)
     say(os.waitstatus_to_exitcode(status), time.monotonic() - began < 4)
     time.sleep(0.2)
-    say(lease.held, lease.extend() > 4, links == [it.sock.fileno() for it in keeper.links.by_node])
+    say(lease.held, lease.extend() > 4, links == [it.sock.fileno() for it in io_thread.sockets.by_node])
     lease.release()
     locks.close()
     """
@@ -424,8 +424,8 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
 def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
     """The fault: only Python's own hooks are looked at."""
     body = """
-    from holdfast.drivers.threads import keeper
-    keeper.getpid = lambda: 0
+    from holdfast.drivers.threads import io_thread
+    io_thread.getpid = lambda: 0
     locks = Holdfast()
     with locks.lock("hangs"):
         pass
@@ -434,7 +434,7 @@ def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
     def work():
         signal.alarm(3)
         # (Without a note the child would speak on its parent's connections.)
-        with locks.lock("hangs", wait=1, note="by the keeper"):
+        with locks.lock("hangs", wait=1, note="by the I/O thread"):
             say("it does not")
 
     say(child(work))

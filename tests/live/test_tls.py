@@ -268,8 +268,8 @@ GOOD: dict[str, Any] = {  # what nodes show, whether they want to see ours, and 
 
 @pytest.mark.parametrize("which", GOOD)
 async def test_who_is_believed(face: Face, front: Front, name: str, which: str) -> None:
-    paper, demand, options, arguments = GOOD[which](front.papers)
-    await front.show(paper, demand)
+    paper, timing, options, arguments = GOOD[which](front.papers)
+    await front.show(paper, timing)
     await works(face, client(face, front, [f"{it}?{options}" for it in front.urls], **arguments), name)
 
 
@@ -291,10 +291,10 @@ BAD: dict[str, Any] = {  # what nodes show, whether they want to see ours, the o
 @pytest.mark.parametrize("which", BAD)
 async def test_who_is_not_believed(face: Face, front: Front, name: str, which: str) -> None:
     """`ready` says it at once, as something that time will not mend; whoever only wants a lock hears it for each node."""
-    paper, demand, options, arguments, complaint = BAD[which](front.papers)
-    await front.show(paper, demand)
+    paper, timing, options, arguments, complaint = BAD[which](front.papers)
+    await front.show(paper, timing)
     one = client(face, front, [f"{it}?{options}" for it in front.urls], outage=5, **arguments)
-    if demand and isinstance(front, Proxy):  # asyncio's servers hang up without a word of why; but it is clear when they do
+    if timing and isinstance(front, Proxy):  # asyncio's servers hang up without a word of why; but it is clear when they do
         with pytest.raises(NoQuorum):
             await face.ready(one, 0.3)
         await face.until(lambda: all(re.search(HUNG_UP, str(it.cause)) for it in one.nodes()))

@@ -28,11 +28,11 @@ pytestmark = pytest.mark.skipif(not UWSGI.exists(), reason="pyuwsgi has no wheel
 APPLICATION = """
 import os, time
 from holdfast import Holdfast
-from holdfast.drivers.threads import keeper
+from holdfast.drivers.threads import io_thread
 from holdfast.errors import WrongProcess
 
 if os.environ.get("FAULT"):
-    keeper.getpid = lambda: 0
+    io_thread.getpid = lambda: 0
 
 locks = Holdfast(ttl=30, node_timeout=1)
 leases = [locks.lock(f"master:{os.getpid()}").acquire()]
@@ -43,7 +43,7 @@ time.sleep(0.3)
 
 def application(environ, start_response):
     start_response("200 OK", [("Content-Type", "text/plain")])
-    # (With the fault the worker would speak on the master's connections. What has a note the keeper does, who is not there.)
+    # (With the fault the worker would speak on the master's connections. What has a note the I/O thread does, who is not there.)
     with locks.lock("request", wait=10, note=os.environ.get("FAULT")) as lease:
         lease.check()
         fence = lease.fence

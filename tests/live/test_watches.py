@@ -1,4 +1,4 @@
-"""Threads that wait for nodes' news: their keeper stays for them, and news that come as they turn to wait are not missed."""
+"""Threads that wait for nodes' news: their I/O thread stays for them, and news that come as they turn to wait are not missed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-from holdfast.base.plans import Ask, Listen, Pause, Plan
 from holdfast.clock import clock
-from holdfast.drivers.threads import keeper as keeper_module
+from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
+from holdfast.engine.plans import Ask, Listen, Pause, Plan
 from holdfast.wire.resp import pack
 
 LONG = 50.0
@@ -23,8 +23,8 @@ def news(watch: Any) -> Plan[None]:
     yield Ask(dict.fromkeys(range(5), pack(b"PUBLISH", inbox, b"n %b 0 {x}:y" % watch.token)))
 
 
-def test_a_keeper_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_module, "IDLE", 0.05)
+def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(io_thread_module, "IDLE", 0.05)
     told: list[Any] = []
 
     def waits() -> Plan[None]:
@@ -34,19 +34,19 @@ def test_a_keeper_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, monkey
 
     with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, Holdfast(*nodes.urls, fresh=nodes.run_ids) as other:
         locks.ready()
-        keeper = locks._driver.keeper
+        io_thread = locks._driver.io_thread
         waiting = threading.Thread(target=locks._look, args=(waits(),))
         waiting.start()
         while not told:
             threading.Event().wait(0.01)
         threading.Event().wait(0.5)  # ten times as long as an idle one stays
-        assert not keeper.unused and any(keeper.links.by_node)
+        assert not io_thread.unused and any(io_thread.sockets.by_node)
         other._look(news(told[0]))
         waiting.join(LONG)
         assert len(told) == 2, "it has heard them"
         told.clear()
         began = clock()
-        while not keeper.unused:  # with nobody who waits it is
+        while not io_thread.unused:  # with nobody who waits it is
             assert clock() < began + LONG
             threading.Event().wait(0.01)
 
@@ -56,7 +56,7 @@ def test_news_that_come_as_somebody_turns_to_wait_are_not_missed(nodes: Nodes) -
         locks.ready()
         driver = locks._driver
         watch = driver.listen()
-        watch.news = True  # after the waiter has looked, and before the keeper knows that it waits
+        watch.news = True  # after the waiter has looked, and before the I/O thread knows that it waits
         began = clock()
         driver._attend(watch, began + LONG, None)
         assert clock() < began + LONG / 2

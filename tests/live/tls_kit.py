@@ -103,7 +103,7 @@ class Front(ABC):
     async def _listen(self, node: int) -> int: ...
 
     @abstractmethod
-    async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
+    async def show(self, paper: Paper, timing: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
         """Have the nodes show this certificate from now on; `demand`: and ask for the client's; `most`: and speak TLS up to this one."""
 
     @property
@@ -172,12 +172,12 @@ class Proxy(Front):
         self._listeners.append(Listener(partial(self._talk, self.nodes.urls[node].removeprefix("unix://"))))
         return await self._listeners[-1].open()
 
-    async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
+    async def show(self, paper: Paper, timing: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(paper.cert, paper.key)
         self._context.maximum_version = most
         self._context.sni_callback = lambda connection, name, context: self.names.append(name)
-        if demand:
+        if timing:
             self._context.verify_mode = ssl.CERT_REQUIRED
             self._context.load_verify_locations(self.papers.authority)
 
@@ -216,10 +216,10 @@ class Own(Front):
     async def _listen(self, node: int) -> int:
         return embedded._free_port()
 
-    async def show(self, paper: Paper, demand: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
+    async def show(self, paper: Paper, timing: bool = False, most: ssl.TLSVersion = ssl.TLSVersion.TLSv1_3) -> None:
         for node in range(len(self.urls)):
             words = ["tls-cert-file", paper.cert, "tls-key-file", paper.key, "tls-ca-cert-file", self.papers.authority]
-            words += ["tls-auth-clients", "yes" if demand else "no"]
+            words += ["tls-auth-clients", "yes" if timing else "no"]
             words += ["tls-protocols", "TLSv1.2" if most == ssl.TLSVersion.TLSv1_2 else "TLSv1.2 TLSv1.3"]
             for _ in range(5):  # (a port that was free may be somebody else's by now)
                 answer = self.nodes.ask(node, "CONFIG", "SET", *words, "tls-port", self.urls[node].rpartition(":")[2])

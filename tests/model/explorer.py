@@ -21,7 +21,7 @@ is asked once for each, and the rest is looking up.
 What must hold is in `Model.look` (at every state), `_held` and `_ask` (whenever a lock is granted, or a claim has heard something);
 `Model.recovers`, and the end of `Search.run`, say what must follow.
 
-Knows claims, the rules by which a crew hands on what it hears, and `core.nodes.Node`. Must not know what a claim is made of: whatever
+Knows claims, the rules by which an engine hands on what it hears, and `core.nodes.Node`. Must not know what a claim is made of: whatever
 fields it has are taken as they are, and one whose kind is not known is refused (`_Shape`).
 """
 
@@ -37,16 +37,16 @@ from math import inf
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from core.nodes import Lock, Node
-from core.rw_nodes import SHARED, RWNode, reads, twin
+from protocol.nodes import Lock, Node
+from protocol.rw_nodes import SHARED, RWNode, reads, twin
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.command import CEDE, GRANTED, RELEASE, Command
-from holdfast.core.demand import Demand
-from holdfast.core.reach import Reach, Standing
-from holdfast.core.renewal import Renewal
-from holdfast.core.ticket import Mint
-from holdfast.core.vote import Vote
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.command import CEDE, GRANTED, RELEASE, Command
+from holdfast.protocol.nodes import NodeSet, Standing
+from holdfast.protocol.renewal import Renewal
+from holdfast.protocol.ticket import Tickets
+from holdfast.protocol.timing import Timing
+from holdfast.protocol.vote import Vote
 
 TTL, PATIENCE = 9.0, 1.0  # seconds
 STEP = 3.01  # seconds: by how much time passes at least. A little more than ttl/3: whatever is due by then is due.
@@ -152,7 +152,7 @@ class _Shape:
 
     # The same for all states of a client, or made from others.
     CONSTANT = frozenset(
-        {"__weakref__", "_quorum", "_reach", "usual", "demand", "mint", "recipe", "_renewal._quorum", "_renewal._ttl"}
+        {"__weakref__", "_quorum", "_node_set", "usual", "timing", "tickets", "recipe", "_renewal._quorum", "_renewal._ttl"}
     )
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
         "armed": inf, "contended": False, "dropped": False, "freed": 0, "left": 0.0,
@@ -212,7 +212,7 @@ class Model:
     def __init__(self, bounds: Bounds) -> None:
         self.bounds, self.shape = bounds, _Shape()
         self.inboxes = [b"%032x" % client for client in range(bounds.clients)]
-        self.reach = Reach([f"node{i}" for i in range(bounds.nodes)], PATIENCE, inf, HORIZON)
+        self.node_set = NodeSet([f"node{i}" for i in range(bounds.nodes)], PATIENCE, inf, HORIZON)
         self.asked = 0
         self._values: list[Any] = []  # what the numbers in states stand for: cores, halves, nodes and columns
         self._numbers: dict[Any, int] = {}
@@ -507,15 +507,15 @@ class Model:
     def _ask(self, client: int, core: int, numbers: tuple[int, ...], kind: str, node: int, step: int) -> tuple[int, list[int], int, int]:
         """Put an input to a claim, and see what it says: core and halves after it, the fence if it is held now, would anybody notice?"""
         halves = [list(self._values[it]) for it in numbers]
-        crew = _Crew(self, client, self._values[core], halves, step)
-        idle = crew.happens(kind, node)
-        held = crew.claim is not None and crew.claim.state is State.HELD and crew.claim.fence != crew.fence
-        if crew.was_late and crew.claim is not None and crew.claim.state is State.HELD and crew.claim.until > crew.now:
+        engine = _Engine(self, client, self._values[core], halves, step)
+        idle = engine.happens(kind, node)
+        held = engine.claim is not None and engine.claim.state is State.HELD and engine.claim.fence != engine.fence
+        if engine.was_late and engine.claim is not None and engine.claim.state is State.HELD and engine.claim.until > engine.now:
             raise Broken("risen: its time was up, and it holds on")
-        if held and crew.claim is not None and crew.claim.until <= crew.now:
+        if held and engine.claim is not None and engine.claim.until <= engine.now:
             raise Broken("late: it is granted when its time is up")
-        after = crew.take_apart()
-        return self._number(after), [self._number(tuple(it)) for it in halves], crew.claim.fence if held and crew.claim else 0, idle
+        after = engine.take_apart()
+        return self._number(after), [self._number(tuple(it)) for it in halves], engine.claim.fence if held and engine.claim else 0, idle
 
     # ------------------------------------------------ what must hold
 
@@ -577,17 +577,17 @@ def _spent(state: Situation, what: int) -> Situation:
     return step, highest, (*budget[:what], budget[what] - 1, *budget[what + 1 :]), cores, columns
 
 
-class _Crew:
-    """A client while something happens to it: its claim, put together, and what a crew does between a claim and its connections."""
+class _Engine:
+    """A client while something happens to it: its claim, put together, and what an engine does between a claim and its connections."""
 
     def __init__(self, model: Model, client: int, core: tuple[Any, ...], halves: list[list[Any]], step: int) -> None:
         self.model, self.client, self.core, self.halves, self.step = model, client, core, halves, step
-        self.mint, self.recipe = Mint(model.inboxes[client]), Lock("x", model.bounds.kinds[client] if model.bounds.kinds else b"")
-        self.mint._serial = core[2]
-        self._demand = Demand(TTL, 0.0 if client in model.bounds.tries else None, model.bounds.renew)
-        reach = self.reach = model.reach
-        reach.standing = [Standing.CONNECTING if it[LINE] == DOWN else Standing.UP for it in halves]
-        reach.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
+        self.tickets, self.recipe = Tickets(model.inboxes[client]), Lock("x", model.bounds.kinds[client] if model.bounds.kinds else b"")
+        self.tickets._serial = core[2]
+        self._timing = Timing(TTL, 0.0 if client in model.bounds.tries else None, model.bounds.renew)
+        node_set = self.node_set = model.node_set
+        node_set.standing = [Standing.CONNECTING if it[LINE] == DOWN else Standing.UP for it in halves]
+        node_set.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
         self.claim: Claim | None = self._put_together() if core[0] == "live" else None
         self.was_held = self.claim is not None and self.claim.state is State.HELD
         self.fence = self.claim.fence if self.claim is not None and self.was_held else 0
@@ -639,9 +639,9 @@ class _Crew:
     def _begin(self) -> None:
         bounds, number = self.model.bounds, self.core[1] + 1
         skew = bounds.skew[self.client] if bounds.skew else 0.0
-        ticket = self.mint.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
+        ticket = self.tickets.ticket(EPOCH / 1000 + self.step * STEP + skew) + 1000 * number + 10 * self.client
         self.core = (*self.core[:1], number, *self.core[2:])
-        self.claim = Asker(self.recipe, self._demand, ticket, self.mint, self.reach)
+        self.claim = Asker(self.recipe, self._timing, ticket, self.tickets, self.node_set)
         self.claim.begin(self.now)
 
     def _answer(self, node: int, said: Any) -> int:
@@ -667,8 +667,8 @@ class _Crew:
         return IDLE
 
     def _stands(self, node: int, standing: Any) -> None:
-        self.reach.standing[node] = standing
-        self.reach.up = tuple(i for i, it in enumerate(self.reach.standing) if it is Standing.UP)
+        self.node_set.standing[node] = standing
+        self.node_set.up = tuple(i for i, it in enumerate(self.node_set.standing) if it is Standing.UP)
 
     def _act(self) -> None:
         claim = self.claim
@@ -694,14 +694,14 @@ class _Crew:
         shape, claim = self.model.shape, object.__new__(Asker)
         for part, kind in shape.PARTS.items():
             setattr(claim, part, object.__new__(kind))
-        claim._renewal._quorum, claim._renewal._ttl = self.reach.quorum, TTL
+        claim._renewal._quorum, claim._renewal._ttl = self.node_set.quorum, TTL
         for name, value in zip(shape.core, self.core[9], strict=True):
             part, dot, field_ = name.rpartition(".")
             setattr(getattr(claim, part) if dot else claim, field_, value)
         for name, value in shape.FOR_PEOPLE.items():
             setattr(claim, name, list(value) if isinstance(value, list) else value)
-        claim.recipe, claim.mint, claim._reach, claim._quorum = self.recipe, self.mint, self.reach, self.reach.quorum
-        claim.demand = self._demand
+        claim.recipe, claim.tickets, claim._node_set, claim._quorum = self.recipe, self.tickets, self.node_set, self.node_set.quorum
+        claim.timing = self._timing
         claim.usual, claim._parting, claim.routed = claim.token[:16], set(), claim.token
         claim._may_know = [i for i, it in enumerate(self.halves) if it[TOUCHED]]
         plain = self.halves[0][VOTE] is None
@@ -723,7 +723,7 @@ class _Crew:
             for half in self.halves:
                 half[VOTE], half[PLAIN], half[TOUCHED] = None, False, False
                 half[LEDGER] = tuple((*it[:4], 0.0, 0) for it in half[LEDGER])
-            return ("idle", self.core[1], self.mint._serial, 0)
+            return ("idle", self.core[1], self.tickets._serial, 0)
         if claim.as_usual is None:
             claim.began = claim._base = 0.0  # told to the votes by now
         order = self._order()
@@ -747,7 +747,7 @@ class _Crew:
                     ],
                 )
         wake, until, base = _plain(claim.wake), _plain(claim.until), _plain(claim._base)
-        return ("live", self.core[1], self.mint._serial, 0, claim.state, wake, until, claim.token, base, values)
+        return ("live", self.core[1], self.tickets._serial, 0, claim.state, wake, until, claim.token, base, values)
 
     def _moments(self) -> Iterator[float]:
         """All moments whose order within a step matters."""

@@ -1,4 +1,4 @@
-"""Every interleaving of requests for permits: the shipped `Goal` and `Claim`s of k slots under one ticket, of which any m will do.
+"""Every interleaving of requests for permits: the shipped `JointRequest` and `Claim`s of k slots under one ticket, of which any m will do.
 
 What is explored. N nodes, k slots on each, and some clients, who want m permits each: no faults, and no time passes (faults are for
 one slot, and `explorer` has them). A client begins, gives back, or gives up; a node executes what is next for a slot on a connection;
@@ -19,18 +19,18 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from core.nodes import Node
+from protocol.nodes import Node
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.command import Command
-from holdfast.core.goal import Goal
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.command import Command
+from holdfast.protocol.joint import JointRequest
 
-from .explorer import BACK, EPOCH, FRESH, HORIZON, IDLE, INSTANT, LEDGER, NOTICED, OUT, PLAIN, VOTE, Bounds, Broken, Model, _Crew
+from .explorer import BACK, EPOCH, FRESH, HORIZON, IDLE, INSTANT, LEDGER, NOTICED, OUT, PLAIN, VOTE, Bounds, Broken, Model, _Engine
 
 Situation = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
 
 
-class Permits(Goal):
+class Permits(JointRequest):
     """The shipped goal, when it has asked for all slots: what it does once it is denied. (Before that, it waits for nobody's half.)"""
 
     __slots__ = ()
@@ -41,7 +41,7 @@ class Permits(Goal):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class Timing:
     """What is wanted: `wants[i]` of `slots` by each client, `holds` times. `room`: how many messages may be under way to clients."""
 
     nodes: int
@@ -55,11 +55,11 @@ class Demand:
 class Slots:
     """The world of a demand. A slot is (each client's claim, columns in order, highest fence); a column is as in `explorer`."""
 
-    goal = Permits
+    joint = Permits
 
-    def __init__(self, demand: Demand) -> None:
-        self.demand, self.clients = demand, range(len(demand.wants))
-        self.model = Model(Bounds(nodes=demand.nodes, clients=len(demand.wants)))
+    def __init__(self, timing: Timing) -> None:
+        self.timing, self.clients = timing, range(len(timing.wants))
+        self.model = Model(Bounds(nodes=timing.nodes, clients=len(timing.wants)))
         self._values, self._numbers = list[Any](), dict[Any, int]()
         self._done, self._local = dict[Any, Any](), dict[int, Any]()
         self._looked = set[int]()
@@ -75,8 +75,8 @@ class Slots:
     def first(self) -> Situation:
         """Nothing has happened."""
         column = self._column((b"", 0, 0, 0, 0, ()), [FRESH] * len(self.clients))
-        slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.demand.nodes, 0))
-        return (0,) * len(self.clients), (slot,) * self.demand.slots
+        slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.timing.nodes, 0))
+        return (0,) * len(self.clients), (slot,) * self.timing.slots
 
     def _column(self, node: tuple[object, ...], halves: Sequence[Any]) -> int:
         return self._number((node, tuple(halves)))
@@ -87,7 +87,7 @@ class Slots:
         """Everything that can happen now, and what comes of it."""
         begun, slots = state
         found: list[tuple[tuple[Any, ...], Situation]] = []
-        full = self.demand.room <= sum(self._under_way(slot) for slot in slots)
+        full = self.timing.room <= sum(self._under_way(slot) for slot in slots)
         for at, slot in enumerate(slots):
             if at and slot == slots[at - 1]:  # alike in all: what happens there may as well happen here
                 continue
@@ -109,11 +109,11 @@ class Slots:
         for client in self.clients:
             states = self._states(slots, client)
             if not states:
-                if begun[client] < self.demand.holds:
+                if begun[client] < self.timing.holds:
                     found.append((("begins", client), self._input(state, client, "begins", -1, -1)[0]))
             elif State.HELD in states:
                 found.append((("gives it back", client), self._input(state, client, "gives it back", -1, -1)[0]))
-            elif self.demand.cancels:
+            elif self.timing.cancels:
                 found.append((("gives up", client), self._input(state, client, "gives up", -1, -1)[0]))
         yield from found
 
@@ -182,47 +182,47 @@ class Slots:
 
     def _ask(self, slots: Sequence[int], client: int, kind: str, at: int, node: int, begun: int) -> tuple[tuple[int, ...], int]:
         """Put an input to the claims of a client, and see what they say."""
-        crews = [self._crew(slot, client) for slot in slots]
-        moments = [instant for crew in crews for base, instant in map(crew._instant, crew._moments()) if base == 0.0]
-        for crew in crews:
-            crew.now = INSTANT * (1 + max(moments, default=0))
+        engines = [self._engine(slot, client) for slot in slots]
+        moments = [instant for engine in engines for base, instant in map(engine._instant, engine._moments()) if base == 0.0]
+        for engine in engines:
+            engine.now = INSTANT * (1 + max(moments, default=0))
             if kind == "begins":
-                crew.core = ("idle", begun, *crew.core[2:])
-                crew._begin()
-        wanted = self.demand.wants[client]
-        claims = [it.claim for it in crews if it.claim is not None]
+                engine.core = ("idle", begun, *engine.core[2:])
+                engine._begin()
+        wanted = self.timing.wants[client]
+        claims = [it.claim for it in engines if it.claim is not None]
         # A client that has ended may still hear what nodes have sent it.
-        goal = self.goal(claims, wanted) if claims else None
-        before = [it.claim is not None and it.claim.state is State.HELD for it in crews]
+        joint = self.joint(claims, wanted) if claims else None
+        before = [it.claim is not None and it.claim.state is State.HELD for it in engines]
         idle = NOTICED
         if kind == "hears":
-            idle = crews[at].happens(kind, node)
-        elif kind != "begins" and goal is not None:
-            goal.release(crews[0].now)
+            idle = engines[at].happens(kind, node)
+        elif kind != "begins" and joint is not None:
+            joint.release(engines[0].now)
         after = []
-        held = [it.claim for it in crews if it.claim is not None and it.claim.state is State.HELD]
-        if held and (len(held) != wanted or any(it.claim is not None and it.claim.state is State.WAITING for it in crews)):
+        held = [it.claim for it in engines if it.claim is not None and it.claim.state is State.HELD]
+        if held and (len(held) != wanted or any(it.claim is not None and it.claim.state is State.WAITING for it in engines)):
             raise Broken(f"whole: {len(held)} are held of {wanted}, or more are waited for")
-        for slot, crew, was in zip(slots, crews, before, strict=True):
+        for slot, engine, was in zip(slots, engines, before, strict=True):
             claims, columns, highest = self._values[slot]
-            crew._act()
-            if crew.claim is not None:
-                crew.claim.company = None
-                if crew.claim.state is State.HELD and not was:
-                    if crew.claim.fence <= highest:
-                        raise Broken(f"fence: {crew.claim.fence} is granted after {highest}")
-                    highest = crew.claim.fence
-            core = crew.take_apart()
+            engine._act()
+            if engine.claim is not None:
+                engine.claim.company = None
+                if engine.claim.state is State.HELD and not was:
+                    if engine.claim.fence <= highest:
+                        raise Broken(f"fence: {engine.claim.fence} is granted after {highest}")
+                    highest = engine.claim.fence
+            core = engine.take_apart()
             lines = [list(self._values[column][1]) for column in columns]
-            for line, half in zip(lines, crew.halves, strict=True):
+            for line, half in zip(lines, engine.halves, strict=True):
                 line[client] = tuple(half)
             others = sorted(self._column(self._values[column][0], line) for column, line in zip(columns, lines, strict=True))
             after.append(self._number(((*claims[:client], core, *claims[client + 1 :]), tuple(others), highest)))
         return tuple(after), idle
 
-    def _crew(self, slot: int, client: int) -> _Crew:
+    def _engine(self, slot: int, client: int) -> _Engine:
         claims, columns, _ = self._values[slot]
-        return _Crew(self.model, client, claims[client], [list(self._values[column][1][client]) for column in columns], 0)
+        return _Engine(self.model, client, claims[client], [list(self._values[column][1][client]) for column in columns], 0)
 
     # ------------------------------------------------ what must hold
 
@@ -250,9 +250,9 @@ class Slots:
             states = self._states(state[1], client)
             if State.WAITING in states:
                 token = next(it[7] for slot in state[1] for it in [self._values[slot][0][client]] if it[0] == "live")
-                waiting.append((token, self.demand.wants[client]))
+                waiting.append((token, self.timing.wants[client]))
             out += states.count(State.HELD)
-        if waiting and self.demand.slots - out >= min(waiting)[1]:
+        if waiting and self.timing.slots - out >= min(waiting)[1]:
             raise Broken("idle: nothing is under way, enough slots are free, and the first in line waits")
 
 
@@ -288,4 +288,4 @@ def _follow(world: Slots, state: Situation) -> Iterator[tuple[Any, Situation]]:
     return iter(all_)
 
 
-__all__ = ["Demand", "Permits", "Slots", "explore"]
+__all__ = ["Timing", "Permits", "Slots", "explore"]

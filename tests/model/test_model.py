@@ -11,16 +11,16 @@ from typing import Any
 from unittest.mock import ANY
 
 import pytest
-from core.nodes import Node
-from core.rw_nodes import RWNode
 from model import explorer
 from model.__main__ import main
 from model.explorer import Bounds, Broken, Model, Search, Situation, _Shape
 from model.worlds import SMALL, WORLDS, explore
 from proof import patches
+from protocol.nodes import Node
+from protocol.rw_nodes import RWNode
 
-from holdfast.core import quorum
-from holdfast.core.claim import Claim, State
+from holdfast.protocol import quorum
+from holdfast.protocol.claim import Claim, State
 
 pytestmark = pytest.mark.stories
 

@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from core.rw_nodes import RWNode
 from model.transcription import Transcription
 from proof import patches
+from protocol.rw_nodes import RWNode
 from scripts.bench import Denied, answered
 from scripts.rw_bench import RWBench, simulated
 

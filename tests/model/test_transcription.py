@@ -11,9 +11,9 @@ from random import Random
 from typing import Any
 
 import pytest
-from core.nodes import Node
 from model.transcription import Transcription
 from proof import patches
+from protocol.nodes import Node
 from scripts.bench import Granted, answered, simulated
 
 from holdfast.testing.server import VALKEY_9

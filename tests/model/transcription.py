@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import closing
 from typing import Any
 
-from core.nodes import HORIZON
+from protocol.nodes import HORIZON
 from scripts.bench import INBOXES, NAME, K
 
-from holdfast.core.command import CEDE, KEEP, RELEASE, TRY, WAIT, Command
+from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT, Command
 
 STEPS = 60
 TTLS = (500, 2_000, 5_000, 20_000)  # ms

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.clock import clock
-from holdfast.core.command import WAIT
-from holdfast.core.quorum import majority
+from holdfast.protocol.command import WAIT
+from holdfast.protocol.quorum import majority
 from holdfast.scripts import RELEASE, REQUEST
-from holdfast.wire.lane import UNREADABLE
+from holdfast.wire.connection import UNREADABLE
 from holdfast.wire.resp import MORE, Push, reader
 
 from .proxy import DOWN, UP, Link, Proxy, Way

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.clock import clock
-from holdfast.core.quorum import majority
+from holdfast.protocol.quorum import majority
 
 from .aims import AIMED, Caught, Moment, Scout
 from .clients import TASKS, THREADS, Crowd, Settings

@@ -30,7 +30,7 @@ from holdfast.testing.windows import Window, fences_back, overlaps
 from .proxy import DOWN, UP, Proxy
 
 TTL = 9.0
-NODE_TIMEOUT = 3.0  # a lane that is cut is found at once; a busy machine is no silent node
+NODE_TIMEOUT = 3.0  # a connection that is cut is found at once; a busy machine is no silent node
 AT_ONCE = 40  # sessions
 REST = 1.1  # seconds that a connection has to be of use, so that its end is no failure of its node
 PATIENCE = 20.0  # seconds for a session that takes 0.02, on a busy machine; more than the wait that would end it

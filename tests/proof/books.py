@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from holdfast.engine.record import Stats
+from holdfast.engine.recorder import Stats
 from holdfast.events import (
     Acquired,
     Attempt,

@@ -1,7 +1,7 @@
 """What breaks without each rule: one row a rule, and what finds its absence, within which budget. docs/reliability.md shows the table.
 
-The rungs: *script*, the tests of the scripts, on simulated servers (tests/scripts/test_mutants.py); *conversation*, a scripted
-conversation of a claim, a crew or a lane, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole
+The rungs: *script*, the tests of the scripts, on simulated servers (tests/scripts/test_mutants.py); *conversation*, a scripted one
+of a claim, an engine or a connection, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole
 worlds (tests/sim/test_planted.py); of read-write locks, test_readwrite.py beside each of them. The mutants of the other rungs are planted
 and found there; here stands only which they are. A row whose mutant there no longer is fails, and so does a mutant of the model or of the
 simulator that is in no row.
@@ -17,29 +17,32 @@ from typing import Any
 
 import pytest
 import test_errors
-from core import test_claim, test_renewal, test_ticket
-from engine import test_crew, test_record, test_registry
+from engine import test_engine as test_engine
+from engine import test_recorder as test_record
+from engine import test_registry
 from model.test_model import MUTANTS as MODEL
+from operations.inspection import test_commands as test_inspection
 from proof import patches
-from recipes import test_exclusive, test_inspection
+from protocol import test_claim, test_exclusive, test_renewal, test_ticket
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
 from sim.test_failovers import PLANTED_FAILOVERS
 from sim.test_planted import PLANTED
 from sim.test_readwrite import PLANTED as PLANTED_SHARED
-from wire import test_lane
+from wire import test_connection as test_connection
 
 from holdfast import errors
-from holdfast.core.claim import Claim
-from holdfast.core.command import Command
-from holdfast.core.renewal import Renewal
-from holdfast.core.ticket import Mint
-from holdfast.core.vote import Vote
 from holdfast.engine import registry
-from holdfast.engine.crew import Crew
-from holdfast.engine.record import Record
-from holdfast.recipes import exclusive, inspection
-from holdfast.wire.lane import Lane
+from holdfast.engine.engine import Engine
+from holdfast.engine.recorder import Recorder
+from holdfast.operations.inspection import commands as inspection
+from holdfast.protocol import exclusive
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.command import Command
+from holdfast.protocol.renewal import Renewal
+from holdfast.protocol.ticket import Tickets
+from holdfast.protocol.vote import Vote
+from holdfast.wire.connection import Connection
 
 pytestmark = pytest.mark.guards
 
@@ -85,11 +88,11 @@ CONVERSATIONS = {
         {"name": "x{t}:fence"},
     ),
     "a push is matched by its token only": Conversation(
-        patched(Crew, "_told_by", "and claim.recipe.name == key", "and True"),
-        test_crew.test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim,
+        patched(Engine, "_told_by", "and claim.recipe.name == key", "and True"),
+        test_engine.test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim,
     ),
     "a silent connection is kept for ever": Conversation(
-        patched(Lane, "late", "self.line is not DOWN", "False"), test_lane.test_when_it_is_late_and_when_to_look_after_it
+        patched(Connection, "late", "self.line is not DOWN", "False"), test_connection.test_when_it_is_late_and_when_to_look_after_it
     ),
     "the gap rule is off": Conversation(
         patched(Claim, "_gap", "if self.state is not HELD:", "if True:"),
@@ -124,16 +127,14 @@ CONVERSATIONS = {
         test_claim.test_after_the_release_nothing_is_heard_any_more,
     ),
     "renewals go to the nodes that there were when it began": Conversation(
-        patched(
-            Claim, "_renew", "self._reach.up if votes[node].owed", "self._may_know if votes[node].sent > -inf and votes[node].owed"
-        ),
+        patched(Claim, "_renew", "self._node_set.up if votes[node].owed", "self._may_know if votes[node].sent > -inf and votes[node].owed"),
         test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
     ),
     "it holds on when its time is up": Conversation(
         patched(Claim, "_late", "now >= self.until", "False"), test_claim.test_S18_an_answer_as_usual_does_not_save_what_has_run_out
     ),
     "a release is forgotten with its connection": Conversation(
-        patched(Command, "again", "self.mode is RELEASE", "False"), test_crew.test_a_release_that_was_not_answered_is_said_again_once
+        patched(Command, "again", "self.mode is RELEASE", "False"), test_engine.test_a_release_that_was_not_answered_is_said_again_once
     ),
     "a value without an expiry is no lock": Conversation(
         patched(Vote, "no_lock", "in str(self.error)", "in str(self.error) or self.left == -1"),
@@ -146,11 +147,11 @@ CONVERSATIONS = {
         {"value": b"a value"},
     ),
     "a warning for each value": Conversation(
-        patched(Crew, "_warn_of", 'f"key {claim.recipe.part}"', "claim.warning(node)"),
-        test_crew.test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is,
+        patched(Engine, "_warn_of", 'f"key {claim.recipe.part}"', "claim.warning(node)"),
+        test_engine.test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is,
     ),
     "warnings are remembered for ever": Conversation(
-        patched(Record, "warn", "len(self._warned) > REMEMBERED", "False"),
+        patched(Recorder, "warn", "len(self._warned) > REMEMBERED", "False"),
         test_record.test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded,
     ),
     "a flush is not asked about": Conversation(
@@ -158,21 +159,21 @@ CONVERSATIONS = {
         test_claim.test_a_holder_asks_a_node_that_was_flushed_at_once,
     ),
     "a restart without a guard is not asked about": Conversation(
-        patched(Crew, "_forgetful", "return before != lane.run_id and self.settings.guard is None", "return False"),
-        test_crew.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
+        patched(Engine, "_forgetful", "return before != connection.run_id and self.settings.guard is None", "return False"),
+        test_engine.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
         {"guard": None, "restarted": True, "asked": 1},
     ),
     "every restart is asked about": Conversation(
         patched(Claim, "joined", "if restarted:", "if True:"),
-        test_crew.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
+        test_engine.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
         {"guard": None, "restarted": False, "asked": 0},
     ),
     "each flush is asked about": Conversation(
         patched(Claim, "_flushed", "vote.owed or vote.burnt", "vote.burnt"),
-        test_crew.test_a_thousand_leases_ask_a_flushed_node_in_one_write,
+        test_engine.test_a_thousand_leases_ask_a_flushed_node_in_one_write,
     ),
     "a flushed node is asked that cannot be spoken to": Conversation(
-        patched(Claim, "_flushed", " or self._reach.standing[node] is not Standing.UP", ""),
+        patched(Claim, "_flushed", " or self._node_set.standing[node] is not Standing.UP", ""),
         test_claim.test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed,
         {"standing": test_claim.Standing.GUARDED},
     ),
@@ -186,17 +187,17 @@ CONVERSATIONS = {
         {"state": "waits"},
     ),
     "an error of a node is handed on as it is": Conversation(
-        patched(Lane, "received", "Refusal(readable(str(reply)))", "Refusal(str(reply))"),
-        test_lane.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
+        patched(Connection, "received", "Refusal(readable(str(reply)))", "Refusal(str(reply))"),
+        test_connection.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
     ),
     "a refusal of a node is told as it is": Conversation(
-        patched(Lane, "_greeted", "_refused(word, readable(str(reply)), ", "_refused(word, str(reply), "),
-        test_lane.test_what_a_node_refuses_with_is_short_and_can_be_printed,
+        patched(Connection, "_greeted", "_refused(word, readable(str(reply)), ", "_refused(word, str(reply), "),
+        test_connection.test_what_a_node_refuses_with_is_short_and_can_be_printed,
         {"place": 7, "word": "INFO"},
     ),
     "what a server says of itself is kept as it is": Conversation(
-        patched(Lane, "_informed", "(key, readable(value))", "(key, value)"),
-        test_lane.test_of_what_a_server_says_of_itself_little_is_kept,
+        patched(Connection, "_informed", "(key, readable(value))", "(key, value)"),
+        test_connection.test_of_what_a_server_says_of_itself_little_is_kept,
     ),
     "what inspect shows can forge lines": Conversation(
         lambda monkeypatch: monkeypatch.setattr(inspection, "readable", str),
@@ -207,87 +208,92 @@ CONVERSATIONS = {
         test_errors.test_busy_shows_a_holder_on_one_short_line_and_keeps_it_whole,
     ),
     "the guard trusts any uptime": Conversation(
-        patched(Lane, "_met", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
-        test_lane.test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago,
+        patched(Connection, "_met", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
+        test_connection.test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago,
     ),
     "a promotion is not seen": Conversation(
-        patched(Lane, "_met", "reign = _reign(facts)", 'reign = ""'),
-        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+        patched(Connection, "_met", "reign = _reign(facts)", 'reign = ""'),
+        test_connection.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note of an earlier promotion is believed": Conversation(
-        patched(Lane, "_note", "self.manners.reigns + tenure.encode()", "self.manners.reigns"),
-        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+        patched(Connection, "_note", "self.manners.reigns + tenure.encode()", "self.manners.reigns"),
+        test_connection.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note is believed though this client knows better": Conversation(
-        patched(Lane, "_met", "self._reigned(now), self._before + guard)", "self._reigned(now), -inf)"),
-        test_lane.test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says,
+        patched(Connection, "_met", "self._reigned(now), self._before + guard)", "self._reigned(now), -inf)"),
+        test_connection.test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says,
         {"fresh": {"a" * 40}},
     ),
     "a waiver of the guard outlasts a promotion": Conversation(
-        patched(Lane, "_met", "if tenure and (settled", "if tenure and self.run_id not in self.manners.fresh and (settled"),
-        test_lane.test_servers_that_were_just_made_are_guarded_after_a_promotion,
+        patched(Connection, "_met", "if tenure and (settled", "if tenure and self.run_id not in self.manners.fresh and (settled"),
+        test_connection.test_servers_that_were_just_made_are_guarded_after_a_promotion,
     ),
     "a server that is new at a place that moves needs no guard": Conversation(
-        patched(Lane, "_tenure", '(facts["run_id"] if self.address.moves else "")', '""'),
-        test_lane.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
+        patched(Connection, "_tenure", '(facts["run_id"] if self.address.moves else "")', '""'),
+        test_connection.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
     ),
     "a server is asked that nobody confirms": Conversation(
-        patched(Lane, "say", "self.line is UP and question.sent < self.sure", "self.line is UP"),
-        test_lane.test_nothing_is_asked_of_a_server_that_nobody_confirms,
+        patched(Connection, "say", "self.line is UP and question.sent < self.sure", "self.line is UP"),
+        test_connection.test_nothing_is_asked_of_a_server_that_nobody_confirms,
     ),
     "a note outlasts what is known of the place": Conversation(
-        patched(Lane, "_note", "if self._brief:", "if False:"),
-        test_lane.test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more,
+        patched(Connection, "_note", "if self._brief:", "if False:"),
+        test_connection.test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more,
     ),
     "the note is by the client's clock": Conversation(
-        patched(Lane, "_stamp", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
-        test_lane.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
+        patched(Connection, "_stamp", "round((since + self.ahead + self.blur) * 1e6)", "round(since * 1e6)"),
+        test_connection.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "a deposed primary has no time": Conversation(
-        patched(Lane, "_met", "guard += self.outlives or 0.0", "pass"),
-        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+        patched(Connection, "_met", "guard += self.outlives or 0.0", "pass"),
+        test_connection.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a restart hides a promotion": Conversation(
-        patched(Lane, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (self.outlives or 0.0) + 1 - uptime"),
-        test_lane.test_a_restart_may_hide_a_promotion,
+        patched(Connection, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (self.outlives or 0.0) + 1 - uptime"),
+        test_connection.test_a_restart_may_hide_a_promotion,
     ),
     "a deposed primary has no time where this client knows the new one": Conversation(
-        patched(Lane, "_met", "min(self._known + guard, aged)", "min(self._known + guard - (self.outlives or 0.0), aged)"),
-        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+        patched(Connection, "_met", "min(self._known + guard, aged)", "min(self._known + guard - (self.outlives or 0.0), aged)"),
+        test_connection.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a deposed primary has no time where this client knew the old one": Conversation(
-        patched(Lane, "_met", "_reigned(now), self._before + guard)", "_reigned(now), self._before + guard - (self.outlives or 0.0))"),
-        test_lane.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
+        patched(
+            Connection, "_met", "_reigned(now), self._before + guard)", "_reigned(now), self._before + guard - (self.outlives or 0.0))"
+        ),
+        test_connection.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a node that can fail over needs no bound": Conversation(
-        patched(Lane, "_met", "self.outlives is None and bool(reign or replicas(facts))", "self.outlives is None and bool(reign)"),
-        test_lane.test_a_node_that_can_fail_over_needs_a_bound,
+        patched(Connection, "_met", "self.outlives is None and bool(reign or replicas(facts))", "self.outlives is None and bool(reign)"),
+        test_connection.test_a_node_that_can_fail_over_needs_a_bound,
         {"url": "redis://h", "facts": {"connected_slaves": 1}, "unbounded": True, "guard": 32.0},
     ),
     "a server counts again as soon as its connection is gone": Conversation(
-        patched(Crew, "_twin", "it[1] > lately", "it[1] == inf"), test_crew.test_a_server_is_not_counted_again_while_its_votes_last
+        patched(Engine, "_twin", "it[1] > lately", "it[1] == inf"), test_engine.test_a_server_is_not_counted_again_while_its_votes_last
     ),
     "a server that is refused as a twin has votes": Conversation(
-        patched(Crew, "_introduced", "if twin is not None:", "self._runs[lane.run_id] = lane.node, inf\n    if twin is not None:"),
-        test_crew.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
+        patched(
+            Engine, "_introduced", "if twin is not None:", "self._runs[connection.run_id] = connection.node, inf\n    if twin is not None:"
+        ),
+        test_engine.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
     ),
     "a node is used that confirmed no subscription": Conversation(
-        patched(Lane, "_unfit", "not self._subscribed or ", ""), test_lane.test_a_server_that_confirms_no_subscription_is_refused
+        patched(Connection, "_unfit", "not self._subscribed or ", ""),
+        test_connection.test_a_server_that_confirms_no_subscription_is_refused,
     ),
     "an answer that nobody asked for is passed over": Conversation(
-        patched(Lane, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n                return', "continue"),
-        test_lane.test_an_answer_that_nobody_asked_for,
+        patched(Connection, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n                return', "continue"),
+        test_connection.test_an_answer_that_nobody_asked_for,
     ),
     "replies of any size are read": Conversation(
-        patched(Lane, "_oversized", "self._reader.check(bytes(data))", "pass"),
-        test_lane.test_what_is_larger_than_any_answer_is_refused_before_it_is_read,
+        patched(Connection, "_oversized", "self._reader.check(bytes(data))", "pass"),
+        test_connection.test_what_is_larger_than_any_answer_is_refused_before_it_is_read,
     ),
     "tickets go back with the clock": Conversation(
-        patched(Mint, "ticket", "max(self._ticket + 1, now)", "now"),
+        patched(Tickets, "ticket", "max(self._ticket + 1, now)", "now"),
         test_ticket.test_a_clock_that_stands_still_or_goes_back_costs_a_microsecond_each,
     ),
     "two tokens are alike": Conversation(
-        patched(Mint, "token", "(self._serial + 1) % 2**32", "0"), test_ticket.test_B07_no_two_tokens_are_alike
+        patched(Tickets, "token", "(self._serial + 1) % 2**32", "0"), test_ticket.test_B07_no_two_tokens_are_alike
     ),
     "a push counts before the first answer": Conversation(
         patched(Vote, "grants_by_push", "if self.sent > -inf:", "if True:"),
@@ -298,8 +304,8 @@ CONVERSATIONS = {
         test_claim.test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner,
     ),
     "what begins together asks together": Conversation(
-        patched(Mint, "place", "return (ticket * GOLDEN + self._offset) % 2**32 / 2**32", "return 0.0"),
-        test_crew.test_what_begins_together_does_not_ask_together_for_ever,
+        patched(Tickets, "place", "return (ticket * GOLDEN + self._offset) % 2**32 / 2**32", "return 0.0"),
+        test_engine.test_what_begins_together_does_not_ask_together_for_ever,
         {"held": True},
     ),
     "what leaves late moves what comes after it": Conversation(
@@ -309,16 +315,16 @@ CONVERSATIONS = {
     ),
     "one turn wakes all": Conversation(
         patched(
-            Crew,
+            Engine,
             "_wake_timed",
             "for timed in islice(self._timers.passed(now), TURN)",
             "left = 10**9\n    for timed in self._timers.passed(now)",
         ),
-        test_crew.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
+        test_engine.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
     ),
     "what one turn has left is late": Conversation(
-        patched(Crew, "_wake_timed", "self._timers.looked(now)", "pass"),
-        test_crew.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
+        patched(Engine, "_wake_timed", "self._timers.looked(now)", "pass"),
+        test_engine.test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once,
     ),
     "a broken connection takes its grant away": Conversation(
         patched(Vote, "disconnected", "self.owed = 0", "self.owed = 0\n    self.granted = False"),
@@ -375,8 +381,8 @@ CONVERSATIONS = {
         {"kind": "granted now", "above": 1},
     ),
     "a clock that was read late counts": Conversation(
-        patched(Lane, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
-        test_crew.test_an_answer_that_lay_unread_makes_no_clock_right,
+        patched(Connection, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
+        test_engine.test_an_answer_that_lay_unread_makes_no_clock_right,
         {"late": 25.0, "off": -12.5},
     ),
     "a ticket of a wrong clock is kept": Conversation(
@@ -393,12 +399,12 @@ CONVERSATIONS = {
         test_registry.test_another_failover_is_a_difference,
     ),
     "patience never comes back": Conversation(
-        patched(Crew, "_relax", "if not self._briefs[ttl]:", "if False:"),
-        test_crew.test_patience_is_a_third_of_the_shortest_lease_that_lives,
+        patched(Engine, "_relax", "if not self._briefs[ttl]:", "if False:"),
+        test_engine.test_patience_is_a_third_of_the_shortest_lease_that_lives,
     ),
     "patience comes back with the first claim that ends": Conversation(
-        patched(Crew, "_relax", "*[it / 3 for it in self._briefs]", ""),
-        test_crew.test_patience_is_a_third_of_the_shortest_lease_that_lives,
+        patched(Engine, "_relax", "*[it / 3 for it in self._briefs]", ""),
+        test_engine.test_patience_is_a_third_of_the_shortest_lease_that_lives,
     ),
 }
 
@@ -560,7 +566,12 @@ ROWS = (
         model=("release does not compare",),
         simulator=("release does not compare",),
     ),
-    Row("ordered lanes", "S1", conversation=("an answer after the release makes it held",), says="that bytes keep their order is TCP's"),
+    Row(
+        "ordered connections",
+        "S1",
+        conversation=("an answer after the release makes it held",),
+        says="that bytes keep their order is TCP's",
+    ),
     Row("drift", "S1", simulator=("no drift",)),
     Row(
         "validity counts from the sending (B3)",
@@ -757,8 +768,8 @@ def table() -> str:
 def held(nodes: int = 3, **how: Any) -> Any:
     """What the conversations' fixture gives: a lock held since 0.1."""
     talk = test_claim.Conversation(nodes, **how)
-    talk.sends("request to " + " ".join(map(str, talk.reach.up)))
-    for node in talk.reach.up:
+    talk.sends("request to " + " ".join(map(str, talk.node_set.up)))
+    for node in talk.node_set.up:
         talk.answers(node, test_claim.granted(), at=0.1)
     return talk
 

@@ -143,7 +143,7 @@ def test_the_interface_is_frozen() -> None:
 
 
 CHANGES = {
-    "a method": ("base/lock.py", "    def try_acquire(", "    def surprise(self) -> None: ...\n\n    def try_acquire("),
+    "a method": ("face/lock.py", "    def try_acquire(", "    def surprise(self) -> None: ...\n\n    def try_acquire("),
     "a name": ("testing/__init__.py", '"at_end", "memory"]\n', '"memory"]\n'),
 }  # fmt: skip
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 
 from holdfast import scripts
-from holdfast.core import ticket
-from holdfast.core.ticket import Mint
-from holdfast.recipes.exclusive import _OURS, beside, keys_of
-from holdfast.recipes.readwrite import rw_keys_of
+from holdfast.protocol import ticket
+from holdfast.protocol.exclusive import _OURS, beside, keys_of
+from holdfast.protocol.readwrite import rw_keys_of
+from holdfast.protocol.ticket import Tickets
 
 
 def described() -> str:
@@ -24,11 +24,11 @@ def described() -> str:
         lines.append(f"lock {b' '.join(keys_of(name)).decode()}")
         lines.append(f"rwlock {b' '.join(rw_keys_of(name)).decode()}")
         lines += [f"{kind.decode()} {beside(name, kind).decode()}" for kind in sorted(found[1].split(b"|"))]
-    mint = Mint(b"0123456789abcdef" * 2)
+    tickets = Tickets(b"0123456789abcdef" * 2)
     lines += [
         "",
         "# tokens and fences",
-        f"token {mint.token(mint.ticket(1.5)).decode()}",
+        f"token {tickets.token(tickets.ticket(1.5)).decode()}",
         f"tokens {ticket.TOKEN.pattern.decode()}",
         f"fences {ticket.FENCE.pattern.decode()}",
         f"last {ticket.LAST}",

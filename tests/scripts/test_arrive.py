@@ -15,7 +15,7 @@ import pytest
 from scripts.bench import INBOXES, Bench, Simulated, about, simulated
 from scripts.faulty import planted
 
-from holdfast.recipes.latch import BARRIER, LATCH, Gathering, Told
+from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering, Told
 from holdfast.scripts import ARRIVE, Script
 from holdfast.testing.server import VALKEY_9
 

@@ -13,7 +13,7 @@ import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
 from scripts.faulty import planted
 
-from holdfast.recipes.election import LAST, Office, Word
+from holdfast.primitives.election.commands import LAST, Office, Word
 from holdfast.scripts import ANNOUNCE, ELECTION, WATCH, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import hiredis
 import pytest
-from recipes.test_inspection import words
+from operations.inspection.test_commands import words
 from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about, simulated
 from scripts.faulty import planted
 
-from holdfast.recipes.exclusive import Exclusive
-from holdfast.recipes.fill import Cache
+from holdfast.primitives.fill.commands import Cache
+from holdfast.protocol.exclusive import Exclusive
 from holdfast.scripts import FILLS, PEEK, PUT, VOID, Script
 from holdfast.testing.server import REDIS_7_2
 

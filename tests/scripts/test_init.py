@@ -104,7 +104,7 @@ def named(word: str, head: str) -> tuple[str, ...]:
     return tuple(re.findall(r"`([^`]+)`", sentence))
 
 
-def test_those_that_lanes_load() -> None:
+def test_those_that_connections_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
     assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
     assert MENDING == (RECALL, MEND)

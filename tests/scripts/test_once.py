@@ -10,7 +10,7 @@ import pytest
 from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
 from scripts.faulty import noticed, planted
 
-from holdfast.recipes.once import Register, Seen, seen
+from holdfast.primitives.once.commands import Register, Seen, seen
 from holdfast.scripts import LOOK, STORE, Script
 from holdfast.testing.server import REDIS_7_2
 

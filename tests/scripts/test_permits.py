@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from recipes.test_inspection import words
+from operations.inspection.test_commands import words
 from scripts.bench import Bench, about
 
-from holdfast.recipes import inspection
-from holdfast.recipes.semaphore import Slots
+from holdfast.operations.inspection import commands as inspection
+from holdfast.protocol.semaphore import Slots
 from holdfast.scripts import PERMITS
 
 POOL = Slots("pool", 12, 1, 10.0, prefix="app:", horizon=16_000)

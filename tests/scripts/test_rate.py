@@ -18,7 +18,7 @@ import pytest
 from scripts.bench import Bench, Simulated, simulated
 from scripts.faulty import planted
 
-from holdfast.recipes.rate import SECOND, TURN, Gcra, Limit, Told, Window, reset
+from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, Told, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from recipes.test_inspection import words
+from operations.inspection.test_commands import words
 from scripts.bench import Bench, about, simulated
 from scripts.faulty import planted
 
 from holdfast.engine import registry
-from holdfast.engine.registry import CLIENTS, LIFE, NOTES, TOLD
+from holdfast.engine.registry import ALL_CLIENTS, LIFE, NOTES, TOLD
 from holdfast.scripts import REGISTRY
 from holdfast.testing.server import VALKEY_9
 
@@ -42,7 +42,7 @@ def register(bench: Bench, who: str, lists: str, was: str = "") -> Any:
 
 def look(bench: Bench, lists: str) -> dict[bytes, list[bytes]]:
     """Who has noted other settings."""
-    return {text: rest[::2] for text, *rest in say(bench, registry.look("", note(lists))) if text.startswith(b"v2")}
+    return {text: rest[::2] for text, *rest in say(bench, registry.ask_registry("", note(lists))) if text.startswith(b"v2")}
 
 
 def signed(bench: Bench, key: str, member: str, age: float) -> None:
@@ -81,7 +81,7 @@ def test_clients_of_an_earlier_version_are_told_and_tell(bench: Bench) -> None:
     signed(bench, LISTS_KEY, "f3", 60)
     signed(bench, f"{KEY}:f3", "old:1 00000009", 60)
     bench.operator.say("SET", CONFIG_KEY, "v1 20000 1 bbbbbbbb", "PX", 100_000)
-    told = {text: rest[::2] for text, *rest in say(bench, registry.look("", note("f1,f2")))}
+    told = {text: rest[::2] for text, *rest in say(bench, registry.ask_registry("", note("f1,f2")))}
     assert told == {b"f3": [b"old:1 00000009"], b"v1 20000 1 bbbbbbbb": [b""]}
 
 
@@ -121,12 +121,12 @@ def test_what_was_signed_by_a_clock_that_was_ahead_is_signed_again(bench: Bench)
 
 
 def test_a_node_keeps_the_latest_of_many_clients_and_lists(bench: Bench) -> None:
-    for number in range(CLIENTS + 5):
-        signed(bench, OF_F1, f"c{number}:1 {number:08x}", CLIENTS + 10 - number)
+    for number in range(ALL_CLIENTS + 5):
+        signed(bench, OF_F1, f"c{number}:1 {number:08x}", ALL_CLIENTS + 10 - number)
     for number in range(NOTES + 3):
         signed(bench, INDEX, note(f"{number:x}").decode(), NOTES + 10 - number)
     register(bench, "last:1 ffffffff", "f1")
-    assert bench.operator.say("ZCARD", OF_F1) == CLIENTS
+    assert bench.operator.say("ZCARD", OF_F1) == ALL_CLIENTS
     assert bench.operator.say("ZCARD", INDEX) == NOTES
     told = look(bench, "f3")[note("f1")]
     assert (len(told), told[-1]) == (TOLD, b"last:1 ffffffff"), "the latest"

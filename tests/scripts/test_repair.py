@@ -10,9 +10,9 @@ import pytest
 from scripts.bench import SLACK, Bench, about
 from scripts.faulty import noticed, planted
 
-from holdfast.recipes import repair
-from holdfast.recipes.exclusive import beside
-from holdfast.recipes.latch import BARRIER, LATCH, Gathering
+from holdfast.operations.repair import commands as repair
+from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering
+from holdfast.protocol.exclusive import beside
 from holdfast.scripts import ARRIVE, MEND, RECALL, Script
 
 RESULT, CACHE, RATE, WINDOW = b"{n[once]}:result", b"{n[fill]}:cache", b"{n}:rate:a", b"{n}:window"

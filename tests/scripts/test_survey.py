@@ -10,9 +10,11 @@ import pytest
 from scripts.bench import SLACK, Bench
 from scripts.faulty import noticed, planted
 
-from holdfast.recipes import inspection, note, survey
-from holdfast.recipes.exclusive import beside
-from holdfast.recipes.survey import Told
+from holdfast.operations.inspection import commands as inspection
+from holdfast.operations.survey import commands as survey
+from holdfast.operations.survey.commands import Told
+from holdfast.protocol import note
+from holdfast.protocol.exclusive import beside
 from holdfast.scripts import INSPECT, NAMES, SURVEY, Script
 
 LONG = 30_000  # ms

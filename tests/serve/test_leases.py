@@ -15,8 +15,8 @@ import redis.asyncio
 from serve.serving import Serving, gateway_app, serving
 
 from holdfast.aio import Holdfast
-from holdfast.base.lease import LeaseState
 from holdfast.embedded import Nodes
+from holdfast.face.lease import LeaseState
 from holdfast.fencing.http import fences_in
 from holdfast.serve import Gateway, leasing
 

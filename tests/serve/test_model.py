@@ -26,7 +26,7 @@ from serve.serving import gateway_app
 from starlette.applications import Starlette
 
 from holdfast import LockLost, NoQuorum
-from holdfast.base.lease import LeaseState
+from holdfast.face.lease import LeaseState
 from holdfast.serve import Gateway, leases, leasing
 from holdfast.serve.leases import Leases
 

@@ -293,7 +293,9 @@ async def test_a_lost_first_answer_delays_others_by_a_ttl_at_most(pair: tuple[Se
     assert after["waited_ms"] < 5_000
 
 
-@pytest.mark.parametrize("wrong", ["", "10.0.0.7:7420", "ftp://a", "http://", "http://a/b", "http://a?b", "http://u:p@a", "http://a:0", "http://a:x"])
+@pytest.mark.parametrize(
+    "wrong", ["", "10.0.0.7:7420", "ftp://a", "http://", "http://a/b", "http://a?b", "http://u:p@a", "http://a:0", "http://a:x"]
+)
 def test_addresses_that_cannot_work(wrong: str) -> None:
     with pytest.raises(ConfigError, match="advertise is an address"):
         Options(advertise=wrong)

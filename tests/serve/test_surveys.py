@@ -85,7 +85,7 @@ def test_without_a_majority_it_says_why_and_keeps_what_it_knew() -> None:
 
 async def busy(nodes: Nodes, seconds: float) -> float:
     """The share of the time in which steps of surveys were under way."""
-    from holdfast.base import survey as base
+    from holdfast.operations.survey import plan as base
 
     loop, asked = asyncio.get_running_loop(), 0.0
     step = base.Search._step

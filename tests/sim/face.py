@@ -11,14 +11,15 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from holdfast.aio import client as aio
-from holdfast.aio import election, lease, lock, semaphore
-from holdfast.aio.election import Observation
-from holdfast.aio.fill import Fill
-from holdfast.aio.once import Once
-from holdfast.base.owner import Owners
-from holdfast.base.terms import LockTerms
 from holdfast.checks import flag
+from holdfast.client import aio
+from holdfast.face.aio import lease, lock, semaphore
+from holdfast.face.owner import Owners
+from holdfast.face.terms import LockTerms
+from holdfast.primitives.election import aio as election
+from holdfast.primitives.election.aio import Observation
+from holdfast.primitives.fill.aio import Fill
+from holdfast.primitives.once.aio import Once
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Clock, World
@@ -115,7 +116,7 @@ class Holdfast(aio.Holdfast):
             for shard in self._shards.all
         ]
         for driver in self._drivers:
-            driver.crew.record.telling = bool(self._teller.observers)
+            driver.engine.record.telling = bool(self._teller.observers)
         self._ways: Any = tuple(partial(self._driver, at) for at in range(len(self._drivers)))
         self.driver = self._drivers[0]
 

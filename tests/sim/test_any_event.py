@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claim import State
+from holdfast.protocol.claim import State
 from holdfast.testing.driver import Driver
 from holdfast.testing.world import Task
 

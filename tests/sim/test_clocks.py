@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from sim.face import Holdfast
 
-from holdfast.core.claim import Claim
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import LockLost
 from holdfast.events import Warned
+from holdfast.protocol.claim import Claim
 from holdfast.testing.world import Violation
-from holdfast.wire.lane import Line
+from holdfast.wire.connection import Line
 
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
@@ -105,7 +105,7 @@ def test_fences_grow_though_the_clock_of_one_node_is_far_ahead(town: Build) -> N
 
 def test_a_node_whose_clock_is_far_ahead_repeats_fences_if_it_is_used(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that is what the rule is there for."""
-    monkeypatch.setattr(Crew, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
     monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
     with pytest.raises(Violation, match=r"^fence: "):
         fences_by_a_clock_that_is_ahead(town(3), used=True)
@@ -113,7 +113,7 @@ def test_a_node_whose_clock_is_far_ahead_repeats_fences_if_it_is_used(town: Buil
 
 def test_a_fence_of_a_node_whose_clock_is_far_ahead_is_not_written_back(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody has found out that its clock is."""
-    monkeypatch.setattr(Crew, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
     place = town(3)
     place.nodes[0].clock.step(60.0)
     locks = place.client()
@@ -131,9 +131,9 @@ def test_a_process_that_is_stopped_while_it_connects_learns_each_clock_all_the_s
     place.nodes[0].clock.step(off)
     locks = Holdfast(place.world, place.nodes, place.laws)
     place.world.spawn(locks.driver.ready(90.0), locks.driver)
-    lanes = locks.driver.crew.lanes
-    place.world.run(place.world.now + 5.0, lambda: all(it.line is Line.GREETING and not it.out for it in lanes))
-    assert {it.line for it in lanes} == {Line.GREETING}
+    connections = locks.driver.engine.connections
+    place.world.run(place.world.now + 5.0, lambda: all(it.line is Line.GREETING and not it.out for it in connections))
+    assert {it.line for it in connections} == {Line.GREETING}
     locks.driver.stop(seconds)
     place.world.run(place.world.now + seconds + 0.5)
     assert [it.state for it in locks.nodes()] == ["down" if off else "up", "up", "up"]

@@ -16,14 +16,14 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast, Observation
 
-from holdfast.base import election
-from holdfast.base.election import Leader, View
-from holdfast.base.plans import Ask, Listen, Plan
-from holdfast.core.claim import Claim, State
-from holdfast.core.round import Round
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
+from holdfast.engine.plans import Ask, Listen, Plan
 from holdfast.errors import Closed, LockLost, NoQuorum, NotAcquired
-from holdfast.recipes.election import Heard, Speech
+from holdfast.primitives.election import plan as election
+from holdfast.primitives.election.commands import Heard, Speech
+from holdfast.primitives.election.plan import Leader, View
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.query import Query
 from holdfast.scripts import ELECTION, LOADED, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
@@ -43,7 +43,7 @@ class Noted(View):
 
     __slots__ = ("began",)
 
-    def _sees(self, found: Heard, seen: Round) -> Plan[Leader]:
+    def _sees(self, found: Heard, seen: Query) -> Plan[Leader]:
         self.began = seen.began
         return super()._sees(found, seen)
 
@@ -158,7 +158,8 @@ class Country:
         leading: list[Claim] = []
         for client in self.clients:
             driver = client.driver
-            leading += [it for it in driver.crew.live.values() if it.state is State.HELD and driver.clock() < it.until and not driver.dead]
+            live = driver.engine.live.values()
+            leading += [it for it in live if it.state is State.HELD and driver.clock() < it.until and not driver.dead]
         if len(leading) > 1:
             raise Violation(f"two leaders: {leading[0].fence} and {leading[1].fence}")
         if leading and (not self.terms or leading[0].fence != self.terms[-1]):
@@ -495,14 +496,14 @@ def lua(there: str, instead: str) -> dict[str, Any]:
 
 def announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that may yet cede says that it leads."""
-    begin = Crew.begin
+    begin = Engine.begin
 
-    def early(crew: Crew, want: Any, now: float) -> None:
-        begin(crew, want, now)
+    def early(engine: Engine, want: Any, now: float) -> None:
+        begin(engine, want, now)
         for claim in want.claims:
-            crew._say_along(claim.recipe.rider(claim.token, claim.ticket, claim.ttl), crew.reach.up, now)
+            engine._say_along(claim.recipe.rider(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
 
-    monkeypatch.setattr(Crew, "begin", early)
+    monkeypatch.setattr(Engine, "begin", early)
 
 
 def not_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -545,7 +546,7 @@ def shown_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """An observer shows what it finds, be it earlier than what it has shown."""
     sees = View._sees
 
-    def forgets(view: View, found: Heard, seen: Round) -> Any:
+    def forgets(view: View, found: Heard, seen: Query) -> Any:
         view._rank = (0, 0)
         return sees(view, found, seen)
 
@@ -554,8 +555,8 @@ def shown_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
     """No push is listened to."""
-    told = Crew.told
-    monkeypatch.setattr(Crew, "told", lambda crew, node, message, now: message.startswith(b"n ") or told(crew, node, message, now))
+    told = Engine.told
+    monkeypatch.setattr(Engine, "told", lambda engine, node, message, now: message.startswith(b"n ") or told(engine, node, message, now))
 
 
 # What stands in the scripts, what is to stand there, and the worlds in which that breaks a law.

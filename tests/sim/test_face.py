@@ -11,15 +11,15 @@ import pytest
 from sim import face
 from sim.conftest import Town
 
-import holdfast.aio.client
-import holdfast.aio.election
-import holdfast.aio.fill
-import holdfast.aio.latch
-import holdfast.aio.lease
-import holdfast.aio.lock
-import holdfast.aio.once
-import holdfast.aio.rate
-import holdfast.aio.semaphore
+import holdfast.client.aio
+import holdfast.face.aio.lease
+import holdfast.face.aio.lock
+import holdfast.face.aio.semaphore
+import holdfast.primitives.election.aio
+import holdfast.primitives.fill.aio
+import holdfast.primitives.latch.aio
+import holdfast.primitives.once.aio
+import holdfast.primitives.rate.aio
 from holdfast import aio
 
 Build = Callable[..., Town]
@@ -96,25 +96,25 @@ async def observes(locks: face.Holdfast) -> None:
 
 
 SHIPPED: dict[str, tuple[type, str, Callable[[face.Holdfast], Awaitable[object]]]] = {
-    "acquire": (holdfast.aio.lock.Lock, "acquire", lambda it: it.lock("a").acquire()),
-    "a block": (holdfast.aio.lock.Lock, "__aenter__", lambda it: in_a_block(it.lock("a"))),
-    "leaving a block": (holdfast.aio.lease.Lease, "_leave", lambda it: in_a_block(it.lock("a"))),
-    "release": (holdfast.aio.lease.Lease, "release", moves),
-    "extend": (holdfast.aio.lease.Lease, "extend", moves),
-    "downgrade": (holdfast.aio.lease.Lease, "downgrade", moves),
-    "semaphore": (holdfast.aio.semaphore.Semaphore, "available", lambda it: it.semaphore("gpus", 2).available()),
-    "rate": (holdfast.aio.rate.Rate, "_carry_out", lambda it: it.rate("api", 1, 1).take()),
-    "campaign": (holdfast.aio.election.Election, "campaign", lambda it: it.election("boss", "me").campaign()),
-    "leader": (holdfast.aio.election.Election, "leader", lambda it: it.election("boss", "me").leader()),
-    "observe": (holdfast.aio.election.Observation, "__anext__", observes),
-    "once": (holdfast.aio.once.Once, "run", lambda it: it.once("job", keep=60).run(_price)),
-    "forget": (holdfast.aio.once.Once, "forget", lambda it: it.once("job", keep=60).forget()),
-    "fill": (holdfast.aio.fill.Fill, "get", lambda it: it.fill("price", 60, _price).get()),
-    "latch": (holdfast.aio.latch.Latch, "arrive", lambda it: it.latch("go", 2).arrive("a")),
-    "barrier": (holdfast.aio.latch.Barrier, "wait", lambda it: it.barrier("go", 1).wait("a")),
-    "inspect": (holdfast.aio.client.Holdfast, "inspect", lambda it: it.inspect("a")),
-    "ready": (holdfast.aio.client.Holdfast, "ready", lambda it: it.ready()),
-    "repair": (holdfast.aio.client.Holdfast, "repair", lambda it: it.repair(0)),
+    "acquire": (holdfast.face.aio.lock.Lock, "acquire", lambda it: it.lock("a").acquire()),
+    "a block": (holdfast.face.aio.lock.Lock, "__aenter__", lambda it: in_a_block(it.lock("a"))),
+    "leaving a block": (holdfast.face.aio.lease.Lease, "_leave", lambda it: in_a_block(it.lock("a"))),
+    "release": (holdfast.face.aio.lease.Lease, "release", moves),
+    "extend": (holdfast.face.aio.lease.Lease, "extend", moves),
+    "downgrade": (holdfast.face.aio.lease.Lease, "downgrade", moves),
+    "semaphore": (holdfast.face.aio.semaphore.Semaphore, "available", lambda it: it.semaphore("gpus", 2).available()),
+    "rate": (holdfast.primitives.rate.aio.Rate, "_carry_out", lambda it: it.rate("api", 1, 1).take()),
+    "campaign": (holdfast.primitives.election.aio.Election, "campaign", lambda it: it.election("boss", "me").campaign()),
+    "leader": (holdfast.primitives.election.aio.Election, "leader", lambda it: it.election("boss", "me").leader()),
+    "observe": (holdfast.primitives.election.aio.Observation, "__anext__", observes),
+    "once": (holdfast.primitives.once.aio.Once, "run", lambda it: it.once("job", keep=60).run(_price)),
+    "forget": (holdfast.primitives.once.aio.Once, "forget", lambda it: it.once("job", keep=60).forget()),
+    "fill": (holdfast.primitives.fill.aio.Fill, "get", lambda it: it.fill("price", 60, _price).get()),
+    "latch": (holdfast.primitives.latch.aio.Latch, "arrive", lambda it: it.latch("go", 2).arrive("a")),
+    "barrier": (holdfast.primitives.latch.aio.Barrier, "wait", lambda it: it.barrier("go", 1).wait("a")),
+    "inspect": (holdfast.client.aio.Holdfast, "inspect", lambda it: it.inspect("a")),
+    "ready": (holdfast.client.aio.Holdfast, "ready", lambda it: it.ready()),
+    "repair": (holdfast.client.aio.Holdfast, "repair", lambda it: it.repair(0)),
 }
 
 

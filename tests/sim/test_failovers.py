@@ -11,7 +11,7 @@ from swarm.explore import PROMOTED, explore
 
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
-from holdfast.wire import lane
+from holdfast.wire import connection as connection
 
 pytestmark = pytest.mark.worlds
 
@@ -33,26 +33,26 @@ def test_no_law_is_broken(which: int) -> None:
 
 def unseen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Clients do not see that a server was promoted."""
-    monkeypatch.setattr(lane, "_reign", lambda facts: "")
+    monkeypatch.setattr(connection, "_reign", lambda facts: "")
     return {}
 
 
 def unnoticed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Clients use a server that is new at a place that moves as if it had always been there."""
-    reigned = lane.Lane._reigned
-    monkeypatch.setattr(lane.Lane, "_reigned", lambda self, now: reigned(self, now) if lane._reign(self.facts) else inf)
+    reigned = connection.Connection._reigned
+    monkeypatch.setattr(connection.Connection, "_reigned", lambda self, now: reigned(self, now) if connection._reign(self.facts) else inf)
     return {}
 
 
 def unconfirmed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Clients go on with a server that they have found once, wherever the node is now (rule G13)."""
-    vouched = lane.Lane._vouched
+    vouched = connection.Connection._vouched
 
     def once(self: Any, asked: float) -> None:
         vouched(self, asked)
         self.sure, self.reask = asked + 86_400, inf
 
-    monkeypatch.setattr(lane.Lane, "_vouched", once)
+    monkeypatch.setattr(connection.Connection, "_vouched", once)
     return {}
 
 

@@ -15,9 +15,9 @@ from sim.conftest import Town
 from sim.face import Holdfast
 from sim.test_fills import CACHE, LATE, LEASE, Burnt, Kitchen, lua, strikes
 
-from holdfast.base import fill
-from holdfast.base.fill import Found, OnNodes
 from holdfast.errors import NoQuorum
+from holdfast.primitives.fill import plan as fill
+from holdfast.primitives.fill.plan import Found, OnNodes
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -158,22 +158,22 @@ def test_it_stays_dropped_for_as_long_as_any_node_may_show_it(town: Build) -> No
 # ------------------------------------------------ planted faults
 
 
-def lowest(keeper: OnNodes) -> Any:
+def lowest(io_thread: OnNodes) -> Any:
     """The note is of the lowest fence that a node has told of."""
-    told = yield from keeper._void(keeper._cache.void())
-    yield from keeper._void(keeper._cache.void(min(it.fence for it in told), 10**6))
+    told = yield from io_thread._void(io_thread._cache.void())
+    yield from io_thread._void(io_thread._cache.void(min(it.fence for it in told), 10**6))
 
 
-def own_time(keeper: OnNodes) -> Any:
+def own_time(io_thread: OnNodes) -> Any:
     """The note lasts as long as the value would."""
-    told = yield from keeper._void(keeper._cache.void())
-    yield from keeper._void(keeper._cache.void(max(it.fence for it in told), round(keeper._ttl * 1000)))
+    told = yield from io_thread._void(io_thread._cache.void())
+    yield from io_thread._void(io_thread._cache.void(max(it.fence for it in told), round(io_thread._ttl * 1000)))
 
 
-def deletes(keeper: OnNodes) -> Any:
+def deletes(io_thread: OnNodes) -> Any:
     """Nothing is left in place of the value."""
-    told = yield from keeper._void(keeper._cache.void())
-    yield from keeper._void(keeper._cache.void(max(it.fence for it in told), 1))
+    told = yield from io_thread._void(io_thread._cache.void())
+    yield from io_thread._void(io_thread._cache.void(max(it.fence for it in told), 1))
 
 
 def goes_wrong(build: Build) -> bool:

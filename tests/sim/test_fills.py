@@ -14,13 +14,13 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.base import fill
-from holdfast.base.fill import Found, OnNodes, Seen
-from holdfast.base.lease import Lease
-from holdfast.core.ticket import Mint
 from holdfast.errors import NoQuorum
-from holdfast.recipes import fill as recipes
-from holdfast.recipes.exclusive import beside
+from holdfast.face.lease import Lease
+from holdfast.primitives.fill import commands as recipes
+from holdfast.primitives.fill import plan as fill
+from holdfast.primitives.fill.plan import Found, OnNodes, Seen
+from holdfast.protocol.exclusive import beside
+from holdfast.protocol.ticket import Tickets
 from holdfast.scripts import PUT, bare
 from holdfast.testing.network import MATURE, Node
 from holdfast.testing.server import Lua
@@ -309,7 +309,7 @@ def test_of_a_herd_at_a_mapping_one_computes_and_the_others_come_in_turn(
     town: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In step: the first heartbeats come no sooner than the others (rule C21).
-    monkeypatch.setattr(Mint, "place", lambda mint, ticket: 0.0)
+    monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     kitchen, after, commands = herd(town, callers=50, cache={})
     assert len(kitchen.all) == 1
     assert after < 50 * 0.02
@@ -346,12 +346,12 @@ def lua(town: Town, there: str, instead: str) -> None:
         node._begin(MATURE)
 
 
-def blind(keeper: Any) -> Any:
+def blind(io_thread: Any) -> Any:
     """It keeps, and finds nothing."""
 
     class Blind:
-        news = keeper.news
-        keep = staticmethod(keeper.keep)
+        news = io_thread.news
+        keep = staticmethod(io_thread.keep)
 
         def look(self, news: bool = False) -> Any:
             yield from ()
@@ -415,7 +415,7 @@ def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build
     computed, waited = halfway(town)
     assert computed == 1 and waited < 0.05
     look = OnNodes.look
-    monkeypatch.setattr(OnNodes, "look", lambda keeper, news=False: look(keeper))
+    monkeypatch.setattr(OnNodes, "look", lambda io_thread, news=False: look(io_thread))
     computed, waited = halfway(town)
     assert computed > 1 or waited > 0.3, "some have gone back into the line"
 
@@ -491,7 +491,7 @@ def test_a_failure_that_keeps_the_lock_is_found(town: Build, monkeypatch: pytest
 
 def test_waiting_though_there_is_a_stale_value_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     get = fill.get
-    monkeypatch.setattr(fill, "get", lambda asked, acquire: get(asked, lambda demand: acquire(demand._replace(wait=None))))
+    monkeypatch.setattr(fill, "get", lambda asked, acquire: get(asked, lambda timing: acquire(timing._replace(wait=None))))
     with pytest.raises(AssertionError, match="nobody waits for a new value"):
         test_without_failures_one_computes_for_each_ttl(town, STALE)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from swarm.stage import Hold, Stage
 
-from holdfast.core.demand import Demand
 from holdfast.errors import NotAcquired
+from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import BROKEN
 from holdfast.testing.world import Violation
@@ -45,14 +45,14 @@ class Core(Stage):
             raise Violation(f"order: served were {self.served}")
         for client in clients:  # and one after the other, with nobody in the way
             began, hold = world.now, Hold()
-            task = client.run(client.acquire(hold, [self.recipe(TTL)], Demand(TTL)))
+            task = client.run(client.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
             self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done, "the lock is free")  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
             client.let_go(hold.claim)
             world.run(world.now + 0.1)
 
     async def _user(self, driver: Driver, number: int, keep: float) -> None:
         hold = Hold()
-        await driver.acquire(hold, [self.recipe(TTL)], Demand(TTL))
+        await driver.acquire(hold, [self.recipe(TTL)], Timing(TTL))
         self.served.append(number)
         self.world.saw("held")
         await self.world.sleep(keep)
@@ -68,7 +68,7 @@ def test_a_core_of_healthy_nodes_is_enough(how: str) -> None:
 
 
 def test_a_client_that_needs_all_nodes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: nodes)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: nodes)
     # A slow node that still answers in time would serve such a client.
     monkeypatch.setitem(BROKEN, "slow", lambda node, dice: setattr(node, "lag", NODE_TIMEOUT))
     for how in BROKEN:
@@ -118,7 +118,7 @@ class Attack(Stage):
             driver.kill()
             self.drivers.remove(driver)
         began, hold = world.now, Hold()
-        task = honest.run(honest.acquire(hold, [self.recipe(TTL)], Demand(TTL)))
+        task = honest.run(honest.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
         self._by(began + 3 * TTL, lambda: task.done, "it is to be served")
         self.penalties.append(world.now - began)
         honest.let_go(hold.claim)
@@ -126,7 +126,7 @@ class Attack(Stage):
 
     async def _takes(self, driver: Driver) -> None:
         try:
-            await driver.acquire(Hold(), [self.recipe(TTL)], Demand(TTL))
+            await driver.acquire(Hold(), [self.recipe(TTL)], Timing(TTL))
         except NotAcquired:
             pass
 

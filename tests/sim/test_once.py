@@ -16,17 +16,17 @@ from sim.conftest import Town
 from sim.face import Holdfast, Once
 
 from holdfast import current
-from holdfast.base import once as turns
-from holdfast.base.once import Turn
-from holdfast.base.plans import Call
-from holdfast.base.schedule import Schedule
-from holdfast.base.values import Unfit
-from holdfast.core import quorum
-from holdfast.core.claim import Claim
-from holdfast.core.ticket import Mint
+from holdfast.engine.plans import Call
 from holdfast.errors import ConfigError, LockLost, Misuse, NoQuorum, NotAcquired
-from holdfast.recipes import once as recipes
-from holdfast.recipes.once import Copy
+from holdfast.face.schedule import Schedule
+from holdfast.face.values import Unfit
+from holdfast.primitives.once import commands as recipes
+from holdfast.primitives.once import plan as turns
+from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.plan import Turn
+from holdfast.protocol import quorum
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.ticket import Tickets
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
@@ -292,7 +292,7 @@ def test_however_long_it_takes(town: Build) -> None:
 
 def test_nobody_polls_meanwhile(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # In step: the first heartbeats come no sooner than the others (rule C21).
-    monkeypatch.setattr(Mint, "place", lambda mint, ticket: 0.0)
+    monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     calm = Calm(town, takes=6.0, ttl=3.0, max_ttl=3.0)
     tasks = [it.driver.run(it.once("a", keep=1000).run(calm.does)) for it in calm.clients for _ in range(5)]
     calm.world.run(calm.world.now + 0.5)
@@ -733,7 +733,7 @@ def keeps_failures(run: Any) -> Any:
 
 
 def deaf(terms: Any) -> Any:
-    return property(lambda turn: turn._on(terms.fget(turn).demand._replace(news_needed=0)))
+    return property(lambda turn: turn._on(terms.fget(turn).timing._replace(news_needed=0)))
 
 
 def loses_its_lease(build: Build) -> bool:

@@ -18,12 +18,12 @@ from sim.conftest import Town
 from sim.test_once import SECONDS, TTL, Broken, Calm, Failed, Job, Story
 from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner, damaged
 
-from holdfast.base.once import Turn, begin
-from holdfast.base.plans import Ask
+from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost, NotAcquired
-from holdfast.recipes import once as recipes
-from holdfast.recipes.exclusive import beside
-from holdfast.recipes.once import Copy
+from holdfast.primitives.once import commands as recipes
+from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.plan import Turn, begin
+from holdfast.protocol.exclusive import beside
 from holdfast.scripts import STORE
 from holdfast.testing.server import Lua
 from holdfast.wire.resp import pack
@@ -260,7 +260,7 @@ class Mixed(Orders):
         self.history, self.clock = History({}, [], []), 0.0
         super().__init__(seed, lua, runners=2)
         kinds = (Doer, Doer, Oblivious, self.dice.choice((Doer, Oblivious)))
-        self.lanes.clear()
+        self.connections.clear()
         self.runners = [kind(self, number, "") for number, kind in enumerate(kinds)]
 
     def turn(self) -> None:

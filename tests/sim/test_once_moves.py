@@ -13,10 +13,10 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.base.once import Turn
 from holdfast.errors import LockLost, NotAcquired
-from holdfast.recipes import once as recipes
-from holdfast.recipes.once import Copy
+from holdfast.primitives.once import commands as recipes
+from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.plan import Turn
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import Clock
 

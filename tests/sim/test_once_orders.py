@@ -17,14 +17,14 @@ from typing import Any
 import hiredis
 import pytest
 
-from holdfast.base.once import OnceTerms, Turn
-from holdfast.base.plans import Ask
-from holdfast.base.terms import LockTerms
-from holdfast.base.values import JSON
-from holdfast.core.demand import Demand
+from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost
-from holdfast.recipes import once as recipes
-from holdfast.recipes.once import Copy
+from holdfast.face.terms import LockTerms
+from holdfast.face.values import JSON
+from holdfast.primitives.once import commands as recipes
+from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.plan import OnceTerms, Turn
+from holdfast.protocol.timing import Timing
 from holdfast.scripts import LOOK, STORE, Script, bare
 from holdfast.testing.server import Lua, Server
 from holdfast.wire.resp import pack
@@ -119,7 +119,7 @@ class Orders:
     def __init__(self, seed: int, lua: Lua | None = None, runners: int = 4) -> None:
         self.dice = random.Random(seed)
         settings = SimpleNamespace(addresses=[None] * NODES, prefix="", horizon=HORIZON)
-        terms = LockTerms((), Demand(10.0))
+        terms = LockTerms((), Timing(10.0))
         shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
         self.deed = OnceTerms(shards, "n", 10**9, None, None, terms, JSON)
         self.servers = [Server(lambda: float(NOW), f"{it:040x}", lua=lua) for it in range(NODES)]
@@ -127,7 +127,7 @@ class Orders:
             server.scripts.update({LOOK.sha, STORE.sha})
             server.lua.compile(LOOK.source) if lua is None else None
             server.lua.compile(STORE.source) if lua is None else None
-        self.lanes: dict[tuple[int, int], deque[tuple[Runner, int, bytes]]] = {}
+        self.connections: dict[tuple[int, int], deque[tuple[Runner, int, bytes]]] = {}
         self.replies: list[tuple[Runner, int, int, object]] = []
         self.rises = self.dice.choice((0, 0, 2, 4))
         self.losses = self.dice.choice((0.0, 0.1, 0.3))
@@ -143,7 +143,7 @@ class Orders:
         return reader.gets()
 
     def sends(self, runner: Runner, node: int, data: bytes) -> None:
-        self.lanes.setdefault((runner.number, node), deque()).append((runner, runner.asked, data))
+        self.connections.setdefault((runner.number, node), deque()).append((runner, runner.asked, data))
 
     def take(self, number: int) -> Lease:
         """The lock, on some majority, whoever has it; its fence is above all that these nodes have granted."""
@@ -166,7 +166,7 @@ class Orders:
         """One thing happens, anywhere."""
         dice = self.dice
         things: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
-        things += [(self._arrives, (it,)) for it, lane in self.lanes.items() if lane]
+        things += [(self._arrives, (it,)) for it, connection in self.connections.items() if connection]
         things += [(self._hears, (it,)) for it in self.replies]
         for it in self.runners:
             if not it.done and it.ask is None:
@@ -182,7 +182,7 @@ class Orders:
             do(*arguments)
 
     def _arrives(self, way: tuple[int, int]) -> None:
-        runner, asked, data = self.lanes[way].popleft()
+        runner, asked, data = self.connections[way].popleft()
         if self.dice.random() < self.losses:
             return
         reply = self.do(way[1], data)

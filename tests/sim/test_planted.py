@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from swarm.explore import WORLDS, explore
 
-from holdfast.core import quorum
-from holdfast.core.claim import Claim
-from holdfast.core.renewal import Renewal
-from holdfast.core.vote import Vote
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
+from holdfast.protocol import quorum
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.renewal import Renewal
+from holdfast.protocol.vote import Vote
 from holdfast.scripts import EXCLUSIVE, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
-from holdfast.wire.lane import Lane
+from holdfast.wire.connection import Connection
 
 Fault = Callable[[pytest.MonkeyPatch], dict[str, Any]]  # plants it; returns what the world needs to know
 
@@ -115,10 +115,10 @@ def undecided(cede: Any) -> Any:
 
 
 def for_ever(judge: Any) -> Any:
-    def never_ends(lane: Lane[Any], *answer: object) -> None:
-        before = lane.refusal
-        judge(lane, *answer)
-        lane.refusal = lane.refusal or before
+    def never_ends(connection: Connection[Any], *answer: object) -> None:
+        before = connection.refusal
+        judge(connection, *answer)
+        connection.refusal = connection.refusal or before
 
     return never_ends
 
@@ -157,9 +157,9 @@ def late(holds: Any) -> Any:
 
 
 def unsaid(broke: Any) -> Any:
-    def forget(lane: Lane[Any], now: float) -> None:
-        broke(lane, now)
-        lane.unsaid.clear()
+    def forget(connection: Connection[Any], now: float) -> None:
+        broke(connection, now)
+        connection.unsaid.clear()
 
     return forget
 
@@ -203,17 +203,17 @@ PLANTED = {
     "a push counts from its arrival": Planted(python(Claim, "pushed", from_arrival), HOLDS, "three", 5),
     "no drift": Planted(python(quorum, "drift", lambda _: lambda ttl: 0.0), HOLDS, "the last moment", 2),
     "what nodes refuse is not noted": Planted(
-        python(Lane, "_note_refusal", lambda _: lambda lane, told, now: None), ("known",), "swarm", 5
+        python(Connection, "_note_refusal", lambda _: lambda connection, told, now: None), ("known",), "swarm", 5
     ),
-    "a node that refused once refuses for ever": Planted(python(Lane, "judge", for_ever), ("well",), "one", 10),
+    "a node that refused once refuses for ever": Planted(python(Connection, "judge", for_ever), ("well",), "one", 10),
     "a renewal shortens what was extended": Planted(python(Vote, "keeps", shortened), ("extension",), "mixed", 3),
     "a lease is renewed late": Planted(python(Renewal, "holds", late), ("pace",), "calm five", 3),
     "silence is borne for long": Planted(
-        python(Lane, "due", lambda due: lambda lane: due(lane) + 3 * lane.manners.patience), ("half open",), "three", 3
+        python(Connection, "due", lambda due: lambda it: due(it) + 3 * it.manners.patience), ("half open",), "three", 3
     ),
-    "a release is forgotten with its connection": Planted(python(Lane, "broke", unsaid), ("release",), "three", 5),
+    "a release is forgotten with its connection": Planted(python(Connection, "broke", unsaid), ("release",), "three", 5),
     "nodes() gives no cause": Planted(
-        python(Crew, "status", lambda status: lambda crew, now: tuple(it._replace(cause=None) for it in status(crew, now))),
+        python(Engine, "status", lambda status: lambda engine, now: tuple(it._replace(cause=None) for it in status(engine, now))),
         ("known",), "swarm", 5,
     ),
     "no clock floor": Planted(

@@ -15,10 +15,10 @@ from proof import patches
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.base import rate
-from holdfast.base.plans import Ask
+from holdfast.engine.plans import Ask
 from holdfast.errors import NoQuorum, RateLimited
-from holdfast.recipes.rate import Gcra
+from holdfast.primitives.rate import plan as rate
+from holdfast.primitives.rate.commands import Gcra
 
 pytestmark = pytest.mark.worlds
 

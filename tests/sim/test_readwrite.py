@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from swarm.explore import SHARED, explore
 
-from holdfast.core.claim import Claim
-from holdfast.core.command import READER
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.command import READER
 from holdfast.scripts import LOADED, bare
 from holdfast.testing.server import Lua
 from holdfast.testing.timeline import timeline

@@ -14,16 +14,17 @@ from proof import patches
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.base import rate, repair
-from holdfast.base.fill import OnNodes
-from holdfast.base.latch import Sight
-from holdfast.base.once import Turn
-from holdfast.base.repair import differ
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
 from holdfast.errors import NotAllArrived
 from holdfast.events import Warned
-from holdfast.recipes import repair as recipes
-from holdfast.recipes.repair import Told
+from holdfast.operations.repair import commands as recipes
+from holdfast.operations.repair import plan as repair
+from holdfast.operations.repair.commands import Told
+from holdfast.primitives.fill.plan import OnNodes
+from holdfast.primitives.latch.plan import Sight
+from holdfast.primitives.once.plan import Turn
+from holdfast.primitives.rate import plan as rate
+from holdfast.primitives.rate.plan import differ
 
 pytestmark = pytest.mark.worlds
 
@@ -173,7 +174,7 @@ def idle(*_: object) -> Iterator[Any]:
 Plant = Callable[[pytest.MonkeyPatch], None]
 LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
     "no read repair": (
-        lambda patch: patch.setattr(Crew, "chore", lambda *_: None),
+        lambda patch: patch.setattr(Engine, "chore", lambda *_: None),
         {"once", "rate", "window", "latch", "fill"},
     ),
     "once": (lambda patch: patches.method(patch, Turn, "read", "if recipes.lacking(", "if False and ("), {"once"}),

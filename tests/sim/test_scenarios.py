@@ -9,8 +9,8 @@ import pytest
 from sim.face import Holdfast
 from sim.test_planted import lua
 
-from holdfast.base.lease import LeaseState
 from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld
+from holdfast.face.lease import LeaseState
 from holdfast.testing.faults import promote
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack

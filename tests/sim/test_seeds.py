@@ -82,15 +82,15 @@ def run_all(stages: Iterable[Stage]) -> None:
 def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws look at each name by itself, and at all of them."""
     if name:
-        monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+        monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
     else:
-        monkeypatch.setattr("holdfast.core.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
+        monkeypatch.setattr("holdfast.protocol.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
     with pytest.raises(Violation, match="majority|exclusion|counted" if name else "fence"):
         run_all(explore(seed, wild=True) for seed in range(30))
 
 
 def test_a_client_that_needs_all_nodes_is_found_when_only_a_majority_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: nodes)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: nodes)
     with pytest.raises(Violation, match=r"^(recovery|core): "):
         run_all(explore(seed, wild=True) for seed in range(10))
 
@@ -126,7 +126,7 @@ def test_exploring_tells_what_was_seen(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_exploring_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--swarm", "--seeds", "1..2"]) in (0, 2)
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     assert main(["--swarm", "--seeds", "0..9"]) == 1
     assert capsys.readouterr().out.splitlines()[-1].endswith(" --swarm")
 
@@ -138,7 +138,7 @@ def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.Capture
 
 
 def test_the_first_violation_ends_it_and_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     assert main(["--seeds", "0..9"]) == 1
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("seed 0 (three), at ")
@@ -150,7 +150,7 @@ def test_the_first_violation_ends_it_and_is_told(capsys: pytest.CaptureFixture[s
 
 
 def test_a_failing_engine_is_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.claim.Claim.check", lambda *_: 1 // 0)
+    monkeypatch.setattr("holdfast.protocol.claim.Claim.check", lambda *_: 1 // 0)
     assert main(["--seeds", "0..9"]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
 

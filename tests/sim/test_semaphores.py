@@ -16,10 +16,10 @@ from sim.conftest import Town
 from sim.face import Holdfast, Lease
 from sim.test_latches import Storm, patiently
 
-from holdfast.core.claim import State
 from holdfast.errors import LockLost
-from holdfast.recipes.exclusive import Exclusive
-from holdfast.recipes.semaphore import Slots
+from holdfast.protocol.claim import State
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.semaphore import Slots
 from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories

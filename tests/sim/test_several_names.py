@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 from swarm.stage import Hold, Stage
 
-from holdfast.core import quorum
-from holdfast.core.claim import Claim, State
-from holdfast.core.command import READER, WRITER, Recipe
-from holdfast.core.demand import Demand
-from holdfast.core.goal import Goal
 from holdfast.errors import NotAcquired
-from holdfast.recipes.readwrite import ReadWrite
+from holdfast.protocol import quorum
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.command import READER, WRITER, Recipe
+from holdfast.protocol.joint import JointRequest
+from holdfast.protocol.readwrite import ReadWrite
+from holdfast.protocol.timing import Timing
 from holdfast.scripts import LOADED, bare
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import LATEST, Faults, Weather
@@ -77,11 +77,11 @@ class Crowd(Stage):
 
     def look(self) -> None:
         """All or nothing: the claims of a set are held together, and nobody has less than he asked for."""
-        for goal in {claim.company: None for claim in self.laws.open if claim.company is not None}:
-            states = Counter(it.state for it in goal.claims)
-            if states[State.HELD] not in (0, len(goal.claims)):
-                names = [it.recipe.label for it in goal.claims]
-                raise Violation(f"whole: of {len(goal.claims)} names {states[State.HELD]} are held: {names}")
+        for joint in {claim.company: None for claim in self.laws.open if claim.company is not None}:
+            states = Counter(it.state for it in joint.claims)
+            if states[State.HELD] not in (0, len(joint.claims)):
+                names = [it.recipe.label for it in joint.claims]
+                raise Violation(f"whole: of {len(joint.claims)} names {states[State.HELD]} are held: {names}")
 
     def _play(self) -> None:
         world, calm = self.world, self.plan.calm
@@ -103,7 +103,7 @@ class Crowd(Stage):
         while not wish.inside:
             hold = Hold()
             try:
-                await driver.acquire(hold, wish.recipes, Demand(TTL))
+                await driver.acquire(hold, wish.recipes, Timing(TTL))
             except NotAcquired:
                 self.world.saw("refused")
                 await self.world.sleep(0.1)
@@ -203,7 +203,7 @@ CEDE = Claim._cede
 STAYS = python(Claim, "_cede", complete_names_stay)
 NEVER = python(Claim, "_cede", lambda claim, now: None)
 PLANTED: dict[str, tuple[Fault, Weather, str]] = {
-    "each name is held as soon as it could be": (python(Goal, "complete", lambda goal, claim, now: True), CALM, "whole"),
+    "each name is held as soon as it could be": (python(JointRequest, "complete", lambda joint, claim, now: True), CALM, "whole"),
     "a complete name does not make way": (STAYS, CALM, "idle"),
     "a complete name does not make way, and is taken with the rest": (unseen(STAYS), CALM, "order"),
     "nobody is asked to make way": (lua("elseif fresh and holder > token and", "elseif false and"), CALM, "idle"),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from swarm.explore import SKEWED, explore
 
-from holdfast.core.claim import Claim
-from holdfast.engine.crew import Crew
+from holdfast.engine.engine import Engine
+from holdfast.protocol.claim import Claim
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
@@ -33,7 +33,7 @@ WITHIN = 10  # worlds
 
 def test_nodes_whose_clocks_are_wrong_are_found_out_if_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is their vote refused, nor what they grant looked at."""
-    monkeypatch.setattr(Crew, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
     monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
     found = []
     for turn in range(39, 39 + WITHIN):

@@ -19,8 +19,8 @@ ALLOWED = {  # how much more there may be at rest: so much, and this share of wh
     "memory, MiB": (2.0, 0.05),  # what the allocator holds is not all in use
     "server's memory, MiB": (1.0, 0.1),
     "all objects": (1000, 0.02),  # the interpreter has caches
-    "in holdfast.engine.record.Record.counts": (20, 0.0),  # one for each kind of event, some of which are rare
-    "in holdfast.wire.lane.Lane._left": (5, 0.0),  # of each node the run that was killed last, which was not yet in the warm-up
+    "in holdfast.engine.recorder.Recorder.counts": (20, 0.0),  # one for each kind of event, some of which are rare
+    "in holdfast.wire.connection.Connection._left": (5, 0.0),  # of each node the run that was killed last, which was not yet in the warm-up
 }
 CONTAINERS = "dict", "set", "list", "deque", "Counter", "WeakSet", "WeakValueDictionary", "WeakKeyDictionary"
 

@@ -15,18 +15,18 @@ from math import inf
 from random import Random
 from typing import TypedDict, Unpack
 
-from holdfast.core.claim import State
-from holdfast.core.command import READER, WRITER, Recipe
-from holdfast.core.demand import Demand
 from holdfast.engine.ready import Want
 from holdfast.engine.registry import LIFE
 from holdfast.errors import Closed, ConfigError, NoQuorum, NotAcquired
-from holdfast.recipes.readwrite import ReadWrite
+from holdfast.protocol.claim import State
+from holdfast.protocol.command import READER, WRITER, Recipe
+from holdfast.protocol.readwrite import ReadWrite
+from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import LATEST, LEAST, Faults, Weather
 from holdfast.testing.laws import TICK
 from holdfast.testing.world import Cancelled, Future, Violation
-from holdfast.wire.lane import REMEMBERED
+from holdfast.wire.connection import REMEMBERED
 
 from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage
@@ -241,7 +241,7 @@ class Exploration(Stage):
             self.plan.skew
             and (dice := self.world.chance.dice(f"the wall clock of client {self._clients}")).random() < 0.5
         ):
-            driver.crew.record.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
+            driver.engine.record.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
         for _ in range(self.plan.each):
             self._users += 1
             driver.run(self._user(driver, self.world.chance.dice(f"user {self._users}")))
@@ -317,7 +317,7 @@ class Exploration(Stage):
         latest = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf)
         stops = driver.stops
         try:
-            await driver.acquire(hold, recipes, Demand(ttl, wait, renew, max_hold))
+            await driver.acquire(hold, recipes, Timing(ttl, wait, renew, max_hold))
         except NoQuorum as outage:
             since = self.world.now - self.faults.ended
             # Who has little patience may give up while nodes are in their guard.
@@ -387,7 +387,7 @@ class Exploration(Stage):
 
         def is_served(name: str) -> None:
             hold = Hold()
-            task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], Demand(ttl)))
+            task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl)))
             self._by(world.now + within, lambda: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")
             driver.let_go(hold.claim)
 
@@ -403,7 +403,7 @@ class Exploration(Stage):
         async def take() -> None:
             while True:
                 try:
-                    await driver.acquire(hold, [self._alone(ttl, name)], Demand(ttl))
+                    await driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl))
                 except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
                     await self.world.sleep(0.1)
                 else:
@@ -429,16 +429,16 @@ class Exploration(Stage):
             raise Violation(f"left over: {', '.join(claim.token.decode() for claim in self.laws.open)}")
         for driver in self.drivers:
             self.laws.looked["well"] += 1
-            reach = driver.crew.reach
-            if reach.states.count("up") < reach.quorum:
-                raise Violation(f"well: {driver} says {reach.states} of its nodes: {reach.causes}")
+            node_set = driver.engine.node_set
+            if node_set.states.count("up") < node_set.quorum:
+                raise Violation(f"well: {driver} says {node_set.states} of its nodes: {node_set.causes}")
         # As long as a client lives, it says so once a minute.
         for driver in self.drivers:
-            driver.crew.close(driver.clock())
+            driver.engine.close(driver.clock())
         self.world.run(self.world.now + 1.0 + self.settings.node_timeout)
         for driver in self.drivers:
             # (A note about a place that moves may be under way at any moment.)
-            owed = [lane.ledger for lane in driver.crew.lanes]
+            owed = [connection.ledger for connection in driver.engine.connections]
             self.world.run(self.world.now + self.settings.node_timeout, lambda owed=owed: not any(owed))  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
             self.laws.quiet(driver)
             # It asks no more where its nodes are.

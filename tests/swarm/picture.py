@@ -1,4 +1,4 @@
-"""What happened in a world, as a picture: a lane for each client and node, time to the right, what
+"""What happened in a world, as a picture: a connection for each client and node, time to the right, what
 was sent as lines between them.
 
 Knows records, flights, and how a drawing is made that needs nothing else, on light and on dark
@@ -39,7 +39,7 @@ STYLE = """
     .name { font-weight: 600 }
     .mid { text-anchor: middle } .right { text-anchor: end }
     .in { font-size: 12px; font-weight: 600; fill: #fff; pointer-events: none }
-    .card { fill: #fff; stroke: #d1d9e0 } .lane { stroke: #d1d9e0; stroke-width: 2 } .tick { stroke: #818b98 }
+    .card { fill: #fff; stroke: #d1d9e0 } .connection { stroke: #d1d9e0; stroke-width: 2 } .tick { stroke: #818b98 }
     .grid { stroke: #eff2f5 } .message { fill: none; stroke-width: 1.6; stroke-opacity: .75 }
     .end { stroke: none }
     .message:hover, .bar:hover { stroke-opacity: 1; stroke-width: 4 }
@@ -53,7 +53,7 @@ STYLE = """
     .law { fill: #cf222e; font-weight: 600 }
     @media (prefers-color-scheme: dark) {
       text { fill: #f0f6fc } .small { fill: #9198a1 } .in { fill: #fff }
-      .card { fill: #0d1117; stroke: #3d444d } .lane { stroke: #3d444d }
+      .card { fill: #0d1117; stroke: #3d444d } .connection { stroke: #3d444d }
       .grid { stroke: #1c2128 } .ask { stroke: #4493f8; fill: #4493f8 }
       .give { stroke: #ab7df8; fill: #ab7df8 }
       .make { stroke: #f0883e; fill: #f0883e } .yes { stroke: #3fb950; fill: #3fb950 }
@@ -80,7 +80,7 @@ _QUIET = ("sends to", "hears from", "has news of", "gives up")
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Something that lasts, on somebody's lane.
+    """Something that lasts, on somebody's connection.
 
     `text`: written on it; `title`: shown by a pointer on it.
     """
@@ -153,14 +153,14 @@ def troubles(world: World) -> Iterator[Bar]:
 
 
 class Sheet:
-    """The paper: where moments and lanes are on it, and what has been drawn."""
+    """The paper: where moments and connections are on it, and what has been drawn."""
 
-    def __init__(self, begins: float, ends: float, lanes: Sequence[object]) -> None:
+    def __init__(self, begins: float, ends: float, connections: Sequence[object]) -> None:
         self.begins = begins
         self.ends = ends
         self._shapes = list[str]()
-        self.lanes = {who: TOP + STEP * at for at, who in enumerate(lanes)}
-        self.height = TOP + STEP * len(self.lanes) + FOOT
+        self.connections = {who: TOP + STEP * at for at, who in enumerate(connections)}
+        self.height = TOP + STEP * len(self.connections) + FOOT
 
     def x(self, moment: float) -> float:
         """Where a moment is, or the edge that it lies behind."""
@@ -217,7 +217,7 @@ def picture(stage: Stage, outcome: Outcome, begins: float, ends: float) -> str:
         if bar.kind == "held":
             _bar(sheet, bar, 24)
     for bar in bars:
-        if bar.kind == "fault" and sheet.shows(bar.begins, bar.ends) and bar.who in sheet.lanes:
+        if bar.kind == "fault" and sheet.shows(bar.begins, bar.ends) and bar.who in sheet.connections:
             _diamond(sheet, bar)
     if outcome.law:
         _violation(sheet, outcome)
@@ -240,9 +240,9 @@ def _frame(sheet: Sheet, title: str) -> None:
         sheet.text("small mid", x, foot + 20, f"{at * step:.10g} s")
         at += 1
     sheet.line("tick", LEFT, foot, RIGHT, foot)
-    for who, y in sheet.lanes.items():
+    for who, y in sheet.connections.items():
         sheet.text("name", 24, y + 5, str(who))
-        sheet.line("lane", LEFT, y, RIGHT, y)
+        sheet.line("connection", LEFT, y, RIGHT, y)
     x = 24.0
     for kind, words in KINDS.items():
         sheet.put(f'<circle class="{kind} end" cx="{x + 5}" cy="{sheet.height - 22}" r="5"/>')
@@ -254,10 +254,10 @@ def _frame(sheet: Sheet, title: str) -> None:
 
 
 def _bar(sheet: Sheet, bar: Bar, high: int) -> None:
-    if not sheet.shows(bar.begins, bar.ends) or bar.who not in sheet.lanes:
+    if not sheet.shows(bar.begins, bar.ends) or bar.who not in sheet.connections:
         return
     x = sheet.x(bar.begins)
-    y = sheet.lanes[bar.who]
+    y = sheet.connections[bar.who]
     wide = max(sheet.x(bar.ends) - sheet.x(bar.begins), 2.0)
     title = f"<title>{escape(bar.title)}</title>"
     size = f'width="{wide:.1f}" height="{high}"'
@@ -269,8 +269,8 @@ def _bar(sheet: Sheet, bar: Bar, high: int) -> None:
 
 
 def _message(sheet: Sheet, flight: Flight) -> None:
-    y1 = sheet.lanes.get(flight.sender)
-    y2 = sheet.lanes.get(flight.receiver)
+    y1 = sheet.connections.get(flight.sender)
+    y2 = sheet.connections.get(flight.receiver)
     if y1 is None or y2 is None:
         return
     kind = kind_of(flight)
@@ -295,7 +295,7 @@ def _message(sheet: Sheet, flight: Flight) -> None:
 
 def _diamond(sheet: Sheet, bar: Bar) -> None:
     x = sheet.x(bar.begins)
-    y = sheet.lanes[bar.who]
+    y = sheet.connections[bar.who]
     title = f"<title>{escape(f'{bar.begins:.6f} s: {bar.title}')}</title>"
     sheet.put(f'<path class="fault" d="M{x} {y - 9}l7 9l-7 9l-7 -9z">{title}</path>')
 

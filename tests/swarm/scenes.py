@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.demand import Demand
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import CEDE, promote
 from holdfast.testing.network import Link
@@ -39,9 +39,9 @@ class LateCede(Stage):
         low = self.client()
         high = self.client()
         world.run(1.5)
-        first = low.claim(self.recipe(1.0), Demand(1.0))
+        first = low.claim(self.recipe(1.0), Timing(1.0))
         world.run(1.6)
-        second = high.claim(self.recipe(1.0), Demand(1.0))
+        second = high.claim(self.recipe(1.0), Timing(1.0))
         for node in self.nodes:
             node.sent = self._cut
         tasks = [high.run(self._user(high, second, {1: dice.uniform(0.008, 0.016), 2: dice.uniform(0.3, 0.5)}))]
@@ -96,9 +96,9 @@ class ShorterLease(Stage):
         hold = Hold()
         name = self.recipe(1.0).name
         # Its ticket is lower: it will not make way.
-        waiting = other.claim(self.recipe(1.0), Demand(1.0))
+        waiting = other.claim(self.recipe(1.0), Timing(1.0))
         await world.sleep(0.1)
-        await holder.acquire(hold, [self.recipe(0.5)], Demand(0.5))
+        await holder.acquire(hold, [self.recipe(0.5)], Timing(0.5))
         began = world.now
         claim = hold.claim
         await world.sleep(0.01)
@@ -151,7 +151,7 @@ class LastMoment(Stage):
         dice = self.world.dice
         for index in range(3):
             _link(holder, index).stall(dice.uniform(0.02, 0.1), answers_only=True)
-        await holder.acquire(hold, [self.recipe(1.0)], Demand(1.0, renew=False))
+        await holder.acquire(hold, [self.recipe(1.0)], Timing(1.0, renew=False))
         await self.world.sleep(dice.uniform(0.0, 0.8))
         for node in self.nodes:
             node.clock.step(0.002)
@@ -161,7 +161,7 @@ class LastMoment(Stage):
     async def _wait(self, other: Driver) -> None:
         await self.world.sleep(0.1)
         hold = Hold()
-        await other.acquire(hold, [self.recipe(1.0)], Demand(1.0))
+        await other.acquire(hold, [self.recipe(1.0)], Timing(1.0))
         self.world.saw("another is next")
         other.let_go(hold.claim)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypedDict, Unpack
 
 from holdfast.engine.settings import DEFAULT_GUARD, settings
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.exclusive import Exclusive
 from holdfast.testing.driver import Driver
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
@@ -25,12 +25,12 @@ class Hold:
     """What a user holds who needs no face."""
 
     __slots__ = ("__weakref__", "_want")
-    # A Claim; of several names, a Goal. Drivers write it.
+    # A Claim; of several names, a JointRequest. Drivers write it.
     _want: Any
 
     @property
     def claim(self) -> Any:
-        """A Claim; of several names, a Goal."""
+        """A Claim; of several names, a JointRequest."""
         return self._want
 
     def _told_lost(self) -> None:
@@ -99,7 +99,7 @@ class Stage:
         self._clients += 1
         clock = self._clock(f"client {self._clients}", 1e6, 1e6)
         driver = Driver(self.world, self.nodes, self.settings, clock, self.laws, haste)
-        driver.crew.record.telling = self.world.dice.random() < 0.5
+        driver.engine.record.telling = self.world.dice.random() < 0.5
         self.drivers.append(driver)
         return driver
 

@@ -10,8 +10,8 @@ from proof.books import wrongs
 from swarm.explore import explore
 from swarm.stage import Stage
 
-from holdfast.engine.crew import Crew
-from holdfast.engine.record import Record
+from holdfast.engine.engine import Engine
+from holdfast.engine.recorder import Recorder
 
 pytestmark = pytest.mark.worlds
 
@@ -25,12 +25,12 @@ def listening(stage: Stage) -> Stage:
 
     def another(haste: float = 0.0) -> Any:
         driver = client(haste)
-        driver.crew.record.telling = True
+        driver.engine.record.telling = True
         return driver
 
     stage.client = another  # type: ignore[method-assign]  # (a fake in its place)
     for driver in stage.drivers:
-        driver.crew.record.telling = True
+        driver.engine.record.telling = True
     return stage
 
 
@@ -41,7 +41,7 @@ def balance(seed: int, which: dict[str, Any]) -> None:
     acquired = 0
     for driver in stage.drivers:
         # A process that was killed may not have come to hand these on.
-        heard = [*driver.told, *driver.crew.record.events]
+        heard = [*driver.told, *driver.engine.record.events]
         assert wrongs(heard, driver.stats()) == [], driver
         acquired += driver.stats().acquired
     assert acquired > 10
@@ -53,12 +53,12 @@ def test_books_balance(seed: int, which: dict[str, Any]) -> None:
 
 
 def test_a_loss_that_is_told_for_each_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Record, "news", "want.told = state", "want.told = State.WAITING")
+    patches.method(monkeypatch, Recorder, "news", "want.told = state", "want.told = State.WAITING")
     with pytest.raises(AssertionError, match=r"went aq?h+[rd]*e+"):
         balance(*SEEDS[1])
 
 
 def test_a_release_that_nobody_counts_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Crew, "end", "self.record.ended(want, before, now)", "None")
+    patches.method(monkeypatch, Engine, "end", "self.record.ended(want, before, now)", "None")
     with pytest.raises(AssertionError, match="neither held nor over"):
         balance(*SEEDS[0])

@@ -33,12 +33,12 @@ def test_a_calm_world_has_more_laws() -> None:
 
 
 def test_what_is_wrong_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     outcome = live(explore(0, wild=True))
     assert outcome.law == "majority"
     assert outcome.wrong.startswith("majority: ")
     assert Violation(outcome.wrong).law == "majority"
-    monkeypatch.setattr("holdfast.core.claim.Claim.check", lambda *_: 1 // 0)
+    monkeypatch.setattr("holdfast.protocol.claim.Claim.check", lambda *_: 1 // 0)
     outcome = live(explore(0, wild=True))
     assert outcome.law == "ZeroDivisionError"
     assert "check" in outcome.wrong or "lambda" in outcome.wrong
@@ -54,7 +54,7 @@ def test_worlds_are_the_same_in_other_processes_and_come_in_order(monkeypatch: p
 
 
 def test_the_first_failure_is_the_last_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
     outcomes = list(campaign(range(100), 1, wild=True))
     assert outcomes[-1].law
     assert not any(it.law for it in outcomes[:-1])

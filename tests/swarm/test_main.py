@@ -28,7 +28,7 @@ def test_a_world_is_told_between_two_moments_and_drawn(capsys: pytest.CaptureFix
 def test_a_failing_world_is_shrunk_and_can_be_replayed_as_it_says(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
     assert main(["--shrink", "0", "--swarm", "--runs", "40"]) == 1
     told = capsys.readouterr().out.splitlines()
     assert re.match(r"\d+ of \d+ faults are left, after \d+ runs: ", told[-2])
@@ -43,7 +43,7 @@ def test_a_failing_world_is_shrunk_and_can_be_replayed_as_it_says(
 def test_worlds_of_a_read_write_lock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["--replay", "0", "--shared", "--quick"]) == 0
     assert "seed 0, readers, calm: " in capsys.readouterr().out
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: max(1, nodes // 2))
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
     assert main(["--seeds", "0..10", "--shared", "--quick"]) == 1
     told = capsys.readouterr().out.splitlines()[-1]
     found = re.search(r"replay (\d+) --quick --shared$", told)
@@ -91,7 +91,7 @@ def test_where_no_operator_is_no_law_has_to_look_at_what_he_does(
 def test_what_is_not_the_same_each_time_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     monkeypatch.setattr(script, "live", lambda stage: replace(live(stage), wrong="another: thing"))
     assert main(["--seeds", "0..2", "--swarm"]) == 1
     assert "And it is not the same each time" in capsys.readouterr().out

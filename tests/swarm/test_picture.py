@@ -88,7 +88,7 @@ def test_faults_are_marked(lived: tuple[Stage, Outcome]) -> None:
 
 
 def test_a_violation_is_marked_at_the_end_of_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     stage = explore(2)
     outcome = live(stage)
     begins, ends = window(stage.world, failed=True)

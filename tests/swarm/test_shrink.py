@@ -14,7 +14,7 @@ from swarm.campaign import live
 from swarm.explore import explore, plan_of
 from swarm.shrink import Case, Shrinking
 
-from holdfast.core.ticket import Mint
+from holdfast.protocol.ticket import Tickets
 from holdfast.testing.faults import Weather
 
 pytestmark = pytest.mark.stories
@@ -29,7 +29,7 @@ FEW = 4
 @pytest.mark.parametrize("name", ["no guard", "no agreement on the fence", "quorum of 2 in 5", "the gap rule is off"])
 def test_a_failing_world_shrinks(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # In step: worlds stay as they are when claims get other places in the period of renewals.
-    monkeypatch.setattr(Mint, "place", lambda mint, ticket: 0.0)
+    monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     known = PLANTED[name].fault(monkeypatch)
     failing = (
         seed
@@ -55,7 +55,7 @@ def small(shrinking: Shrinking, whole: Case, case: Case, plan: Weather, known: d
     assert set(case.only) <= set(whole.only)
     assert (case.plan.clients, case.plan.names, case.plan.each) <= (plan.clients, plan.names, plan.each)
     assert case.plan.seconds < plan.seconds / 2, (
-        "how small it becomes is its history's, which each script that lanes load changes"
+        "how small it becomes is its history's, which each script that connections load changes"
     )
     again = live(case.stage(**known))
     assert again.law == shrinking.law

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from swarm.stage import Hold, Stage
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.demand import Demand
 from holdfast.errors import Closed, ConfigError, LockBusy, NoQuorum
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
 from holdfast.testing.world import Cancelled, Clock, Violation
@@ -32,7 +32,7 @@ class Theatre(Stage):
         """Acquire the lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, [self.recipe(1.0)], Demand(1.0, **options))
+        await driver.acquire(hold, [self.recipe(1.0)], Timing(1.0, **options))
         return hold.claim
 
     def holders(self) -> list[bytes]:
@@ -82,7 +82,7 @@ def test_a_cancelled_waiter_leaves_nothing_behind(stage: Theatre) -> None:
     stage.one.let_go(claim)
     stage.later(0.1)
     assert stage.holders() == [b""] * 3
-    assert not stage.two.crew.live
+    assert not stage.two.engine.live
 
 
 def test_an_extension_is_waited_for(stage: Theatre) -> None:
@@ -193,7 +193,7 @@ def test_whoever_has_the_lease_is_told_of_its_loss(stage: Theatre) -> None:
             fell.append(stage.world.now)
 
     hold = Telling()
-    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], Demand(1.0)))
+    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], Timing(1.0)))
     for node in stage.nodes:
         node.vanish(5.0)
     stage.later(2.0)
@@ -291,7 +291,7 @@ def test_a_witness_sees_everything() -> None:
     driver = Driver(stage.world, stage.nodes, stage.settings, Clock(stage.world, 0.0), Told())
     stage.world.do(driver.ready(5.0))
     told.clear()
-    stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], Demand(1.0)))
+    stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], Timing(1.0)))
     assert told == ["began", "sends"]
     stage.world.close()
 

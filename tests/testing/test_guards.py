@@ -17,7 +17,7 @@ from proof import patches
 from testing import test_inprocess, test_process, test_simulation
 
 from holdfast import embedded, folders
-from holdfast.base import client
+from holdfast.client import shared as client
 from holdfast.testing import inprocess, simulation
 from holdfast.testing.process import Process
 
@@ -58,7 +58,7 @@ PLANTED: dict[str, tuple[Plant, Callable[..., object]]] = {
         test_simulation.test_a_wait_that_ends_is_no_deadlock,
     ),
     "a hold that ends is taken for a deadlock": (
-        method(simulation.Simulation, "_comes", "it.demand.max_hold < inf for", "False for"),
+        method(simulation.Simulation, "_comes", "it.timing.max_hold < inf for", "False for"),
         test_simulation.test_a_hold_that_ends_is_no_deadlock,
     ),
     "a run has no limit": (

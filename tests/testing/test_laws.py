@@ -11,9 +11,9 @@ import pytest
 from engine.world import InStep
 from swarm.stage import Hold, Stage
 
-from holdfast.core.claim import Claim, State
-from holdfast.core.demand import Demand
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.timing import Timing
 from holdfast.scripts import REGISTRY
 from holdfast.testing import laws
 from holdfast.testing.driver import Driver
@@ -32,7 +32,7 @@ class Court(Stage):
         self.one, self.two = self.client(), self.client()
         for driver in self.drivers:
             # Its claims have no places of their own: renewals leave when the tests expect them.
-            driver.crew.mint = InStep(driver.crew.mint.inbox)
+            driver.engine.tickets = InStep(driver.engine.tickets.inbox)
         self.world.run(1.5)
         self.claim = self.world.do(self.take(self.one))
         self.later(0.05)  # every node has it
@@ -45,7 +45,7 @@ class Court(Stage):
         """Acquire a lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], Demand(1.0, **options))
+        await driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], Timing(1.0, **options))
         return hold.claim
 
     def breaks(self, law: str, within: float = 2.0) -> None:
@@ -202,7 +202,7 @@ def test_a_gap_that_was_one_is_founded(court: Court, how: str) -> None:
         node.tell(pack(b"SET", b"L", court.claim.token, b"PX", b"900"))
     court.later(0.05)
     court.claim.lose(court.one.clock(), "gap")
-    court.one.crew.act(court.claim, court.one.clock())
+    court.one.engine.act(court.claim, court.one.clock())
     court.one.work()
     assert court.laws.looked["unfounded"] == 1
     court.later(0.5)
@@ -255,7 +255,7 @@ def test_nothing_is_left_over(court: Court) -> None:
     with pytest.raises(Violation, match=r"^left over: "):
         court.laws.quiet(court.one)
     court.laws.quiet(court.two)
-    court.two.crew.lanes[0].out.append(b"more")
+    court.two.engine.connections[0].out.append(b"more")
     with pytest.raises(Violation, match=r"^left over: "):
         court.laws.quiet(court.two)
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.claim import State
-from holdfast.core.demand import Demand
+from holdfast.protocol.claim import State
+from holdfast.protocol.timing import Timing
 from holdfast.testing.laws import Laws
 from holdfast.testing.world import Clock, Violation, World
 
@@ -73,7 +73,7 @@ def linearizable(holds: list[Hold]) -> bool:
 class Claimed:
     """What the laws see of a claim."""
 
-    until, demand = 1e9, Demand(1.0)
+    until, timing = 1e9, Timing(1.0)
     recipe = SimpleNamespace(name=b"L")
     token = b"somebody"
     as_usual = ()

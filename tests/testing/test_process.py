@@ -11,8 +11,8 @@ import pytest
 
 from holdfast import LockLost, Misuse, StaleFence
 from holdfast.aio import Holdfast
-from holdfast.aio.lease import Lease
 from holdfast.errors import ConfigError, NoQuorum
+from holdfast.face.aio.lease import Lease
 from holdfast.fencing import Seen
 from holdfast.testing.process import Process
 from holdfast.testing.simulation import Crashed, Simulation, Stuck

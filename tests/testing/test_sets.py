@@ -12,10 +12,10 @@ from proof import patches
 
 from holdfast import NoQuorum
 from holdfast.aio import Holdfast
-from holdfast.base.shards import Shards
-from holdfast.core import claim as claims
-from holdfast.core import quorum
 from holdfast.errors import ConfigError, HoldfastError
+from holdfast.face.shards import Shards
+from holdfast.protocol import claim as claims
+from holdfast.protocol import quorum
 from holdfast.testing import laws
 from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation

@@ -18,9 +18,9 @@ import pytest
 import holdfast
 from holdfast import LockBusy, LockLost, Misuse
 from holdfast.aio import Holdfast, Lease
-from holdfast.drivers import aio as driver
 from holdfast.drivers import sockets
-from holdfast.drivers.threads import keeper as keeper_module
+from holdfast.drivers.aio import driver
+from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.errors import ConfigError
 from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation, Stuck
@@ -145,7 +145,7 @@ def test_others_are_busy_and_a_dead_node_is_not_missed() -> None:
 
 
 def test_a_broken_lock_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.quorum.majority", lambda nodes: 1)
+    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     with pytest.raises(Violation, match=r"^(majority|counted|exclusion)") as raised:
         _ = [story(seed) for seed in range(10)]
     notes = "\n".join(raised.value.__notes__)
@@ -171,9 +171,9 @@ def test_there_are_no_threads_and_no_other_servers() -> None:
 
 
 def test_outside_of_it_everything_is_as_it_was() -> None:
-    before = [threading.Thread.start, keeper_module.start_new_thread, dict(vars(driver))]
+    before = [threading.Thread.start, io_thread_module.start_new_thread, dict(vars(driver))]
     Simulation().run(asyncio.sleep(1.0))
-    assert [threading.Thread.start, keeper_module.start_new_thread, dict(vars(driver))] == before
+    assert [threading.Thread.start, io_thread_module.start_new_thread, dict(vars(driver))] == before
 
 
 # ------------------------------------------------ what never ends

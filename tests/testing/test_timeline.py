@@ -6,7 +6,7 @@ import re
 
 from swarm.explore import explore
 
-from holdfast.recipes.exclusive import Exclusive
+from holdfast.protocol.exclusive import Exclusive
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import World
 from holdfast.wire.resp import pack

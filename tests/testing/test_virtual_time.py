@@ -33,25 +33,25 @@ def test_a_history_is_the_same_whatever_the_machines_clocks_say() -> None:
 # Places that read another clock than their driver's, once or still. Each does so in what ships.
 FAULTS = {
     "what is left of a lease": (
-        "holdfast.base.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()",
+        "holdfast.face.lease:Lease", "remaining", "self._clock()", "__import__('time').monotonic()",
     ),
     "whether a lease is held": (
-        "holdfast.base.lease:Lease", "_by_now", "self._clock()", "__import__('holdfast.clock').clock.clock()",
+        "holdfast.face.lease:Lease", "_by_now", "self._clock()", "__import__('holdfast.clock').clock.clock()",
     ),
-    "how long a value is fresh": ("holdfast.base.fill:InMapping", "look", "(yield Wall())", "__import__('time').time()"),
-    "when an event was": ("holdfast.drivers.aio:Driver", "_noted", "self.wall()", "__import__('time').time()"),
+    "how long a value is fresh": ("holdfast.primitives.fill.plan:InMapping", "look", "(yield Wall())", "__import__('time').time()"),
+    "when an event was": ("holdfast.drivers.aio.driver:Driver", "_noted", "self.wall()", "__import__('time').time()"),
     "when a lease was dropped": (
-        "holdfast.base.lease:Lease", "_dropped", "name=self.name,",
+        "holdfast.face.lease:Lease", "_dropped", "name=self.name,",
         "at=__import__('datetime').datetime.now(), name=self.name,",
     ),
     "the driver's own clock": (
-        "holdfast.drivers.aio:Driver", "_judged", "self.clock()", "__import__('holdfast.clock').clock.clock()",
+        "holdfast.drivers.aio.driver:Driver", "_judged", "self.clock()", "__import__('holdfast.clock').clock.clock()",
     ),
     "how long callbacks may take": (
-        "holdfast.drivers.turns:LoopCalls", "_work", "end = self._clock()", "end = __import__('time').monotonic()",
+        "holdfast.drivers.aio.callbacks:LoopCalls", "_work", "end = self._clock()", "end = __import__('time').monotonic()",
     ),
     "how long a client may take to connect": (
-        "holdfast.aio.client:Holdfast", "ready", "self._driver().clock", "__import__('holdfast.clock').clock.clock",
+        "holdfast.client.aio:Holdfast", "ready", "self._driver().clock", "__import__('holdfast.clock').clock.clock",
     ),
 }  # fmt: skip
 

@@ -3,7 +3,7 @@
 Prints all that happened. `broken`: the machine's clocks jump by an hour with every look, and a look
 by holdfast raises. They are replaced before holdfast is loaded, so it does not matter which module
 keeps which clock under which name. Four more arguments plant a fault into what ships: a class
-("holdfast.base.lease:Lease"), the name of its method, and its text before and after.
+("holdfast.face.lease:Lease"), the name of its method, and its text before and after.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def copied(folder: Path, name: str, before: str, after: str) -> Path:
 # Each is a version that cannot share nodes with today's: what must be seen then.
 PLANTED = {
     "other keys": (
-        "recipes/exclusive.py",
+        "protocol/exclusive.py",
         'self.name, self.part = key_of(name, prefix), name',
         'self.name, self.part = key_of(name, prefix + "x"), name',
         "held at once",
@@ -50,7 +50,7 @@ PLANTED = {
         "held at once",
     ),
     "an engine that takes nothing": (
-        "recipes/exclusive.py",
+        "protocol/exclusive.py",
         'self.name, self.part = key_of(name, prefix), name',
         'raise SystemExit(3)',
         "ended with 3",

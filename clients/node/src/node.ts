@@ -80,7 +80,7 @@ export class Node {
   private readonly unsaid = new Map<string, { keys: string[]; args: Word[]; ended: number }>();
   private readonly login: string[] = [];
 
-  constructor(readonly at: number, readonly url: URL, private readonly crew: Holdfast) {
+  constructor(readonly at: number, readonly url: URL, private readonly client: Holdfast) {
     try {
       const [user, password] = [url.username, url.password].map(decodeURIComponent);
       if (user || password) this.login = ['AUTH', user || 'default', password ?? ''];
@@ -131,7 +131,7 @@ export class Node {
       const now = monotonic();
       const [seconds = NaN, microseconds = NaN] = Array.isArray(reply) ? reply.map(Number) : [];
       if (!(seconds + microseconds > 0)) return this.hangUp('it tells no time');
-      if (now - sent > this.crew.K / 2) {
+      if (now - sent > this.client.K / 2) {
         this.began = now;
         return this.askTime(then);
       }
@@ -159,7 +159,7 @@ export class Node {
       this.opened = Infinity;
       this.state = state;
       this.failed = state;
-      this.crew.stands(this);
+      this.client.stands(this);
     }
     this.plan();
   }
@@ -183,7 +183,7 @@ export class Node {
       if (now >= this.wake) this.load();
     } else {
       this.excuse(now);
-      if (now - this.oldest() > this.crew.patience(this.state)) this.tooLate();
+      if (now - this.oldest() > this.client.patience(this.state)) this.tooLate();
     }
     this.plan();
   }
@@ -193,7 +193,7 @@ export class Node {
     clearTimeout(this.timer);
     if (this.closed) return;
     const isOwed = this.socket && this.state !== 'guarded';
-    const wait = isOwed ? Math.max(10, this.crew.patience(this.state) / 4) : Math.max(0, this.wake - monotonic());
+    const wait = isOwed ? Math.max(10, this.client.patience(this.state) / 4) : Math.max(0, this.wake - monotonic());
     this.due = monotonic() + Math.min(wait, 60_000);
     this.timer = setTimeout(() => setImmediate(() => this.look()), this.due - monotonic());
   }
@@ -214,7 +214,7 @@ export class Node {
   /** If this side was late, its last words may have left only now: a question has its time again, once (rule T3). */
   private excuse(now: number): void {
     const late = now - this.due;
-    const patience = this.crew.patience(this.state);
+    const patience = this.client.patience(this.state);
     if (late < patience * LATE) return;
     if (this.state !== 'up') this.began += Math.min(late, patience);
     if (this.pending[0] === this.pardoned) return;
@@ -248,8 +248,8 @@ export class Node {
     // Until the greeting is over, nobody knows which run of the server speaks.
     if (this.state !== 'dialling') this.guard.heard = monotonic();
     if (value instanceof Push) {
-      if (value.items[0] === 'subscribe' && value.items[1] === this.crew.inbox) this.subscribed = true;
-      return this.crew.pushed(this, value.items);
+      if (value.items[0] === 'subscribe' && value.items[1] === this.client.inbox) this.subscribed = true;
+      return this.client.pushed(this, value.items);
     }
     const owed = this.pending.shift();
     if (!owed) return this.hangUp('it answered what nobody had asked');
@@ -275,7 +275,7 @@ export class Node {
   }
 
   private greet(): void {
-    const { inbox, owner } = this.crew;
+    const { inbox, owner } = this.client;
     const database = this.url.pathname.slice(1) || '0';
     const said: string[] = [];
     const keep = (reply: Value) => this.isRefused(reply) || said.push(String(reply));
@@ -297,9 +297,9 @@ export class Node {
     const problem = this.subscribed ? unfit(said, fact) : 'it confirms no subscription: the user needs SUBSCRIBE';
     if (problem) return this.refuse(problem);
     const run = fact('run_id');
-    const refused = this.crew.refuses(this, run);
+    const refused = this.client.refuses(this, run);
     if (refused) return this.hangUp(refused);
-    const { guard, fresh } = this.crew;
+    const { guard, fresh } = this.client;
     const now = monotonic();
     // A promoted server has forgotten what its primary granted, so that its uptime says nothing (rule G3). Its
     // replication id is another one after each promotion, while its run id stays.
@@ -311,7 +311,7 @@ export class Node {
     const seconds = Math.ceil((this.wake - now) / 1000);
     this.problem = `${isPromoted ? 'promoted' : 'restarted'}: it may have forgotten locks, and is used again in ${seconds} s`;
     this.state = 'guarded';
-    this.crew.stands(this);
+    this.client.stands(this);
     this.plan();
   }
 
@@ -338,8 +338,8 @@ export class Node {
     this.excused = now;
     this.noted.at = -Infinity;
     this.unsaid.clear();
-    for (const { keys, args, ended } of unsaid) if (now - ended < this.crew.maxTtl) this.release(keys, args, ended);
-    this.crew.stands(this);
+    for (const { keys, args, ended } of unsaid) if (now - ended < this.client.maxTtl) this.release(keys, args, ended);
+    this.client.stands(this);
   }
 
   /** Open the connection, and keep it open. */

@@ -16,14 +16,11 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base.plans import Ask, Plan
 from ..checks import seconds
 from ..clock import clock
-from ..core import quorum
-from ..core.round import Round
 from ..errors import ConfigError
+from ..kit import Ask, Plan, Query, majority, pack
 from ..version import VERSION
-from ..wire.resp import pack
 from .codes import BUG, DONE
 from .configuration import Configuration, configuration
 from .running import quiet
@@ -31,7 +28,7 @@ from .table import objects
 from .voice import Voice
 
 if TYPE_CHECKING:
-    from ..sync import Holdfast
+    from .. import Holdfast
 
 PREFIX = "holdfast.bench:"
 _SHORTEST = 1.0  # seconds: less would measure nothing
@@ -111,10 +108,10 @@ def _trips(locks: Holdfast, span: float) -> list[float]:
     """How long a PING takes until a majority of the first set of nodes has answered."""
     shard = locks.nodes()[0].shard
     size = sum(it.shard == shard for it in locks.nodes())
-    needed = quorum.majority(size)
+    needed = majority(size)
 
-    def plan() -> Plan[Round]:
-        found: Round = yield Ask(dict.fromkeys(range(size), pack(b"PING")), lambda answers: len(answers) >= needed)
+    def plan() -> Plan[Query]:
+        found: Query = yield Ask(dict.fromkeys(range(size), pack(b"PING")), lambda answers: len(answers) >= needed)
         return found
 
     found, until = [], clock() + span

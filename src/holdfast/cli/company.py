@@ -12,14 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .. import __version__
-from ..core.ticket import TOKEN
-from ..engine import registry
 from ..errors import readable
+from ..kit import ALL_CLIENTS, RECENT, TOKEN, ask_registry, registered
 from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, named, sent, text_of
 
 if TYPE_CHECKING:
-    from ..engine.status import NodeStatus
-    from ..sync import Holdfast
+    from .. import Holdfast, NodeStatus
 
 _KEYS = 1000  # that are looked at on each node
 _CLOSELY = 20  # of these, those that may be another program's
@@ -75,11 +73,11 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
     for at in told.causes:
         if nodes[at].state == "up":
             yield Check(nodes[at].node, "clients", OK, "this user may not see who is connected (CLIENT LIST)")
-    all_of_them = registry.look(settings.prefix, told=registry.CLIENTS)
+    all_of_them = ask_registry(settings.prefix, told=ALL_CLIENTS)
     answers = sent(locks, shard, dict.fromkeys(range(size), all_of_them)).answers.values()
-    known = {it.name: it for answer in answers for it in registry.clients(answer) or ()}
+    known = {it.name: it for answer in answers for it in registered(answer) or ()}
     for version in sorted({it.note.version for it in known.values()} - {"", __version__}):
-        those = {it.owner for it in known.values() if it.note.version == version and it.age <= registry.RECENT}
+        those = {it.owner for it in known.values() if it.note.version == version and it.age <= RECENT}
         if those:
             yield Check("all", "version", OK, f"{version} at {_few(sorted(those))}, and {__version__} here")
     everybody = {it for listed in told.answers.values() for it in re.findall(_CONNECTED, text_of(listed))}

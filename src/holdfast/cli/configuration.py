@@ -20,8 +20,8 @@ from .durations import seconds_of
 if TYPE_CHECKING:
     from ssl import SSLContext
 
+    from .. import Holdfast
     from ..aio import Holdfast as AsyncHoldfast
-    from ..sync import Holdfast
 
 Client = TypeVar("Client", "Holdfast", "AsyncHoldfast")
 SYSTEM_FILE = "/etc/holdfast/config.toml"
@@ -50,7 +50,7 @@ class Configuration(NamedTuple):
         Raises:
             ConfigError: A setting is wrong, or nothing names nodes.
         """
-        from ..sync import Holdfast
+        from .. import Holdfast
 
         return _with_nodes(Holdfast(*self.values.get("nodes", ()), **self._options(more)))
 

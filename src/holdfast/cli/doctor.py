@@ -11,10 +11,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..core.round import Round
-from ..engine.status import EFFICIENT
 from ..errors import ConfigError, message_of
-from ..wire.rights import OPTIONAL, refused, rule
+from ..kit import EFFICIENT, OPTIONAL, Query, refused, rule
 from .codes import NO_QUORUM
 from .company import company, foreign, others, proxied
 from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, named, placed, text_of
@@ -22,8 +20,7 @@ from .looking import client, first_line, usable
 from .table import colored, objects, table
 
 if TYPE_CHECKING:
-    from ..engine.status import NodeStatus
-    from ..sync import Holdfast
+    from .. import Holdfast, NodeStatus
 
 _VERDICTS = {OK: 0, WARNING: 1, UNSAFE: 2}
 _COLORS = {OK: "good", WARNING: "warning", UNSAFE: "bad"}
@@ -104,7 +101,7 @@ def _primaries(locks: Holdfast) -> dict[str, tuple[str, int]]:
     """Where this client found the primaries that Sentinels look after, while it is connected."""
     found = {}
     for driver in locks._drivers:
-        for link in driver.keeper.links.by_node:
+        for link in driver.io_thread.sockets.by_node:
             if link is not None and link.address.sentinels is not None:
                 found[link.address.label] = link.address.host, link.address.port
     return found
@@ -224,7 +221,7 @@ def _facts(answer: object) -> dict[str, str]:
     return dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
 
 
-def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Round) -> Iterator[Check]:
+def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Query) -> Iterator[Check]:
     """Say what a failover of each primary would cost."""
     size = len(nodes)
     writes, lags = (ask(locks, shard, size, b"CONFIG", b"GET", it.encode()).answers for it in (_WRITES, _LAG))
@@ -304,7 +301,7 @@ def _policy(node: str, answer: object) -> Check:
     )
 
 
-def _persistence(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Round) -> Iterator[Check]:
+def _persistence(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Query) -> Iterator[Check]:
     kept = _keeps(locks, shard, len(nodes))
     for at, answer in told.answers.items():
         node = nodes[at].node

@@ -9,12 +9,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..base.plans import Ask, Plan
-from ..core.round import Round
-from ..wire.resp import pack
+from ..kit import Ask, Plan, Query, pack
 
 if TYPE_CHECKING:
-    from ..sync import Holdfast
+    from .. import Holdfast
 
 OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
 _PRIMARY = "-h PRIMARY -p PORT"
@@ -48,21 +46,21 @@ def named(nodes: Iterable[str]) -> str:
     return f"export HOLDFAST_NODES={shlex.quote(' '.join(nodes))}  # {kept}"
 
 
-def ask(locks: Holdfast, shard: int, size: int, *command: bytes) -> Round:
+def ask(locks: Holdfast, shard: int, size: int, *command: bytes) -> Query:
     """Send a command to all nodes of a shard, and wait for the answers."""
     return asked(locks, shard, dict.fromkeys(range(size), command))
 
 
-def asked(locks: Holdfast, shard: int, commands: dict[int, tuple[bytes, ...]]) -> Round:
+def asked(locks: Holdfast, shard: int, commands: dict[int, tuple[bytes, ...]]) -> Query:
     """Send a command to each of some nodes of a shard, and wait for the answers."""
     return sent(locks, shard, {at: pack(*it) for at, it in commands.items()})
 
 
-def sent(locks: Holdfast, shard: int, commands: dict[int, bytes]) -> Round:
+def sent(locks: Holdfast, shard: int, commands: dict[int, bytes]) -> Query:
     """Send these bytes to each of some nodes of a shard, and wait for the answers."""
 
-    def plan() -> Plan[Round]:
-        found: Round = yield Ask(commands, shard=shard)
+    def plan() -> Plan[Query]:
+        found: Query = yield Ask(commands, shard=shard)
         return found
 
     return locks._look(plan())

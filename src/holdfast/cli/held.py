@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from ..base.lease import LeaseState
+from .. import LeaseState
 from ..fencing.http import header_of
 
 if TYPE_CHECKING:
-    from ..sync import Lease
+    from .. import Lease
     from .job import Job
 
 HELD = "HOLDFAST_HELD"

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Never
 
-from ..base.lease import LeaseState
+from .. import LeaseState
 from ..clock import clock
 from ..errors import HoldfastError, LockLost
 from . import command, tree, waiting
@@ -36,7 +36,7 @@ from .job import Ending, Failed, Job
 from .voice import NORMAL, VERBOSE, explained
 
 if TYPE_CHECKING:
-    from ..sync import Lease
+    from .. import Lease
 
 # Seconds between two readings of the clock, which runs on while the machine sleeps. `poll` does not.
 BEAT = 0.25

@@ -12,11 +12,10 @@ import signal
 import threading
 from argparse import Namespace
 
-from ..base.environment import utf8
-from ..base.lease import LeaseState
+from .. import Holdfast, Lease, LeaseState
 from ..clock import clock
 from ..errors import Cancelled
-from ..sync import Holdfast, Lease
+from ..kit import utf8
 from . import tree, works
 from .cautions import cautions
 from .codes import DONE, LOST, SIGNALLED

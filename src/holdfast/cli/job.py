@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from ..sync import Holdfast, Lease
+    from .. import Holdfast, Lease
 
 # Seconds before the end of a lease at which everything is killed, at least.
 MARGIN = 0.1

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from ..core import quorum
-from ..engine.status import majorities
 from ..errors import ConfigError, message_of, readable
+from ..kit import majorities, majority
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
 from .durations import moment, told
@@ -25,10 +24,7 @@ from .table import dash, objects, rounded, table
 from .voice import Voice
 
 if TYPE_CHECKING:
-    from ..engine.status import NodeStatus
-    from ..recipes.inspection import LockStatus, Reader, Waiter
-    from ..recipes.survey import Row
-    from ..sync import Holdfast
+    from .. import Holdfast, LockStatus, NodeStatus, Reader, Row, Waiter
 
 _EVERY = 1.0  # seconds between two looks of --watch
 _ELECTION = "[election]"  # how the name of an election's lock ends
@@ -46,7 +42,7 @@ def client(options: Namespace) -> Holdfast:
     found = configuration(vars(options), os.environ).client()
     for driver in found._drivers:
         # It takes no lock, so nobody has to compare its settings.
-        driver.keeper.crew.registers = False
+        driver.io_thread.engine.registers = False
     return found
 
 
@@ -74,7 +70,7 @@ def ls(options: Namespace) -> int:
 def _searched(locks: Holdfast) -> int:
     """On how many nodes a survey looks for keys: one of these has any lock that is held."""
     sizes = Counter(it.shard for it in locks.nodes()).values()
-    return sum(size - quorum.majority(size) + 1 for size in sizes)
+    return sum(size - majority(size) + 1 for size in sizes)
 
 
 def row_of(row: Row) -> dict[str, Any]:

@@ -106,7 +106,7 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     verb.options(parser)
     if verb.connects and client is None:
         _nodes(parser)
-    from ..base.environment import utf8
+    from ..kit import utf8
 
     # What hosts compare, such as names and notes, is UTF-8. Commands and paths are as this host has them.
     for action in parser._actions:

@@ -18,7 +18,7 @@ from .options import VERBS, Usage, parser_of
 from .voice import Voice, explained
 
 if TYPE_CHECKING:
-    from ..sync import Holdfast
+    from .. import Holdfast
 
 # Verbs that work with the client of an application. The others start processes, which make their own.
 LENT = ("ls", "inspect", "top", "nodes", "doctor", "release", "repair")

@@ -25,9 +25,7 @@ from .options import Usage
 from .table import objects, table
 
 if TYPE_CHECKING:
-    from ..engine.status import NodeStatus
-    from ..recipes.survey import Row
-    from ..sync import Holdfast
+    from .. import Holdfast, NodeStatus, Row
 
 # The share of the nodes' time that a survey may take, so that locks hardly notice it.
 _SHARE = 0.1

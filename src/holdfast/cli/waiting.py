@@ -17,9 +17,7 @@ from .durations import told
 from .voice import explained
 
 if TYPE_CHECKING:
-    from ..engine.status import NodeStatus
-    from ..recipes.inspection import LockStatus
-    from ..sync import Holdfast
+    from .. import Holdfast, LockStatus, NodeStatus
     from .job import Job
 
 _FIRST, _PIPED, _AGAIN = 1.0, 5.0, 2.0  # seconds: on a terminal, elsewhere, and until the next line

@@ -18,8 +18,7 @@ from .job import Body, Ending, Failed, Work
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from ..base.terms import Options
-    from ..sync import Holdfast, Lease, Lock
+    from .. import Holdfast, Lease, Lock, Options
 
 
 def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable[[Any], None] | None = None) -> Lock:
@@ -90,7 +89,7 @@ def done_once(options: Namespace, keep: float, ttl: float) -> Work:
     """
 
     def work(locks: Holdfast, cancel: threading.Event, lost: Callable[[Any], None], body: Body) -> dict[str, Any]:
-        from ..sync import current
+        from .. import current
 
         ran = False
 

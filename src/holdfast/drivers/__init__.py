@@ -1,4 +1,4 @@
-"""What moves bytes and time between a crew and the world: threads, asyncio.
+"""What moves bytes and time between an engine and the world: threads, asyncio.
 
 Knows sockets, threads, event loops and the clock. Must not know the protocol.
 """

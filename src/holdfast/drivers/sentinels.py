@@ -1,7 +1,8 @@
 """Asks the Sentinels of a node where its primary is.
 
 For every driver, on a thread where waiting disturbs nobody. Knows sockets and Sentinel's commands.
-Must not know lanes: whether the server that was named is a primary shows when a lane connects.
+Must not know connections: whether the server that was named is a primary shows when a connection
+connects.
 
 All Sentinels are asked at the same time. A place counts if a majority of them names it, and nobody
 waits for the others then. A Sentinel never goes back to a former primary. So once a majority has

@@ -1,4 +1,4 @@
-"""The whole client, pure: lanes and claims joined into a crew.
+"""The whole client, pure: connections and claims joined into an engine.
 
 Knows core and wire. Must not know sockets, threads, tasks or clocks: a driver moves bytes and time.
 """

@@ -1,7 +1,7 @@
 """The registry of clients: on every node, which clients live, whose they are, and their settings.
 
 Knows what clients note there, and which of them must not go on beside this one. Must not know
-lanes or claims.
+connections or claims.
 
 The guard and the fence horizon follow from `max_ttl`, the guard after a promotion from `failover`
 too, and a majority from the list of nodes. While shards are changed, a client that knows only the
@@ -23,8 +23,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from ..core.goal import Some
-from ..core.round import Round
+from ..protocol.joint import Some
+from ..protocol.query import Query
 from ..scripts import REGISTRY
 from ..wire.resp import pack
 from .settings import Settings
@@ -40,7 +40,7 @@ NAMED = 180.0
 RECENT = 75.0
 ALONE = "0"  # the list of a client that has one shard
 # How many notes a node keeps, how many clients of each, and how many of these it tells of.
-NOTES, CLIENTS, TOLD = 32, 1000, 16
+NOTES, ALL_CLIENTS, TOLD = 32, 1000, 16
 SHOWN = 3  # clients that a warning names
 # How many clients are remembered because they were warned of, and how many semaphores because their
 # permits were noted: a template can name any number of them.
@@ -130,7 +130,7 @@ class Registry:
     def __init__(self, settings: Settings, inbox: bytes, version: str) -> None:
         self._settings, self._inbox, self._version = settings, inbox, version
         nodes = len(settings.addresses)
-        self.asked: dict[Round, Some | None] = {}
+        self.asked: dict[Query, Some | None] = {}
         self.fresh: set[int] = set()
         self.due = inf
         self._dues = [inf] * nodes
@@ -183,7 +183,7 @@ class Registry:
         """Note nothing any more, because the client is closed."""
         self.due = inf
 
-    def told(self, round_: Round, lasted: Mapping[str, float], now: float) -> Iterator[tuple[int, str, str]]:
+    def told(self, round_: Query, lasted: Mapping[str, float], now: float) -> Iterator[tuple[int, str, str]]:
         """Take in what nodes have answered.
 
         Args:
@@ -256,7 +256,7 @@ def written(settings: Settings, runs: Sequence[str], version: str) -> bytes:
     return said.encode()
 
 
-def look(prefix: str, note: bytes = b"", told: int = TOLD) -> bytes:
+def ask_registry(prefix: str, note: bytes = b"", told: int = TOLD) -> bytes:
     """Return the bytes that ask which clients have other settings than these, and note nothing.
 
     Without a note, the clients are all that are known.
@@ -268,7 +268,7 @@ def _question(
     prefix: str, note: bytes, inbox: bytes = b"", me: bytes = b"", was: bytes = b"", told: int = TOLD
 ) -> bytes:
     clients, lists, config = (b"{holdfast}:%b:%b" % (it, prefix.encode()) for it in (b"clients", b"lists", b"config"))
-    most, lasts, life = b"%d %d %d" % (NOTES, CLIENTS, told), b"%d" % (NAMED * 1000), b"%d" % (LIFE * 1000)
+    most, lasts, life = b"%d %d %d" % (NOTES, ALL_CLIENTS, told), b"%d" % (NAMED * 1000), b"%d" % (LIFE * 1000)
     keys = clients, owner_key(prefix, inbox), lists, config
     return pack(b"EVALSHA", REGISTRY.sha, b"%d" % REGISTRY.keys, *keys, me, note, was, life, most, lasts)
 
@@ -293,7 +293,7 @@ def read(text: bytes) -> Note | None:
     )
 
 
-def clients(answer: object) -> list[Client] | None:
+def registered(answer: object) -> list[Client] | None:
     """Return the clients in an answer, the latest first. None if the answer is no list."""
     if not isinstance(answer, list):
         return None
@@ -319,7 +319,7 @@ def differences(answer: object, mine: bytes, leaving: bool, lasted: Mapping[str,
             were replaced, the old and the new list may have the same digest.
         lasted: For how many seconds each server that is connected runs, by its run id.
     """
-    told, own = clients(answer), read(mine)
+    told, own = registered(answer), read(mine)
     if told is None or own is None:
         return None
     found: dict[tuple[str, str], list[Client]] = {}
@@ -365,8 +365,8 @@ def _setting(own: Note, other: Client, lasted: Mapping[str, float]) -> str:
             f"{theirs.size} nodes at {{}}, and {own.size} at this client: "
             "their majorities need not meet. Name the same nodes everywhere."
         )
-    # What was noted before a server started still has the run before. Its client has a moment to see
-    # that.
+    # What was noted before a server started still has the run before. Its client has a moment to
+    # see that.
     settled = {it[:_DIGITS] for it, seconds in lasted.items() if seconds > other.age + EVERY}
     if len(theirs.runs | (own.runs & settled)) > own.size:
         return OTHERS

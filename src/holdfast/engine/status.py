@@ -1,13 +1,13 @@
 """What a client says of the state of a node, and of a majority of nodes.
 
-Knows the words. Must not know lanes, claims, or how any of it is found out.
+Knows the words. Must not know connections, claims, or how any of it is found out.
 """
 
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..core import quorum
+from ..protocol import quorum
 from .registry import Straggler
 
 # What `NodeStatus.guarantee` says of a node.

@@ -1,4 +1,4 @@
-"""Timers of a crew: those whose time has come, and the others.
+"""Timers of an engine: those whose time has come, and the others.
 
 Knows moments. Must not know who they are for.
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from ..core.claim import State
-from ..core.round import Round
+from ..protocol.claim import State
+from ..protocol.query import Query
 from .ready import Ready, Want
 
 W = TypeVar("W")
@@ -31,7 +31,7 @@ class Waiting(Generic[W]):
 
     def __init__(self) -> None:
         self.claims: dict[Want, list[W]] = {}
-        self.rounds: dict[Round, list[W]] = {}
+        self.rounds: dict[Query, list[W]] = {}
         self.news: list[W] = []
         self.leaving: list[W] = []
 
@@ -43,8 +43,8 @@ class Waiting(Generic[W]):
         else:
             waiters.append(waiter)
 
-    def for_round(self, round_: Round, waiter: W) -> None:
-        """Have a caller wait until a round is over, which `Crew.ready` has not told yet."""
+    def for_round(self, round_: Query, waiter: W) -> None:
+        """Have a caller wait until a round is over, which `Engine.ready` has not told yet."""
         self.rounds.setdefault(round_, []).append(waiter)
 
     def for_news(self, waiter: W) -> None:

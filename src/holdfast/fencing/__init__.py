@@ -28,7 +28,7 @@ Knows errors and checks. Must not know clients: a service that receives fences n
 
 from typing import TYPE_CHECKING
 
-from ..later import later
+from ..lazy import lazy
 
 if TYPE_CHECKING:
     from .bearer import Bearer, Fences
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from .sql import Cursor, FenceColumn, FenceTable
 else:
     # Who only writes or reads the header needs neither asyncio nor databases.
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy(
         __name__,
         {
             ".bearer": ("Bearer", "Fences"),

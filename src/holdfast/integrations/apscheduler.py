@@ -31,8 +31,8 @@ from apscheduler.triggers.interval import IntervalTrigger
 
 from .. import Holdfast, OnceOptions
 from ..aio import Holdfast as AsyncHoldfast
-from ..base.decorating import unlocked
 from ..errors import Cancelled, ConfigError, HoldfastError, message_of
+from ..kit import unlocked
 
 __all__ = ["OnceAsyncIOExecutor", "OnceProcessPoolExecutor", "OnceThreadPoolExecutor"]
 

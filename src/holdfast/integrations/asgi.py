@@ -14,10 +14,9 @@ from typing import Any
 
 from .. import Holdfast as ThreadHoldfast
 from ..aio import Holdfast
-from ..base.decorating import unlocked
 from ..checks import Seconds, seconds
-from ..engine.status import majorities
 from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
+from ..kit import majorities, unlocked
 from .web import Answering, Problem
 
 __all__ = ["Errors", "health", "lifespan"]

@@ -18,9 +18,9 @@ from celery import Celery, Task, bootsteps, current_app, current_task, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
 from .. import Holdfast, OnceOptions, Options
-from ..base.decorating import unlocked
 from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
+from ..kit import unlocked
 from .calls import Body, Busy, abortable, attempt, example
 
 __all__ = ["client_of", "once", "setup", "single"]

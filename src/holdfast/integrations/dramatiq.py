@@ -17,9 +17,9 @@ from dramatiq.middleware import Interrupt, Middleware, MiddlewareError, SkipMess
 from dramatiq.rate_limits import RateLimiter
 
 from .. import Holdfast, Lease
-from ..base.decorating import unlocked
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
+from ..kit import unlocked
 from .calls import Body, Busy, abortable, attempt, example
 
 __all__ = ["Concurrent", "Locks"]

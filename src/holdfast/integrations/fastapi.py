@@ -15,9 +15,9 @@ from fastapi.requests import HTTPConnection
 
 from .. import Options
 from ..aio import Holdfast, Lease
-from ..base.decorating import written
 from ..checks import Seconds, seconds
 from ..errors import ConfigError
+from ..kit import written
 from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
 from .web import filled, rate_headers
 

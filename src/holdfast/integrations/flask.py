@@ -15,9 +15,9 @@ import click
 from flask import Flask, Response, current_app, request
 
 from .. import Holdfast, Options
-from ..base.decorating import unlocked
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
+from ..kit import unlocked
 from .calls import example
 from .web import Statuses
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ..base.decorating import fill
 from ..errors import (
     BadFence,
     BadName,
@@ -30,6 +29,7 @@ from ..errors import (
     message_of,
 )
 from ..fencing.http import status_of
+from ..kit import fill
 
 __all__ = ["Problem", "Statuses", "problem"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..later import later
+from ..lazy import lazy
 
 __all__ = ["Metrics", "alerts", "collapsed", "dashboard", "first_part"]
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .labels import collapsed, first_part
     from .prometheus import Metrics
 else:
-    __getattr__, __dir__ = later(
+    __getattr__, __dir__ = lazy(
         __name__,
         {".files": ("alerts", "dashboard"), ".labels": ("collapsed", "first_part"), ".prometheus": ("Metrics",)},
     )

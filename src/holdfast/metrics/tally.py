@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from .. import events
-from ..engine.status import majorities
+from ..kit import majorities
 from ..version import VERSION
 from . import table
 from .following import follow

@@ -147,8 +147,9 @@ ONCE = (LOOK, STORE)
 FILLS = (PEEK, PUT, VOID)
 MENDING = (RECALL, MEND)
 
-# Those that every lane loads as it connects, in this order: all that a client of plain locks says.
+# Those that every connection loads as it connects, in this order: all that a client of plain locks
+# says.
 BASIC = (*EXCLUSIVE, REGISTRY)
 
-# Those that are called by their digests. A lane loads the others before their first use.
+# Those that are called by their digests. A connection loads the others before their first use.
 LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)

@@ -15,8 +15,8 @@ from contextlib import contextmanager, suppress
 from math import floor
 from typing import Any
 
+from .. import LeaseState
 from ..aio import Holdfast, Lease
-from ..base.lease import LeaseState
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
 from .identity import Identity
 from .load import less

@@ -20,10 +20,8 @@ from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from ..aio import Lease
-from ..aio.election import Leadership
-from ..base.decorating import current
-from ..base.lease import LeaseState
+from .. import LeaseState
+from ..aio import Leadership, Lease, current
 from ..errors import HoldfastError, Misuse, message_of
 from . import models
 from .answering import Answer, Event, stream

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.status import majorities
-from ..recipes import survey
+from .. import Row
+from ..kit import majorities
 from . import models
 from .answering import Answer, Event, stream
 from .gateway import Gateway
@@ -66,7 +66,7 @@ async def list_locks(gateway: Gateway, client: Identity, request: Request, asked
 
 async def _watched(gateway: Gateway, client: Identity, prefix: str) -> AsyncIterator[Event]:
     """Tell the differences between one survey and the next."""
-    surveys, before = gateway.surveys, dict[str, survey.Row]()
+    surveys, before = gateway.surveys, dict[str, Row]()
     while True:
         await asyncio.shield(surveys.next())
         if surveys.why:
@@ -81,7 +81,7 @@ async def _watched(gateway: Gateway, client: Identity, prefix: str) -> AsyncIter
         before = now
 
 
-def _told(row: survey.Row) -> tuple[object, ...]:
+def _told(row: Row) -> tuple[object, ...]:
     return row.state, row.holder, row.fence, row.waiting, row.note
 
 
@@ -99,7 +99,7 @@ async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int
     """Survey the nodes, for some seconds at most."""
     until = time.monotonic() + LONGEST_SURVEY
     # The first names after `after`, sorted. One more than the limit tells whether there are more.
-    first: list[survey.Row] = []
+    first: list[Row] = []
     complete = True
     found = gateway.locks.survey(pattern, pause=SHARE)
     async for row in found:
@@ -115,7 +115,7 @@ async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int
     return models.AllLocks(locks=locks, scanned=found.scanned, complete=complete, next=following)
 
 
-def _may_see(client: Identity, row: survey.Row) -> bool:
+def _may_see(client: Identity, row: Row) -> bool:
     return client.may("look", row.name) or (row.group is not None and client.may("look", row.group))
 
 

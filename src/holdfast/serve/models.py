@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from ..base.values import JSON, packed
 from ..errors import message_of
+from ..kit import JSON, packed
 from .problems import mark
 
 LONGEST_NAME = 512  # bytes

@@ -22,8 +22,7 @@ import httpx
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..aio import Holdfast
-from ..aio.election import Leadership
+from ..aio import Holdfast, Leadership
 from ..errors import Closed, ConfigError, HoldfastError, NoQuorum, message_of
 from . import models
 from .problems import Problem

@@ -10,8 +10,8 @@ import hashlib
 from math import ceil
 from typing import Any, Self
 
+from .. import LockStatus
 from ..errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, message_of, readable
-from ..recipes.inspection import LockStatus
 
 MEDIA = "application/problem+json"
 # Seconds that a client is asked to stay away for, at most.

@@ -26,13 +26,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..later import later
+from ..lazy import lazy
 
 if TYPE_CHECKING:
-    from .ending import at_end as at_end
-    from .inprocess import MemoryNodes as MemoryNodes
-    from .inprocess import memory as memory
+    from .ending import at_end
+    from .inprocess import MemoryNodes, memory
 else:
-    __getattr__, __dir__ = later(__name__, {".ending": ["at_end"], ".inprocess": ["MemoryNodes", "memory"]})
+    __getattr__, __dir__ = lazy(__name__, {".ending": ["at_end"], ".inprocess": ["MemoryNodes", "memory"]})
 
 __all__ = ["MemoryNodes", "at_end", "memory"]

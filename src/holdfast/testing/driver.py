@@ -15,22 +15,22 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
-from ..core.claim import Claim, State
-from ..core.command import Recipe
-from ..core.demand import Demand
-from ..core.quorum import bound
-from ..core.round import Answers, Round
-from ..engine.crew import Crew, Watch
+from ..engine.engine import Engine, Watch
 from ..engine.ready import Ready, Want
-from ..engine.record import Stats
+from ..engine.recorder import Stats
 from ..engine.settings import Settings
 from ..engine.status import NodeStatus
 from ..engine.waiting import Waiting, fallen
 from ..errors import CLOSED, Closed
 from ..events import Event
-from ..recipes import readwrite
+from ..protocol import readwrite
+from ..protocol.claim import Claim, State
+from ..protocol.command import Recipe
+from ..protocol.query import Answers, Query
+from ..protocol.quorum import bound
+from ..protocol.timing import Timing
 from ..wire.address import Address
-from ..wire.lane import Line
+from ..wire.connection import Line
 from .network import WALL, Link, Node
 from .server import Server
 from .world import Clock, Do, Future, Task, World
@@ -85,10 +85,10 @@ class Driver:
     ) -> None:
         self.world, self.nodes, self.settings, self.clock = world, nodes, settings, clock
         # A client may name some nodes of a shard, in an order of its own.
-        self._lanes = {node: lane for lane, node in enumerate(nodes)}
+        self._connections = {node: connection for connection, node in enumerate(nodes)}
         self.witness, self.haste = witness or Witness(), haste
-        self.crew = Crew(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
-        self.crew.record.epoch = WALL - clock()
+        self.engine = Engine(settings, b"%032x" % world.dice.getrandbits(128), readwrite.undo, "0")
+        self.engine.record.epoch = WALL - clock()
         self.told: list[Event] = []
         # Gone: it does nothing any more, although its process lives.
         self.closed = self.gone = self.dead = False
@@ -107,7 +107,7 @@ class Driver:
         self.work()
 
     def __repr__(self) -> str:
-        return f"client {self.crew.mint.inbox[:4].decode()}"
+        return f"client {self.engine.tickets.inbox[:4].decode()}"
 
     # ------------------------------------------------ the process
 
@@ -138,7 +138,7 @@ class Driver:
         for do, arguments in unread:
             do(*arguments)
             # Read no more bytes of a connection that cannot be used.
-            self._hang_up(self.crew.cut())
+            self._hang_up(self.engine.cut())
         for do, arguments in delayed:
             do(*arguments)
         self.work()
@@ -173,12 +173,12 @@ class Driver:
 
     # ------------------------------------------------ for faces, and for users who need none
 
-    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], demand: Demand) -> None:
-        """Wait until the lease is held, for at most `demand.wait`. Raise the claim's error."""
-        deadline = self.clock() + demand.wait if demand.wait else inf
+    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], timing: Timing) -> None:
+        """Wait until the lease is held, for at most `timing.wait`. Raise the claim's error."""
+        deadline = self.clock() + timing.wait if timing.wait else inf
         while True:
             self._check_open()
-            claim = self.crew.want(recipes, demand, self._about_now(), deadline)
+            claim = self.engine.want(recipes, timing, self._about_now(), deadline)
             lease._want = claim
             # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
             self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
@@ -198,9 +198,9 @@ class Driver:
             # Held, and lost before anybody heard of it: once more.
             self._end(claim)
 
-    def claim(self, recipe: Recipe, demand: Demand) -> Claim:
+    def claim(self, recipe: Recipe, timing: Timing) -> Claim:
         """Make a claim with a ticket of now. A scene may begin it later."""
-        return self.crew.claim(recipe, demand, self._about_now())
+        return self.engine.claim(recipe, timing, self._about_now())
 
     def _about_now(self) -> float:
         return self.clock() + self.world.dice.uniform(-self.haste, self.haste)
@@ -209,7 +209,7 @@ class Driver:
         """Send the claim's requests."""
         for it in claim.claims:
             self.witness.began(self, it)
-        self.crew.begin(claim, self.clock())
+        self.engine.begin(claim, self.clock())
         self.work()
 
     async def extend(
@@ -221,7 +221,7 @@ class Driver:
         `hold` moves the end that `max_hold` sets to this many seconds from now.
         """
         until = bound(self.clock(), ttl)
-        if self.crew.extend(claim, ttl, self.clock(), fence, share, hold):
+        if self.engine.extend(claim, ttl, self.clock(), fence, share, hold):
             news = self.news(claim)
             self.work()
             await news
@@ -248,14 +248,14 @@ class Driver:
 
     async def ask(
         self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
-    ) -> Round:
+    ) -> Query:
         """Ask nodes something that is no lock, and return when the round is over.
 
         It is over after `node_timeout` at the latest, or after twice as long if it is shared: see
-        `Crew.consult`.
+        `Engine.consult`.
         """
         self._check_open()
-        round_ = self.crew.consult(asks, self.clock(), enough, share)
+        round_ = self.engine.consult(asks, self.clock(), enough, share)
         future: Future[None] = Future()
         self.waiting.for_round(round_, future)
         self.work()
@@ -265,7 +265,7 @@ class Driver:
     def listen(self) -> Watch:
         """Return a new watch of this process."""
         self._check_open()
-        return self.crew.listen(self.clock())
+        return self.engine.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
         """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
@@ -279,7 +279,7 @@ class Driver:
 
     def note(self, event: Event) -> None:
         """Record an event that happens now and that no node has reported."""
-        self.crew.record.note_at(self.clock(), event)
+        self.engine.record.note_at(self.clock(), event)
         self.work()
 
     def offer(self, make: Callable[[float], Event]) -> None:
@@ -288,17 +288,17 @@ class Driver:
         Args:
             make: Makes the event, given the time on this driver's clock.
         """
-        if self.crew.record.telling:
+        if self.engine.record.telling:
             self.note(make(self.clock()))
 
     def keeps(self, what: str) -> None:
         """Note that something is kept on the nodes that should outlive a restart. Idempotent."""
-        if not self.crew.keeping:
-            self.steer(lambda crew, now: crew.keeps(what, now))
+        if not self.engine.keeping:
+            self.steer(lambda engine, now: engine.keeps(what, now))
 
-    def steer(self, do: Callable[[Crew, float], object]) -> None:
+    def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
-        do(self.crew, self.clock())
+        do(self.engine, self.clock())
         self.work()
 
     async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
@@ -310,14 +310,14 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if (status := self.crew.readiness(now - began, wait, now)) is not None:
+            if (status := self.engine.readiness(now - began, wait, now)) is not None:
                 return status
             # That a node is down for another reason now is no change.
             await self._changed(min(began + wait - now, 0.05))
 
     def servers(self) -> frozenset[str]:
         """The runs of the servers that this client is connected to, by run_id."""
-        return self.crew.servers()
+        return self.engine.servers()
 
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are.
@@ -328,7 +328,7 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if self.crew.met(now - began, within, now):
+            if self.engine.met(now - began, within, now):
                 return
             await self._changed(min(max(began + within - now, 0.001), 0.05))
 
@@ -343,24 +343,24 @@ class Driver:
 
     def stats(self) -> Stats:
         """What was done so far, in this process."""
-        return self.crew.stats(self.clock())
+        return self.engine.stats(self.clock())
 
     def wall(self) -> float:
         """Seconds since 1970, on this process's wall clock."""
-        return self.clock() + self.crew.record.epoch
+        return self.clock() + self.engine.record.epoch
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.crew.status(self.clock())
+        return self.engine.status(self.clock())
 
     async def close(self) -> None:
         """Release everything and end. Waits for a majority's answers, at most `node_timeout`."""
         if self.closed:
             return
         self.closed = True
-        self.crew.close(self.clock())
+        self.engine.close(self.clock())
         self.work()
-        while (left := self.crew.farewell(now := self.clock()) - now) > 0:
+        while (left := self.engine.farewell(now := self.clock()) - now) > 0:
             await self._changed(left)
         self.gone = True
         for link in self.links:
@@ -375,7 +375,7 @@ class Driver:
         if not claim.done:
             for it in claim.claims:
                 self.world.note(self, "gives up", it.token)
-        self.crew.end(claim, self.clock(), heard)
+        self.engine.end(claim, self.clock(), heard)
         self.work()
         if claim.done:
             self._leases.pop(claim, None)
@@ -408,12 +408,12 @@ class Driver:
         self._reads(self._lost, link, cause)
 
     def _connected(self, link: Link) -> None:
-        if self.links[lane := self._lanes[link.node]] is link:
+        if self.links[connection := self._connections[link.node]] is link:
             if link.found is None:
-                self.crew.connected(lane, self.clock())
+                self.engine.connected(connection, self.clock())
             else:
                 server, asked = link.found
-                self.crew.connected(lane, self.clock(), self._at(lane, server), asked)
+                self.engine.connected(connection, self.clock(), self._at(connection, server), asked)
 
     def _at(self, node: int, server: Server) -> Address:
         return self.settings.addresses[node].but(host=server.run_id)
@@ -427,26 +427,26 @@ class Driver:
         self.world.after(self.world.delay(), is_asked, self.clock())
 
     def _found(self, node: int, asked: float, server: Server | None) -> None:
-        if self.links[node] is not None or self.crew.lanes[node].line is not Line.DIALLING:
+        if self.links[node] is not None or self.engine.connections[node].line is not Line.DIALLING:
             return
         if server is None:
-            self.crew.lost(node, self.clock(), ConnectionError(UNKNOWN))
+            self.engine.lost(node, self.clock(), ConnectionError(UNKNOWN))
         else:
             self.links[node] = Link(self.world, self, self.nodes[node], (server, asked))
 
     def _placed(self, node: int, asked: float, server: Server | None) -> None:
         answer = ConnectionError(UNKNOWN) if server is None else self._at(node, server)
-        self.crew.placed(node, self.clock(), answer, asked)
+        self.engine.placed(node, self.clock(), answer, asked)
 
     def _heard(self, link: Link, data: bytes) -> None:
-        if self.links[lane := self._lanes[link.node]] is link:
+        if self.links[connection := self._connections[link.node]] is link:
             self.world.note(self, "hears from", link.node, data)
-            self.crew.received(lane, data, self.clock())
+            self.engine.received(connection, data, self.clock())
 
     def _lost(self, link: Link, cause: Exception) -> None:
-        if self.links[lane := self._lanes[link.node]] is link:
-            self.links[lane] = None
-            self.crew.lost(lane, self.clock(), cause)
+        if self.links[connection := self._connections[link.node]] is link:
+            self.links[connection] = None
+            self.engine.lost(connection, self.clock(), cause)
 
     def _timer(self, due: float) -> None:
         if due == self._due and not self.gone:
@@ -454,22 +454,22 @@ class Driver:
             if not self.stopped:
                 self.work()
 
-    # ------------------------------------------------ what the crew wants done
+    # ------------------------------------------------ what the engine wants done
 
     def work(self) -> None:
-        """Everything that came has been read: look at the time, then do what the crew asks for, and
-        wake whose claims have news.
+        """Everything that came has been read: look at the time, then do what the engine asks for,
+        and wake whose claims have news.
         """
         if self.gone or self.stopped:
             return
-        crew = self.crew
-        if crew.next_wake() <= self.clock():
-            crew.tick(self.clock())
+        engine = self.engine
+        if engine.next_wake() <= self.clock():
+            engine.tick(self.clock())
         while True:
-            ready = crew.ready()
+            ready = engine.ready()
             self._carry_out(ready)
             self._tell(ready)
-            if not crew.broken:
+            if not engine.broken:
                 break
         self.witness.turned(self)
         if ready.wake < self._due:
@@ -477,7 +477,7 @@ class Driver:
             self.world.at(self.clock.when(ready.wake) + 1e-6, self._timer, ready.wake)
 
     def _carry_out(self, ready: Ready) -> None:
-        crew = self.crew
+        engine = self.engine
         self._hang_up(ready.hangups)
         for node in ready.dials:
             if self.settings.addresses[node].moves:
@@ -486,12 +486,12 @@ class Driver:
                 self.links[node] = Link(self.world, self, self.nodes[node])
         for node in ready.places:
             self._asks_for_place(node, self._placed)
-        for lane, link in zip(crew.lanes, self.links, strict=True):
-            if lane.out and link is not None:
+        for connection, link in zip(engine.connections, self.links, strict=True):
+            if connection.out and link is not None:
                 try:
-                    data = lane.take()
+                    data = connection.take()
                 except Exception as error:
-                    crew.faulted(lane.node, self.clock(), error)
+                    engine.faulted(connection.node, self.clock(), error)
                     continue
                 self.witness.sends(self, link.node, data)
                 link.send(data)

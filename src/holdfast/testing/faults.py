@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from ..core.claim import Claim, State
-from ..core.command import Recipe
-from ..wire.lane import Line
+from ..protocol.claim import Claim, State
+from ..protocol.command import Recipe
+from ..wire.connection import Line
 from ..wire.resp import pack
 from .driver import Driver
 from .laws import Laws
@@ -254,7 +254,8 @@ class Faults:
             self._promotes(hit)
         if self.few and (hit := chance.strikes("keys lost", self.plan.losses)):
             self._loses(hit.choice(self.nodes[: self.few]), hit)
-        # (Laws take a primary and its old one for one node: they cannot excuse what one of them forgets.)
+        # (Laws take a primary and its old one for one node: they cannot excuse what one of them
+        # forgets.)
         rolls = self.plan.disks and not self.plan.promotions
         if self.few and rolls and (hit := chance.strikes("nodes rolled back", self.plan.losses / 2)):
             self._rolls_back(hit.choice(self.nodes[: self.few]), hit)
@@ -361,10 +362,12 @@ class Faults:
 
         Otherwise a server has to start after its clock is set.
         """
-        lanes = [(it, it.crew.lanes[it.nodes.index(node)]) for it in self.drivers]
+        connections = [(it, it.engine.connections[it.nodes.index(node)]) for it in self.drivers]
         comes = self.plan.mortal or self.plan.promotions > 0.0
-        lately = all(lane.line is Line.UP and lane.heard > driver.clock() - 1.0 for driver, lane in lanes)
-        return bool(lanes) and lately and not comes
+        lately = all(
+            connection.line is Line.UP and connection.heard > driver.clock() - 1.0 for driver, connection in connections
+        )
+        return bool(connections) and lately and not comes
 
     def _loses(self, node: Node, dice: Random) -> None:
         """A key is gone: evicted, or deleted by an operator."""

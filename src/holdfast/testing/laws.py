@@ -16,17 +16,17 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from ..core import quorum
-from ..core.claim import Claim, State
-from ..core.command import READER, WRITER
-from ..core.goal import Goal
-from ..core.renewal import AHEAD
-from ..core.ticket import kind_of
 from ..errors import ConfigError, NoQuorum
-from ..recipes.exclusive import keys_of
-from ..recipes.readwrite import rw_keys_of
+from ..protocol import quorum
+from ..protocol.claim import Claim, State
+from ..protocol.command import READER, WRITER
+from ..protocol.exclusive import keys_of
+from ..protocol.joint import JointRequest
+from ..protocol.readwrite import rw_keys_of
+from ..protocol.renewal import AHEAD
+from ..protocol.ticket import kind_of
 from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
-from ..wire.lane import Lane, Line
+from ..wire.connection import Connection, Line
 from .driver import Driver, Witness
 from .network import Link, Node
 from .server import SortedSet
@@ -217,9 +217,9 @@ class Laws(Witness):
 
         The rest counts no node that has not got its token.
         """
-        if driver.crew.reach.states.count("up") < driver.crew.reach.quorum:
-            causes = [it.cause for it in driver.crew.status(driver.clock()) if it.state != "up"]
-            if len(driver.nodes) - sum(it is not None for it in causes) < driver.crew.reach.quorum:
+        if driver.engine.node_set.states.count("up") < driver.engine.node_set.quorum:
+            causes = [it.cause for it in driver.engine.status(driver.clock()) if it.state != "up"]
+            if len(driver.nodes) - sum(it is not None for it in causes) < driver.engine.node_set.quorum:
                 self.dark[driver] = self.world.now
         ended = []
         for claim, (whose, _) in self.open.items():
@@ -307,7 +307,9 @@ class Laws(Witness):
             if driver.dead or driver.stopped or self.dark.get(driver, -inf) >= since:
                 del self.unknown[claim]
             elif self.world.now > latest:
-                raise Violation(f"known: {_of(claim)}: {claim.refusal}, and its client says {driver.crew.reach.states}")
+                raise Violation(
+                    f"known: {_of(claim)}: {claim.refusal}, and its client says {driver.engine.node_set.states}"
+                )
 
     def look(self) -> None:
         """See whether everything is as it must be."""
@@ -335,11 +337,13 @@ class Laws(Witness):
 
     def quiet(self, driver: Driver) -> None:
         """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
-        crew = driver.crew
+        engine = driver.engine
         self.looked["left over"] += 1
-        if crew.live or any(lane.ledger or lane.out for lane in crew.lanes if lane.line is Line.UP):
+        if engine.live or any(
+            connection.ledger or connection.out for connection in engine.connections if connection.line is Line.UP
+        ):
             raise Violation(
-                f"left over: {driver} still has {[_of(claim) for claim in crew.live.values()]}, or waits for answers"
+                f"left over: {driver} still has {[_of(claim) for claim in engine.live.values()]}, or waits for answers"
             )
 
     def _granted(self, claim: Claim, driver: Driver) -> None:
@@ -360,7 +364,7 @@ class Laws(Witness):
             theirs.taken = theirs.driver.clock()
             self.world.saw("held by two, after an operator took it away")
         self.looked["fence"] += claim.recipe.name in self.fences
-        self.looked["max_hold"] += claim.demand.max_hold < inf
+        self.looked["max_hold"] += claim.timing.max_hold < inf
         if (earlier := self.fences.passed(window)) is not None and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
         held = Held(driver, renewed=self.world.now)
@@ -396,8 +400,8 @@ class Laws(Witness):
         if claim.until != held.until:
             held.until = claim.until
             self._lasts(claim, held, claim.until)
-            if claim.until > claim.since + claim.demand.max_hold + 1e-6:
-                most = claim.demand.max_hold
+            if claim.until > claim.since + claim.timing.max_hold + 1e-6:
+                most = claim.timing.max_hold
                 lasts = claim.until - claim.since
                 raise Violation(f"max_hold: {_of(claim)} may last for {most:.6f} s, and does for {lasts:.6f}")
             self.world.at(held.driver.clock.when(claim.until) - 1e-6, _nothing)
@@ -545,9 +549,9 @@ class Laws(Witness):
         """T6: on each connection that can be used now, the node has heard of what is over."""
         if driver.closed:
             return
-        for node, lane in zip(driver.nodes, driver.crew.lanes, strict=True):
+        for node, connection in zip(driver.nodes, driver.engine.connections, strict=True):
             link = self._link(driver, node)
-            if link is not None and not link.told and _usable(lane, driver):
+            if link is not None and not link.told and _usable(connection, driver):
                 link.told = True
                 for token, (whose, claim, ended) in list(self.owed[node].items()):
                     if whose is driver:
@@ -566,10 +570,10 @@ class Laws(Witness):
     def _ends(self, claim: Claim) -> None:
         driver, began = self.open.pop(claim)
         if not driver.closed and not driver.dead and not claim.stays:
-            for node, lane in zip(driver.nodes, driver.crew.lanes, strict=True):
+            for node, connection in zip(driver.nodes, driver.engine.connections, strict=True):
                 if _has(node, claim.recipe.name, claim.token):
                     self.owed[node][claim.token] = driver, claim, self.world.now
-                    if _usable(lane, driver) and (link := self._link(driver, node)) is not None:
+                    if _usable(connection, driver) and (link := self._link(driver, node)) is not None:
                         self._is_told(link, claim, claim.token, self.world.now)
         if driver.gone:
             self.named.pop(driver, None)
@@ -647,7 +651,7 @@ class Laws(Witness):
         if claim.doubt:
             raise Violation(f"pace: {_of(claim)} is in doubt, though nothing has happened")
         late = self.world.now - held.renewed - claim.ttl / 3 - claim.ttl / 30
-        if claim.demand.renew and late > claim.ttl / 100:
+        if claim.timing.renew and late > claim.ttl / 100:
             raise Violation(f"pace: {_of(claim)} was not renewed for {self.world.now - held.renewed:.6f} s")
 
     def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
@@ -671,7 +675,7 @@ def _nothing() -> None:
 
 def _together(claim: Claim) -> Sequence[Claim]:
     """All claims that are held, or wanted, together with it."""
-    return claim.company.claims if isinstance(claim.company, Goal) else [claim]
+    return claim.company.claims if isinstance(claim.company, JointRequest) else [claim]
 
 
 def _names(claim: Claim) -> list[bytes]:
@@ -721,9 +725,9 @@ def _had(node: Node, name: bytes, token: bytes) -> float:
     return max(node.had.get((name, it), -inf) for it in values)
 
 
-def _usable(lane: Lane[Any], driver: Driver) -> bool:
+def _usable(connection: Connection[Any], driver: Driver) -> bool:
     """May the node be spoken to now? (Where its place can be asked for, it has to be known.)"""
-    return lane.line is Line.UP and driver.clock() < lane.sure
+    return connection.line is Line.UP and driver.clock() < connection.sure
 
 
 def _fences(node: Node) -> dict[bytes, int]:

@@ -27,11 +27,11 @@ from .. import checks
 from ..aio import Holdfast
 from ..checks import Seconds, seconds
 from ..clock import Sources
-from ..core.claim import Claim, State
-from ..drivers import aio as driver
 from ..drivers import greenlets
-from ..drivers.threads import keeper as keeper_module
+from ..drivers.aio import driver
+from ..drivers.threads import io_thread as io_thread_module
 from ..errors import ConfigError, Misuse
+from ..protocol.claim import Claim, State
 from .faults import Faults, Weather
 from .laws import Laws
 from .network import WALL, Link, Node
@@ -366,7 +366,7 @@ class Simulation:
         if not all(it.awaits_nothing for it in self._processes):
             return True
         claims = [claim for client in clients for claim in _claims(client)]
-        if any(it._deadline < inf if it.state is not State.HELD else it.demand.max_hold < inf for it in claims):
+        if any(it._deadline < inf if it.state is not State.HELD else it.timing.max_hold < inf for it in claims):
             return True
         # asyncio's own list of timers, which has no type.
         return any(not it.cancelled() and not _is_a_drivers(it) for it in loop._scheduled)  # type: ignore[attr-defined]
@@ -431,7 +431,7 @@ class Simulation:
             if isinstance(client.loop, _Loop) and client.loop.simulation is self:
                 self._shown(client)
         for client, shown in self._seen.items():
-            for claim in client.crew.live.values():
+            for claim in client.engine.live.values():
                 if claim not in shown.laws.open:
                     shown.laws.began(cast(Any, shown), claim)
             shown.laws.turned(cast(Any, shown))
@@ -452,7 +452,7 @@ class Simulation:
             # Anyio has workers of its own, and so may others.
             (threading.Thread, "start", _refused(threading.Thread.start)),
             # (A client for threads would dial in earnest.)
-            (keeper_module, "start_new_thread", _refused(greenlets.start_new_thread)),
+            (io_thread_module, "start_new_thread", _refused(greenlets.start_new_thread)),
         ]
         before = [(module, name, getattr(module, name)) for module, name, _ in instead]
         for module, name, value in instead:
@@ -474,7 +474,7 @@ class _Client:
     def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
         self.clock = Clock(world, 0.0)
         self._client = client
-        self.crew = client.crew
+        self.engine = client.engine
         self.nodes = nodes
         # What a driver has: connections that laws watch, and whether it was told to end.
         self.links: list[Link | None] = [None] * len(nodes)
@@ -640,7 +640,9 @@ class _Transport(asyncio.Transport):
         self.link = Link(loop.simulation.world, self, node)
 
     def __repr__(self) -> str:
-        return "a client" if self.protocol is None else f"client {self.protocol.driver.crew.mint.inbox[:4].decode()}"
+        return (
+            "a client" if self.protocol is None else f"client {self.protocol.driver.engine.tickets.inbox[:4].decode()}"
+        )
 
     def begins(self, protocol: driver.Link) -> None:
         """Whose it is."""
@@ -717,7 +719,7 @@ def _refused(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _claims(client: driver.Driver) -> list[Claim]:
-    return list(client.crew.live.values())
+    return list(client.engine.live.values())
 
 
 def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:

@@ -1,21 +1,21 @@
-"""Callers that acquire and release by themselves, in the usual case, without waking the keeper.
+"""Callers that acquire and release by themselves, in the usual case, without waking the I/O thread.
 
-Knows the engine, the links, and what is usual. Must not know how callers wait for what is not.
+Knows the engine, the sockets, and what is usual. Must not know how callers wait for what is not.
 
-To hand a call to the keeper costs two changes of threads, and as many waits for the interpreter:
-5 ms each in a process in which another thread computes. So a caller with one request does the
-engine's work itself, if no other thread does it at that moment, and sends. If the nodes are near,
-it also waits for their answers, for a moment, without giving up the interpreter. What is not usual
-it leaves to the keeper.
+To hand a call to the I/O thread costs two changes of threads, and as many waits for the
+interpreter: 5 ms each in a process in which another thread computes. So a caller with one request
+does the engine's work itself, if no other thread does it at that moment, and sends. If the nodes
+are near, it also waits for their answers, for a moment, without giving up the interpreter. What is
+not usual it leaves to the I/O thread.
 
 One thread at a time may touch the engine: the one whose name stands in `turn`. To take the turn is
 one C call, which an exception cannot divide.
 
 The exception of a signal, or of a time limit, may strike a caller anywhere. So a caller notes in
-`doubtful` the node that it speaks to, before it does. The keeper, when it finds such a note, ends
-that connection: what was under way may or may not have happened, as after every broken connection
-(rules T1 and C11). Everything else that a caller changes is its own claim, which the keeper ends if
-the caller cannot.
+`doubtful` the node that it speaks to, before it does. The I/O thread, when it finds such a note,
+ends that connection: what was under way may or may not have happened, as after every broken
+connection (rules T1 and C11). Everything else that a caller changes is its own claim, which the I/O
+thread ends if the caller cannot.
 
 A caller that does not come back, because the handler of its signal waits for something, loses its
 turn after `LOOKS`. When it goes on, it looks at `turn` before each step that others could see, and
@@ -33,13 +33,13 @@ from select import POLLIN
 from typing import Protocol
 
 from ... import events
-from ...core.claim import Claim, State
-from ...core.command import Command
-from ...core.demand import Demand
-from ...engine.crew import Crew
+from ...engine.engine import Engine
+from ...protocol.claim import Claim, State
+from ...protocol.command import Command
+from ...protocol.timing import Timing
 from .. import unyielding
-from .errand import LEAVING, Errand
-from .links import Link, Links
+from .call import LEAVING, PendingCall
+from .sockets import Link, Sockets
 
 # Seconds for which a caller waits for answers itself.
 MOMENT = 0.001
@@ -47,21 +47,22 @@ MOMENT = 0.001
 PAUSE = 0.02
 # Nodes whose answers took no longer than this many seconds are near.
 NEAR = 0.0005
-# If more threads than this want something of several nodes, the keeper asks for all of them in one
-# write a node, which costs less than that no thread waits.
+# If more threads than this want something of several nodes, the I/O thread asks for all of them in
+# one write a node, which costs less than that no thread waits.
 CROWD = 1
 # Bytes: usual answers are shorter.
 SHORT = 4096
-# How often the keeper looks before a caller that does not come back loses its turn.
+# How often the I/O thread looks before a caller that does not come back loses its turn.
 LOOKS = 100
-# A request that waits for less than this many seconds is the keeper's business from its beginning.
+# A request that waits for less than this many seconds is the I/O thread's business from its
+# beginning.
 BRIEF = 0.05
 
 WAITING, HELD = State.WAITING, State.HELD
 
 
 def _nothing(now: float) -> None:
-    """Only have the keeper take a turn."""
+    """Only have the I/O thread take a turn."""
 
 
 class Overdue(Exception):
@@ -69,13 +70,13 @@ class Overdue(Exception):
 
 
 class Host(Protocol):
-    """What callers need of the keeper that they do without. See `keeper.Keeper`."""
+    """What callers need of the I/O thread that they do without. See `io_thread.IOThread`."""
 
-    crew: Crew
-    links: Links
+    engine: Engine
+    sockets: Sockets
     clock: Callable[[], float]
     wall: Callable[[], float]
-    asked: deque[Errand | Callable[[float], None]]
+    asked: deque[PendingCall | Callable[[float], None]]
     asleep: bool
     planned: float
     closing: bool
@@ -86,7 +87,7 @@ class Host(Protocol):
     @property
     def greenlets(self) -> bool: ...
 
-    def ask(self, what: Errand | Callable[[float], None]) -> None: ...
+    def ask(self, what: PendingCall | Callable[[float], None]) -> None: ...
 
     def nudge(self) -> None: ...
 
@@ -95,19 +96,19 @@ class Direct:
     """What callers do themselves.
 
     Attributes:
-        turn: Who may touch the engine: the keeper, or a caller. Empty: nobody does.
+        turn: Who may touch the engine: the I/O thread, or a caller. Empty: nobody does.
         doubtful: The nodes that a caller is speaking to just now.
-        done: What callers have begun or ended by themselves, and the keeper has not noted yet.
+        done: What callers have begun or ended by themselves, and the I/O thread has not noted yet.
         used: When a caller did something by itself last.
         near: Are a majority of the nodes so near that callers wait for answers?
-        waits: Does a caller wait for the keeper to go on with what it has begun?
+        waits: Does a caller wait for the I/O thread to go on with what it has begun?
     """
 
-    def __init__(self, keeper: Host) -> None:
-        self.keeper, self.crew, self.links = keeper, keeper.crew, keeper.links
+    def __init__(self, io_thread: Host) -> None:
+        self.io_thread, self.engine, self.sockets = io_thread, io_thread.engine, io_thread.sockets
         self.turn: dict[int, object] = {}
         self.doubtful: Sequence[int] = ()
-        self.done: deque[Errand] = deque()
+        self.done: deque[PendingCall] = deque()
         self.used = -inf
         self.near = False
         self.waits = False
@@ -118,38 +119,38 @@ class Direct:
 
     # ------------------------------------------------ for callers
 
-    def acquire(self, errand: Errand, callers: int) -> bool | None:
+    def acquire(self, pending: PendingCall, callers: int) -> bool | None:
         """Begin, send, and wait for a moment if the nodes are near.
 
         Args:
-            errand: What the caller wants.
+            pending call: What the caller wants.
             callers: How many threads want something of this kind now, with this one.
 
-        Returns:
-            True if it is settled. False if the keeper goes on with it. None if nothing was begun.
+        Returns: True if it is settled. False if the I/O thread goes on with it. None if nothing was
+            begun.
         """
         try:
-            if self.turn.setdefault(0, errand) is not errand:
+            if self.turn.setdefault(0, pending) is not pending:
                 return None
-            return self._acquire(errand, callers)
+            return self._acquire(pending, callers)
         except (Overdue, LookupError):
-            if self.turn.get(0) is errand:
+            if self.turn.get(0) is pending:
                 raise
             # Begin once more.
-            errand.phase = LEAVING
+            pending.phase = LEAVING
             return True
         finally:
-            self._leave(errand)
+            self._leave(pending)
 
-    def release(self, errand: Errand, me: object) -> bool:
+    def release(self, pending: PendingCall, me: object) -> bool:
         """Send the release of a lease. False: nothing was done.
 
         Args:
-            errand: The lease's.
+            pending call: The lease's.
             me: Stands for this call.
         """
         try:
-            return self.turn.setdefault(0, me) is me and self._release(errand, me)
+            return self.turn.setdefault(0, me) is me and self._release(pending, me)
         except (Overdue, LookupError):
             if self.turn.get(0) is me:
                 raise
@@ -158,13 +159,13 @@ class Direct:
             self._leave(me)
 
     def crowded(self, callers: int) -> bool:
-        """Whether it is better that the keeper speaks to all nodes for all these callers."""
-        return callers > CROWD and len(self.crew.lanes) > 1
+        """Whether it is better that the I/O thread speaks to all nodes for all these callers."""
+        return callers > CROWD and len(self.engine.connections) > 1
 
-    def give_way(self, errand: Errand) -> None:
-        """Hand the turn of a call to the keeper, whose thread does something else meanwhile."""
-        if self.turn.get(0) is errand:
-            self.turn[0] = self.keeper
+    def give_way(self, pending: PendingCall) -> None:
+        """Hand the turn of a call to the I/O thread, whose thread does something else meanwhile."""
+        if self.turn.get(0) is pending:
+            self.turn[0] = self.io_thread
 
     def _leave(self, me: object) -> None:
         try:
@@ -174,42 +175,42 @@ class Direct:
         except KeyError:
             pass
 
-    def _acquire(self, errand: Errand, callers: int) -> bool | None:
-        keeper, crew, demand = self.keeper, self.crew, errand.demand
-        if keeper.greenlets:
+    def _acquire(self, pending: PendingCall, callers: int) -> bool | None:
+        io_thread, engine, timing = self.io_thread, self.engine, pending.timing
+        if io_thread.greenlets:
             return None
-        if errand.phase is LEAVING:
+        if pending.phase is LEAVING:
             # A signal's handler wanted a lock, too: begin once more.
             return True
         if self.crowded(callers):
             return None
-        now = keeper.clock()
-        recipe = errand.recipes[0]
-        if recipe.kind or recipe.rider is not None or len(errand.recipes) > 1 or not self._usual(errand, demand, now):
+        now = io_thread.clock()
+        recipe = pending.recipes[0]
+        if recipe.kind or recipe.rider is not None or len(pending.recipes) > 1 or not self._usual(pending, timing, now):
             return None
-        crew.record.epoch = keeper.wall() - now
-        claim = crew.claim(recipe, demand, now, errand.deadline)
+        engine.record.epoch = io_thread.wall() - now
+        claim = engine.claim(recipe, timing, now, pending.deadline)
         claim.begin(now)
-        errand.claim = claim
+        pending.claim = claim
         self._own = claim
-        self._say(claim, errand, now)
-        crew.record.happened(events.Attempt, claim, now)
-        settled = self.near and now >= self._patient and self._hear(claim, errand, now)
+        self._say(claim, pending, now)
+        engine.record.happened(events.Attempt, claim, now)
+        settled = self.near and now >= self._patient and self._hear(claim, pending, now)
         if settled:
-            errand.gate = None
-        if self.turn[0] is not errand:
+            pending.gate = None
+        if self.turn[0] is not pending:
             raise Overdue
-        self.done.append(errand)
+        self.done.append(pending)
         self._used(claim.wake, settled)
         return settled
 
-    def _release(self, errand: Errand, me: object) -> bool:
-        keeper, crew, claim = self.keeper, self.crew, errand.claim
-        if errand.ended:
+    def _release(self, pending: PendingCall, me: object) -> bool:
+        io_thread, engine, claim = self.io_thread, self.engine, pending.claim
+        if pending.ended:
             return True
-        if keeper.greenlets or keeper.gone:
+        if io_thread.greenlets or io_thread.gone:
             return False
-        now = keeper.clock()
+        now = io_thread.clock()
         if (
             not isinstance(claim, Claim)
             or claim.company is not None
@@ -219,62 +220,62 @@ class Direct:
             or now >= claim.until
             or claim.stays
             or claim.awaited
-            or not self._usual(me, claim.demand, now)
+            or not self._usual(me, claim.timing, now)
         ):
             return False
         claim.release(now)
-        crew.record.ended(claim, HELD, now)
+        engine.record.ended(claim, HELD, now)
         self._say(claim, me, now)
         done = self.done
-        if done and done[-1] is errand:
+        if done and done[-1] is pending:
             # Nobody but this caller has heard of it.
             done.pop()
         else:
-            done.append(errand)
-        errand.ended = True
+            done.append(pending)
+        pending.ended = True
         self._used(inf, True)
         return True
 
-    def _usual(self, me: object, demand: Demand, now: float) -> bool:
+    def _usual(self, me: object, timing: Timing, now: float) -> bool:
         """Is there nothing else to be done, and nothing that came before?"""
-        asked = self.keeper.asked
+        asked = self.io_thread.asked
         while asked:
-            # The lease of an errand that is over has died.
-            errand = asked[0]
-            if not isinstance(errand, Errand) or not errand.ended or errand.leavers:
+            # The lease of a pending call that is over has died.
+            pending = asked[0]
+            if not isinstance(pending, PendingCall) or not pending.ended or pending.leavers:
                 return False
             if self.turn[0] is not me:
                 raise Overdue
             asked.popleft()
-        wait = demand.wait
+        wait = timing.wait
         return (
             (not wait or wait >= BRIEF)
             and not self.doubtful
-            and not self.links.unheard
-            and not self.keeper.closing
-            and self.crew.calm(demand, now)
+            and not self.sockets.unheard
+            and not self.io_thread.closing
+            and self.engine.calm(timing, now)
         )
 
     def _used(self, wake: float, settled: bool) -> None:
-        """Note what was done, and wake the keeper if it would sleep too long."""
-        keeper = self.keeper
-        self.used = keeper.clock()
+        """Note what was done, and wake the I/O thread if it would sleep too long."""
+        io_thread = self.io_thread
+        self.used = io_thread.clock()
         if not settled:
             self.waits = True
-            keeper.nudge()
-        elif keeper.asleep and wake < keeper.planned:
-            keeper.nudge()
+            io_thread.nudge()
+        elif io_thread.asleep and wake < io_thread.planned:
+            io_thread.nudge()
 
     def look(self) -> None:
-        """Note whether the nodes are near. (The keeper calls this.)"""
-        near = sum(0.0 < it.trip <= NEAR for it in self.crew.lanes)
-        self.near = near >= self.crew.reach.quorum
+        """Note whether the nodes are near. (The I/O thread calls this.)"""
+        near = sum(0.0 < it.trip <= NEAR for it in self.engine.connections)
+        self.near = near >= self.engine.node_set.quorum
 
     # ------------------------------------------------ speaking and listening
 
     def _say(self, claim: Claim, me: object, now: float) -> None:
         """Send what a claim has to say, at once where nothing waits to be sent before it."""
-        turn, lanes, links, recipe = self.turn, self.crew.lanes, self.links.by_node, claim.recipe
+        turn, connections, links, recipe = self.turn, self.engine.connections, self.sockets.by_node, claim.recipe
         for nodes, command in claim.sends:
             data = command.data = (
                 recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
@@ -283,36 +284,37 @@ class Direct:
             )
             for node in nodes:
                 # (Of the connection there is now: if it ends meanwhile, it is nobody's.)
-                lane, link, ledger = lanes[node], links[node], lanes[node].ledger
+                connection, link, ledger = connections[node], links[node], connections[node].ledger
                 if turn[0] is not me:
                     raise Overdue
                 self.doubtful = (node,)
-                # (What is raised may be the caller's own, such as a time limit: nothing is caught here.)
-                at_once = lane.ready(command)
-                if at_once and link is not None and not (link.rest or link.tunnel or lane.out):
+                # (What is raised may be the caller's own, such as a time limit: nothing is caught
+                # here.)
+                at_once = connection.ready(command)
+                if at_once and link is not None and not (link.rest or link.tunnel or connection.out):
                     ledger.append(command)
                     self._send(link, data)
                 elif at_once:
-                    lane.say(command)
+                    connection.say(command)
         if turn[0] is not me:
             raise Overdue
         self.doubtful = ()
         claim.sends = []
-        if self.crew.spoke:
-            # A node that was asked in vain, or whose bytes wait: the keeper sees to it.
-            self.keeper.ask(_nothing)
+        if self.engine.spoke:
+            # A node that was asked in vain, or whose bytes wait: the I/O thread sees to it.
+            self.io_thread.ask(_nothing)
 
     def _send(self, link: Link, data: bytes) -> None:
         count = unyielding.send(link.file, data, min(len(data), unyielding.MOST), 0)
         if count != len(data):
             link.rest = data[max(count, 0) :]
-            self.keeper.ask(partial(self.links.resume, link))
+            self.io_thread.ask(partial(self.sockets.resume, link))
 
     def _hear(self, claim: Claim, me: object, now: float) -> bool:
         """Wait for a moment for the answers. True: the claim is settled."""
-        links, until, clock = self.links, now + MOMENT, self.keeper.clock
+        sockets, until, clock = self.sockets, now + MOMENT, self.io_thread.clock
         while now < until:
-            files = links.files
+            files = sockets.files
             if unyielding.poll(files, len(files), 1) <= 0:
                 break
             for it in files:
@@ -320,7 +322,7 @@ class Direct:
                     return False
                 if claim.state is not WAITING:
                     claim.news = False
-                    self.crew.record.news(claim, claim.since)
+                    self.engine.record.news(claim, claim.since)
                     return True
             now = clock()
         # The nodes, or this machine, are busy: nobody waits for nothing too often.
@@ -329,30 +331,31 @@ class Direct:
 
     def _read(self, file: int, me: object) -> bool:
         """Read what is usual from one node. False: there is something else."""
-        links, turn = self.links, self.turn
-        link = links.by_file.get(file)
+        sockets, turn = self.sockets, self.turn
+        link = sockets.by_file.get(file)
         if turn[0] is not me:
             raise Overdue
         if link is None:
             return False
         self.doubtful = (link.node,)
-        size = unyielding.recv(link.file, links.place, SHORT, 0)
+        size = unyielding.recv(link.file, sockets.place, SHORT, 0)
         if turn[0] is not me:
             raise Overdue
         rest = b""
         if size > 0:
-            data = bytes(links.view[:size])
-            # (Not by `Crew.expected`, which would take a time limit of the caller's for a lane's failure.)
-            rest = self.crew.lanes[link.node].expected(data, self.keeper.clock(), self._takes)
+            data = bytes(sockets.view[:size])
+            # (Not by `Engine.expected`, which would take a time limit of the caller's for a
+            # connection's failure.)
+            rest = self.engine.connections[link.node].expected(data, self.io_thread.clock(), self._takes)
             if turn[0] is not me:
                 raise Overdue
             if rest:
-                links.unheard.append((link, rest))
+                sockets.unheard.append((link, rest))
         self.doubtful = ()
         return size > 0 and not rest
 
     def _takes(self, node: int, command: Command, now: float) -> bool:
-        """Take in a usual answer, unless it is for the keeper to tell somebody."""
+        """Take in a usual answer, unless it is for the I/O thread to tell somebody."""
         claim = command.owner
         if claim is None:
             return True

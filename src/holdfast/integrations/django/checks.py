@@ -18,9 +18,9 @@ from django.urls import get_resolver
 from django.views import View
 
 from ... import Holdfast
-from ...base.decorating import kinds, unlocked
 from ...config import LOCAL, Clients
 from ...errors import ConfigError, NoQuorum
+from ...kit import kinds, unlocked
 from .locks import MARK, class_of, clients, given, handlers_of
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"

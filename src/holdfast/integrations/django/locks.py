@@ -26,10 +26,10 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from ... import Lease, LeaseState, Options
 from ...aio import Lease as AsyncLease
-from ...base.decorating import Current, named, noted, written
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
+from ...kit import Current, named, noted, written
 from ..calls import example
 from ..web import Statuses, filled
 

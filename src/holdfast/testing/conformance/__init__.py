@@ -16,13 +16,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ...later import later
+from ...lazy import lazy
 
 if TYPE_CHECKING:
-    from .examination import Check as Check
-    from .examination import Examination as Examination
-    from .examination import examine as examine
+    from .examination import Check, Examination, examine
 else:
-    __getattr__, __dir__ = later(__name__, {".examination": ["Check", "Examination", "examine"]})
+    __getattr__, __dir__ = lazy(__name__, {".examination": ["Check", "Examination", "examine"]})
 
 __all__ = ["Check", "Examination", "examine"]

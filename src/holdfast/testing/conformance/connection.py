@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...clock import clock
-from ...core.ticket import Mint
 from ...drivers import tls as tunnels
 from ...drivers.sockets import places
+from ...protocol.ticket import Tickets
 from ...scripts import Script
 from ...wire.address import Address
 from ...wire.resp import MORE, Malformed, Push, Refusal, pack, reader
@@ -44,8 +44,8 @@ class Connection:
     def __init__(self, address: Address, sources: Sequence[Script] = ()) -> None:
         self.address = address
         self.pushes: list[list[Any]] = []
-        self._mint = Mint(os.urandom(16).hex().encode())
-        self.inbox = self._mint.inbox
+        self._tickets = Tickets(os.urandom(16).hex().encode())
+        self.inbox = self._tickets.inbox
         self._reader = reader()
         self._scripts = sources
         try:
@@ -85,7 +85,7 @@ class Connection:
 
     def token_at(self, time: float) -> bytes:
         """Make a token with the ticket of a moment, in seconds since 1970."""
-        return self._mint.token(self._mint.ticket(time))
+        return self._tickets.token(self._tickets.ticket(time))
 
     def time(self) -> float:
         """Ask for the server's clock, in seconds since 1970."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import scripts
-from ...recipes.exclusive import beside, keys_of
-from ...recipes.readwrite import rw_keys_of
+from ...protocol.exclusive import beside, keys_of
+from ...protocol.readwrite import rw_keys_of
 from ...scripts import Script
 from .connection import Connection, Unfit
 

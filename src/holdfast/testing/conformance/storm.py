@@ -14,7 +14,7 @@ from typing import Any
 
 from ... import scripts
 from ...clock import clock
-from ...recipes.exclusive import keys_of
+from ...protocol.exclusive import keys_of
 from ...wire.resp import Push, Refusal
 from .connection import PATIENCE, Connection, Unfit, evaluation
 from .contract import K

@@ -8,8 +8,8 @@ from typing import Any
 
 from django.core.management import BaseCommand, call_command
 
-from .....base.environment import utf8
 from .....cli.codes import BUSY, LOST, NO_QUORUM
+from .....kit import utf8
 from ...commands import Skipped, declare, held
 
 

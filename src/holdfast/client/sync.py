@@ -1,0 +1,196 @@
+"""The client for threads.
+
+Knows the threads driver. Decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+
+from ..checks import Seconds, flag, seconds
+from ..drivers.threads.run import run
+from ..engine.plans import Plan
+from ..engine.recorder import Stats, total
+from ..errors import ConfigError, NoQuorum
+from ..face.decorators import Kind
+from ..face.lease import LeaseInfo, infos
+from ..face.owner import Owners
+from ..face.sync.decorators import Filled, Limited, Locked, Skipping
+from ..face.sync.lease import Lease
+from ..face.sync.lock import Lock
+from ..face.terms import LockTerms
+from ..version import VERSION
+from . import shared as client
+
+if TYPE_CHECKING:
+    from ..engine.status import NodeStatus
+    from ..face.sync.semaphore import Semaphore
+    from ..operations.inspection.commands import LockStatus
+    from ..operations.repair.plan import Repaired
+    from ..operations.survey.sync import Survey
+    from ..primitives.election.sync import Election
+    from ..primitives.fill.plan import FillOptions
+    from ..primitives.fill.sync import Compute, Fill
+    from ..primitives.latch.plan import LatchTerms
+    from ..primitives.latch.sync import Barrier, Latch
+    from ..primitives.once.plan import OnceTerms
+    from ..primitives.once.sync import Once
+    from ..primitives.rate.plan import RateTerms
+    from ..primitives.rate.sync import Rate
+
+    _Client = client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch, Barrier, Semaphore]
+else:
+    # What has no name yet would be compiled as text, which takes longer than to load this module.
+    _Client = client.Client
+
+T = TypeVar("T")
+
+
+class Holdfast(_Client):
+    __doc__ = client.Client.__doc__
+    _locked = Locked
+    _skipping = Skipping
+    _filled = Filled
+    _limited = Limited
+    _computes = (Kind.FUNCTION,)
+    _cancels = True
+
+    def _prepare(self) -> None:
+        # Sockets and threads are loaded by the first client, and not when holdfast is imported.
+        from ..drivers.threads import Driver
+
+        self._owners: Owners[Lease] = Owners()
+        tell, telling = self._teller, self._teller.wants_all
+        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
+        self._driver = self._drivers[0]
+
+    def _describe(self, terms: LockTerms) -> Lock:
+        at, sources = self._shards.placed(terms) if len(self._drivers) > 1 else (0, ())
+        former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
+        return Lock(terms, self._owners, self._drivers[at], former)
+
+    def _permit(self, terms: LockTerms) -> Semaphore:
+        from ..face.sync.semaphore import Semaphore
+
+        return Semaphore(terms, self._owners, self._drivers[self._shards.placed(terms)[0]])
+
+    def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
+        from ..primitives.rate.sync import Rate
+
+        return Rate(limits, [self._drivers[it] for it in at])
+
+    def _elect(self, terms: LockTerms, at: int) -> Election:
+        from ..primitives.election.sync import Election
+
+        return Election(terms, self._owners, self._drivers[at])
+
+    def _once(self, options: OnceTerms) -> Once:
+        from ..primitives.once.sync import Once
+
+        return Once(options, self._describe, self._look)
+
+    def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
+        from ..primitives.fill.sync import Fill
+
+        asked, at = self._fills(key, ttl, compute, **options)
+        return Fill(asked, Lock(asked.terms, self._owners, self._drivers[at]), self._drivers[at])
+
+    def _latch(self, terms: LatchTerms, at: int) -> Latch:
+        from ..primitives.latch.sync import Latch
+
+        return Latch(terms, self._drivers[at])
+
+    def _barrier(self, terms: LatchTerms, at: int) -> Barrier:
+        from ..primitives.latch.sync import Barrier
+
+        return Barrier(terms, self._drivers[at])
+
+    def nodes(self) -> tuple[NodeStatus, ...]:
+        return tuple(node for it in self._drivers for node in it.status())
+
+    def stats(self) -> Stats:
+        return total(it.stats() for it in self._drivers)
+
+    def leases(self) -> tuple[LeaseInfo, ...]:
+        return infos(lease for it in self._drivers for lease in it.leases())
+
+    def inspect(self, name: str) -> LockStatus:
+        return self._look(self._shards.inspect(name))
+
+    def locked_by(self, name: str) -> str | None:
+        return self._look(self._shards.locked_by(name))
+
+    def is_locked(self, name: str) -> bool:
+        return self.locked_by(name) is not None
+
+    def names(self, pattern: str = "*") -> list[str]:
+        return self._look(self._shards.names(pattern))
+
+    def survey(self, pattern: str = "*", *, pause: float = 0.0) -> Survey:
+        from ..operations.survey.sync import Survey
+
+        return Survey(self._shards.survey(pattern, pause), self._drivers)
+
+    def force_release(self, name: str, reason: str, only: str | None = None) -> int:
+        forced = self._look(self._shards.force_release(name, reason, only))
+        for at, event in forced:
+            self._drivers[at].note(event)
+        return sum(event.nodes for _, event in forced)
+
+    def repair(self, pause: Seconds = 0.01) -> Repaired:
+        return self._look(self._shards.repair(pause))
+
+    def _look(self, plan: Plan[T]) -> T:
+        return run(plan, *self._drivers)
+
+    def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
+        clock = self._driver.clock
+        deadline = clock() + seconds(wait, "wait", waits=True)
+        # All shards connect now, so that the time that a node of the first one takes counts for the
+        # others, too.
+        for driver in self._drivers[1:]:
+            if not driver.closed:
+                driver.steer(lambda engine, now: None)
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            nodes = driver.ready(max(0.0, deadline - clock()))
+            self._look(self._shards.probe(at, nodes=nodes))
+            # The nodes may stand differently by that.
+            nodes = driver.ready(max(0.0, deadline - clock()))
+            found += self._look(self._shards.checked(at, nodes))
+        return tuple(found)
+
+    def _seen(self, wait: float = 0.0) -> tuple[NodeStatus, ...]:
+        """Ask every node once, as `ready` does. A majority that is missing is no error."""
+        found: list[NodeStatus] = []
+        for at, driver in enumerate(self._drivers):
+            # Whatever is wrong, the states say so.
+            with suppress(NoQuorum, ConfigError):
+                driver.ready(wait)
+            self._look(self._shards.probe(at))
+            found += self._look(self._shards.checked(at, driver.status()))
+        return tuple(found)
+
+    def close(self, leave: bool = False) -> None:
+        # First all drivers stay: a lease on two shards ends on both when it ends on one.
+        if flag(leave, "leave"):
+            for driver in self._drivers:
+                driver.stay()
+        for end in [it.closing() for it in self._drivers]:
+            end()
+        self._stop_servers()
+
+    def __enter__(self) -> Self:
+        if any(it.closed for it in self._drivers):
+            self._check_servers()
+            for driver in self._drivers:
+                driver.reopen()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

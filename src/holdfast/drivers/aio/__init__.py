@@ -1,0 +1,5 @@
+"""The driver for asyncio: one for a client and event loop.
+
+- `driver`: what the face calls, and the connections.
+- `run`: how a task carries out a plan.
+"""

@@ -1,0 +1,988 @@
+"""The driver for asyncio: one protocol object a node and event loop, one future a claim, one timer
+a loop.
+
+Knows event loops, transports and the clock. Must not know the protocol: it moves bytes and time
+between an engine and the world.
+
+What is said first in a turn of the loop leaves at once; whatever else is said in that turn leaves
+together at its end, in one write a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import socket
+import sys
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
+from os import getpid
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+
+from ...clock import sources_of
+from ...engine.engine import GRACE, Engine, Watch
+from ...engine.ready import Ready, Want
+from ...engine.recorder import Stats
+from ...engine.settings import Settings
+from ...engine.status import NodeStatus
+from ...engine.waiting import Waiting, fallen
+from ...errors import CLOSED, Closed, HoldfastError, Misuse
+from ...events import Event
+from ...protocol import readwrite
+from ...protocol.claim import State
+from ...protocol.command import UNKNOWN, Recipe
+from ...protocol.query import Answers, Query
+from ...protocol.timing import Timing
+from ...weakset import SafeWeakSet
+from ...wire.address import Address
+from .. import sockets
+from ..access import Access, Places, discard
+from ..callbacks import Call, Callbacks, Listeners
+from ..forks import FORKS
+from .callbacks import LoopCalls
+
+if TYPE_CHECKING:
+    from ..tls import Tunnel
+
+CHUNK = 65536
+# Bytes: usual answers are shorter.
+SHORT = 4096
+# Seconds after which a loop that comes to its timer was busy with something else.
+LATE = 0.005
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_drivers: SafeWeakSet[Driver] = SafeWeakSet()
+# What each loop reads into.
+_buffers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, bytearray] = weakref.WeakKeyDictionary()
+
+
+def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
+    """What the loop calls is done whole, or the driver is over: a signal handler's exception must
+    not leave a timer unset for ever.
+    """
+
+    @functools.wraps(turn)
+    def called(self: Driver, *arguments: P.args, **options: P.kwargs) -> None:
+        try:
+            turn(self, *arguments, **options)
+        except BaseException as error:
+            self._die(error)
+            raise
+
+    return cast("Callable[Concatenate[Driver, P], None]", called)
+
+
+class Lease(Protocol):
+    """What a face gives to its user.
+
+    The driver never keeps it, or its death would never be noticed.
+    """
+
+    _want: Want
+
+    def _told_lost(self) -> Sequence[Call] | None:
+        """Mark it as lost, and return what its users want called. Called with nothing half done."""
+
+
+class Link(asyncio.BufferedProtocol):
+    """One connection: the bytes of one node, read into one buffer for ever.
+
+    `tunnel`: its TLS, if it has one.
+
+    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first
+    record where the buffer is a bytearray.)
+    """
+
+    def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
+        self.driver, self.node, self.tunnel = driver, node, tunnel
+        self.transport: asyncio.Transport | None = None
+        # Bytes can flow.
+        self.open = driver.loop.create_future()
+        # Why there will be no more.
+        self.over: Exception | None = None
+        # Did the last read fill the buffer? Then more may lie unread.
+        self.full = False
+        # Bytes that were unread when it was last to be judged, and still are; None: it was not
+        # looked yet.
+        self.left: int | None = None
+        self._buffer = driver.buffer
+        self._view = memoryview(self._buffer)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # An assertion would be wrong: uvloop's are of no such class.
+        self.transport = cast(asyncio.Transport, transport)
+        if self.tunnel is None:
+            self.open.set_result(None)
+        else:
+            self.tunnel.begin()
+            self.write(b"")
+
+    @property
+    def sock(self) -> socket.socket | None:
+        """Its socket. None if it is closed, and uvloop has forgotten it before anybody was told."""
+        return self.transport.get_extra_info("socket") if self.transport is not None else None
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.full = nbytes == CHUNK
+        if self.left is not None:
+            self.left -= nbytes
+        data: memoryview | bytes = self._view[:nbytes]
+        if (tunnel := self.tunnel) is not None:
+            opened, data = tunnel.open, tunnel.received(data)
+            if opened or not tunnel.open:
+                self.write(b"")
+            elif not self.open.done():
+                # The last bytes of the handshake leave together with the first command.
+                self.open.set_result(None)
+        if data:
+            self.driver.received(self, data)
+        if tunnel is not None and tunnel.fault is not None:
+            self._end(tunnel.fault)
+            self.driver.failed(self, tunnel.fault)
+
+    def unread(self) -> bool:
+        """May something lie unread that lay there when this was asked first since `left` was None?
+
+        A node may send without end.
+        """
+        if self.full and self.left is None and (sock := self.sock) is not None:
+            self.left = sockets.unread(sock)
+        return self.full and (self.left or 0) > 0
+
+    def write(self, data: bytes) -> None:
+        """Send this, and whatever TLS has to say."""
+        assert self.transport is not None
+        try:
+            data = data if self.tunnel is None else self.tunnel.sealed(data)
+        except Exception as error:
+            self._end(error)
+            # The engine may be in the middle of something.
+            self.driver.loop.call_soon(self.driver.failed, self, error)
+        else:
+            if data and self.over is None:
+                self.transport.write(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(exc or ConnectionError("it closed the connection"))
+        self.driver.lost(self, exc or ConnectionError("it closed the connection"))
+
+    def _end(self, cause: Exception) -> None:
+        self.over = self.over or cause
+        if not self.open.done():
+            self.open.set_result(None)
+
+
+class Driver:
+    """All there is of a client in one event loop.
+
+    Made in that loop, and gone with it; after a bug in the engine, gone at once.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        access: Sequence[Access],
+        tell: Listeners,
+        telling: bool = False,
+        version: str = "0",
+    ) -> None:
+        # Of a fork that Python was not told of, nobody has heard yet.
+        _inherited()
+        self._access, self.settings = access, settings
+        self._born, self._process = len(FORKS), getpid()
+        self.loop = asyncio.get_running_loop()
+        self.clock, self.wall, entropy = sources_of(self.loop)
+        self.buffer = _buffer_of(self.loop)
+        self.engine = Engine(settings, entropy(16).hex().encode(), readwrite.undo, version)
+        self.engine.record.telling = telling
+        self.engine.record.epoch = self.wall() - self.clock()
+        self.closed = False
+        # The bug.
+        self.failure: BaseException | None = None
+        # Running coroutines of `on_lost` and of the observer. (A loop keeps only weak references to
+        # its tasks.)
+        self.strangers: set[asyncio.Task[Any]] = set()
+        calls = partial(LoopCalls, loop=self.loop, tasks=self.strangers, clock=self.clock)
+        self.aside = Callbacks(tell, self.engine.record, calls)
+        self._last: asyncio.TimerHandle | None = None
+        # When the end no longer waits for anybody.
+        self._closed_by = inf
+        # Whether this driver has ended.
+        self._over = False
+        # Of all claims that somebody has.
+        self._leases: dict[Want, weakref.ref[Any]] = {}
+        self.waiting: Waiting[asyncio.Future[None]] = Waiting()
+        self._links: list[Link | None] = [None] * len(settings.addresses)
+        self._dialling: dict[int, asyncio.Task[None]] = {}
+        # Names, or credentials, are being asked for.
+        self._finding: dict[int, asyncio.Task[tuple[Places, Address, float] | Exception]] = {}
+        # By node: who asks whether it is still where it was.
+        self._placing: dict[int, asyncio.Task[None]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = inf
+        # Has something been said in this turn of the loop already?
+        self._turning = False
+        # Have connections something to say that has not been sent yet?
+        self._unsent = False
+        # asyncio.run ends a loop's async generators before it closes it: that is when this driver
+        # ends, if nobody closes it before.
+        self._life: Any = self._live()
+        _step(self._life.__anext__())
+        _drivers.add(self)
+
+    async def _live(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            if not self._over:
+                await self.close()
+                await self._part()
+
+    async def _part(self) -> None:
+        """The loop ends: what the end of leases has set off has as much time as the nodes have."""
+        await asyncio.sleep(0)
+        if self.strangers:
+            _, running = await asyncio.wait(self.strangers, timeout=self.settings.node_timeout)
+            for task in running:
+                task.cancel()
+            if running:
+                await asyncio.wait(running, timeout=self.settings.node_timeout)
+
+    @property
+    def foreign(self) -> bool:
+        """Is this a forked child, and the driver its parent's?"""
+        return len(FORKS) != self._born or getpid() != self._process
+
+    @property
+    def gone(self) -> bool:
+        """Is it of no use any more in this process, so that an heir has to be made?"""
+        # (every call of a lock asks this)
+        return self.failure is not None or len(FORKS) != self._born or getpid() != self._process
+
+    # ------------------------------------------------ for the face
+
+    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], timing: Timing) -> None:
+        """Wait until the lease is held, as long as the demand says. Raises what the claim says."""
+        deadline = self.clock() + timing.wait if timing.wait else inf
+        while True:
+            self._check_open()
+            now = self.clock()
+            claim = self.engine.want(recipes, timing, now, deadline)
+            waiter = self.loop.create_future()
+            self.waiting.for_claim(claim, waiter)
+            lease._want = claim
+            self._do(self.engine.begin, claim, now)
+            try:
+                await waiter
+            except BaseException:
+                # Cancelled: leave nothing behind, and wait for nothing.
+                self.let_go(claim)
+                raise
+            self._check_open()
+            if claim.refusal is not None:
+                raise claim.refusal
+            if claim.state is State.HELD and self.clock() < claim.until:
+                # (mypy cannot tell the type of a default that binds the loop variable of this
+                # attempt)
+                self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
+                return
+            # Held, and lost before anybody heard of it: once more.
+            self.let_go(claim)
+
+    async def extend(
+        self, claim: Want, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
+    ) -> None:
+        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this
+        one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
+        moves the end that `max_hold` sets to this many seconds from now.
+        """
+        if self._do(self.engine.extend, claim, ttl, self.clock(), fence, share, hold):
+            waiter = self.loop.create_future()
+            self.waiting.for_claim(claim, waiter)
+            await waiter
+
+    async def release(self, claim: Want, confirm: bool) -> int:
+        """Give it back.
+
+        Returns when the bytes have left; with `confirm`, when a majority has confirmed: on how many
+        nodes.
+        """
+        if not confirm:
+            self.let_go(claim)
+            if self._unsent and not self._over:
+                waiter = self.loop.create_future()
+                self.waiting.for_leaving(waiter)
+                await waiter
+            return 0
+        waiter = self.loop.create_future()
+        # A caller that waits for an extension waits no longer.
+        if extending := self.waiting.replace(claim, waiter):
+            _wake(extending)
+        self._do(self.engine.end, claim, self.clock(), True)
+        # One that was lost, or that no node needs to hear of, makes no news.
+        if claim.done:
+            _wake(self.waiting.drop(claim))
+        if not self._over:
+            await waiter
+        return claim.freed
+
+    async def ask(
+        self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
+    ) -> Query:
+        """Ask nodes something that is no lock; returns when it is over.
+
+        That is after `node_timeout` at the latest, or after twice as long if it is shared: see
+        `Engine.consult`.
+        """
+        self._check_open()
+        round_ = self._do(self.engine.consult, asks, self.clock(), enough, share)
+        if round_ is not None and not round_.over:
+            waiter = self.loop.create_future()
+            self.waiting.for_round(round_, waiter)
+            await waiter
+        self._check_open()
+        assert round_ is not None
+        return round_
+
+    def listen(self) -> Watch:
+        """A new watch, of this loop."""
+        self._check_open()
+        return self.engine.listen(self.clock())
+
+    async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
+        """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
+        until = self.clock() + seconds
+        while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
+            self._check_open()
+            # A forked child: nobody here has news.
+            if self._over:
+                await asyncio.sleep(left)
+            else:
+                await self._news(left)
+        if watch is not None:
+            watch.news = False
+        return True
+
+    async def ready(self, wait: float) -> tuple[NodeStatus, ...]:
+        """Connect to every node.
+
+        Raises what is wrong after `wait` seconds, or at once if time will not mend it.
+        """
+        began = self.clock()
+        while True:
+            self._check_open()
+            now = self.clock()
+            if (status := self.engine.readiness(now - began, wait, now)) is not None:
+                return status
+            # Nobody may have used these nodes before.
+            self._do(self.engine.status, now)
+            await self._news(began + wait - now)
+
+    def servers(self) -> frozenset[str]:
+        """The runs of the servers that this client is connected to, by run_id."""
+        return self.engine.servers()
+
+    async def meet(self, within: float) -> None:
+        """Wait until it is known which servers these nodes are.
+
+        Raises what is wrong after `within` seconds.
+        """
+        began = self.clock()
+        while True:
+            self._check_open()
+            now = self.clock()
+            if self.engine.met(now - began, within, now):
+                return
+            # Nobody may have used these nodes before.
+            self._do(self.engine.status, now)
+            await self._news(min(max(began + within - now, 0.001), 0.05))
+
+    def note(self, event: Event) -> None:
+        """Record an event that happens now and that no node has reported."""
+        self._do(self._noted, event)
+
+    def _noted(self, event: Event) -> None:
+        now = self.clock()
+        self.engine.record.epoch = self.wall() - now
+        self.engine.record.note_at(now, event)
+
+    def offer(self, make: Callable[[float], Event]) -> None:
+        """Have observers hear of something that happens now, if anybody listens.
+
+        Args:
+            make: Makes the event, given the time on this driver's clock.
+        """
+        if self.engine.record.telling:
+            self.note(make(self.clock()))
+
+    def keeps(self, what: str) -> None:
+        """Have it known that something is kept on the nodes that should outlive a restart.
+
+        Said once.
+        """
+        if not self.engine.keeping:
+            self.steer(lambda engine, now: engine.keeps(what, now))
+
+    def steer(self, do: Callable[[Engine, float], object]) -> None:
+        """Have the engine do something, and wait for nothing."""
+        self._do(do, self.engine, self.clock())
+
+    def discarded(self, event: Event) -> None:
+        """An owner let its lease die: observers and the log hear of it in the loop's next turn.
+
+        A finalizer calls this, on any thread and perhaps in the middle of anything. So the loop
+        does the work.
+        """
+        try:
+            self.loop.call_soon_threadsafe(self.note, event)
+        except RuntimeError:
+            # The loop is closed.
+            pass
+
+    def leases(self) -> list[Any]:
+        """The leases that callers in this loop have."""
+        return [lease for it in list(self._leases.values()) if (lease := it()) is not None]
+
+    def stay(self) -> None:
+        """Have the keys of all leases stay on the nodes when they end."""
+        for claim in self._leases:
+            claim.stay()
+
+    def stats(self) -> Stats:
+        """What was done so far, in this loop."""
+        return self.engine.stats(self.clock())
+
+    def status(self) -> tuple[NodeStatus, ...]:
+        """How the nodes are, as far as is known."""
+        return self.engine.status(self.clock())
+
+    async def _news(self, wait: float | None = None) -> None:
+        """Wait until something was heard of a node, or this is over."""
+        if not self._over:
+            watcher = self.loop.create_future()
+            self.waiting.for_news(watcher)
+            try:
+                await asyncio.wait([watcher], timeout=wait)
+            finally:
+                self.waiting.cancel(watcher)
+
+    async def close(self) -> None:
+        """Release everything and end.
+
+        Waits for a majority's answers, then for callbacks: at most `node_timeout` each.
+
+        A caller that is cancelled stops waiting; everything is released all the same.
+        """
+        if self.gone:
+            return
+        if not self.closed:
+            self.closed = True
+            self._closed_by = self.clock() + self.settings.node_timeout
+            self._last = self.loop.call_later(self.settings.node_timeout, self._shut)
+            self._do(self.engine.close, self.clock())
+        while not self._over:
+            await self._news()
+        if ending := [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
+            await asyncio.wait(ending)
+        await self._told()
+
+    async def _told(self) -> None:
+        """Wait until callbacks have been called, at most `node_timeout`.
+
+        A callback does not wait for itself.
+        """
+        itself = asyncio.current_task() in [it.busy for it in self.aside.events]
+        until = -inf if itself else self.clock() + self.settings.node_timeout
+        while any(not it.idle for it in self.aside.all) and (left := until - self.clock()) > 0:
+            if running := [it.busy for it in self.aside.events if it.busy is not None]:
+                await asyncio.wait(running, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)
+        self.engine.record.dropped += sum([it.end() for it in self.aside.events])
+
+    def _shut(self) -> None:
+        """The end: closes everything, and nobody waits any longer."""
+        if self._over:
+            return
+        self._over = True
+        for timer in (self._timer, self._last):
+            if timer is not None:
+                timer.cancel()
+        for task in [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
+            task.cancel()
+        links, self._links = self._links, [None] * len(self._links)
+        for link in links:
+            if link is not None and link.transport is not None:
+                # What the kernel has is sent; nothing waits for a node that does not read.
+                link.transport.abort()
+        _wake(self.waiting.everyone())
+        # Nor has the loop to care for it.
+        if not self._life.ag_running:
+            _step(self._life.aclose())
+
+    def forget_inherited(self) -> None:
+        """In a forked child: the connections are the parent's.
+
+        Nothing is said on them, and the nodes see it when the parent ends.
+        """
+        self._over = True
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for link in self._links:
+            if link is not None and (sock := link.sock) is not None and (file := sock.fileno()) >= 0:
+                # To close it is the transport's business.
+                os.dup2(nowhere, file, inheritable=False)
+        os.close(nowhere)
+
+    def _die(self, error: BaseException) -> None:
+        """End this driver after an error in it: its leases are lost, and nobody waits any longer.
+
+        A new driver takes its place.
+        """
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._shut()
+        leases, self._leases = self._leases, {}
+        self.aside.losses.put(_told_lost(found for claim, found in leases.items() if claim.state is not State.OVER))
+        if _raised_by_a_handler(error):
+            self.aside.interrupted(error)
+        elif isinstance(error, Exception):
+            self.aside.failed(error)
+
+    def _check_open(self) -> None:
+        if (failure := self.failure) is not None:
+            if isinstance(failure, Exception) and not _raised_by_a_handler(failure):
+                raise HoldfastError(
+                    "holdfast failed: its log says more, please report it. Leases are lost; try again"
+                ) from failure
+            raise HoldfastError(
+                f"{type(failure).__name__} interrupted holdfast while it was at work in this event loop: "
+                "its leases are lost; try again"
+            ) from failure
+        if self.closed:
+            raise Closed(CLOSED)
+
+    def let_go(self, claim: Want) -> None:
+        """Give it back, or stop waiting for it.
+
+        Waits for nothing: its bytes leave at the end of this turn at the latest.
+        """
+        # A child of a fork that Python was not told of closes its parent's coroutines, but the lock
+        # is the parent's.
+        if getpid() != self._process:
+            return
+        self._do(self.engine.end, claim, self.clock())
+        if claim.done:
+            self._leases.pop(claim, None)
+            _wake(self.waiting.drop(claim))
+
+    # ------------------------------------------------ what happens
+
+    def received(self, link: Link, data: memoryview | bytes) -> None:
+        """A node sent this."""
+        if self._links[link.node] is not link or self._over:
+            return
+        now, engine = self.clock(), self.engine
+        ledger = engine.connections[link.node].ledger
+        if len(data) <= SHORT and ledger and ledger[0].expected is not UNKNOWN and not self.closed:
+            try:
+                data = engine.expected(link.node, bytes(data), now, engine.takes)
+                if not data:
+                    if not engine.quiet:
+                        self._work()
+                    return
+            except BaseException as error:
+                # As in `_do`.
+                self._die(error)
+                if not isinstance(error, Exception) or _raised_by_a_handler(error):
+                    raise
+                return
+        self._do(engine.received, link.node, data, now)
+
+    def lost(self, link: Link, cause: Exception) -> None:
+        """A connection is gone."""
+        if self._links[link.node] is link:
+            self._links[link.node] = None
+            self._do(self.engine.lost, link.node, self.clock(), cause)
+
+    def failed(self, link: Link, cause: Exception) -> None:
+        """A connection is of no use any more."""
+        if self._links[link.node] is link:
+            self._do(self.engine.lost, link.node, self.clock(), cause)
+
+    @_whole
+    def _tick(self) -> None:
+        """Time has passed.
+
+        What lies unread is not late: the loop reads once more before anybody is judged by this
+        `now`.
+
+        A turn looks what can be read before it calls what was asked for in the turn before: hence
+        two turns.
+        """
+        now = self.clock()
+        # Until it has judged, nobody needs another timer.
+        due, self._timer, self._due = self._due, None, -inf
+        self._excuse(now, due)
+        self._look(now, due)
+        for link in self._links:
+            if link is not None:
+                link.left = None
+        self.loop.call_soon(self.loop.call_soon, self._judge, now)
+
+    @_whole
+    def _judge(self, now: float) -> None:
+        self._look(self.clock(), now)
+        unread = [it for it in self._links if it is not None and it.unread()]
+        # Read on, until a read does not fill the buffer, or all has been read that lay there now.
+        if unread:
+            for link in unread:
+                link.full = False
+            self.loop.call_soon(self.loop.call_soon, self._judge, now)
+            return
+        self._due = inf
+        self._excuse(self.clock(), now)
+        # At the end nobody is judged: a reset would undo what was said last.
+        if not self.closed:
+            self._do(self._judged, now)
+
+    def _judged(self, now: float) -> None:
+        self.engine.record.epoch = self.wall() - self.clock()
+        self.engine.tick(now)
+
+    def _excuse(self, now: float, due: float) -> None:
+        """Was the loop busy since `due` for long?
+
+        Then what was said last may have left only now, and connections that are being made have
+        waited for this loop.
+        """
+        if now > due + self.engine.patience / 8:
+            self.engine.excuse(now, now - due)
+
+    def _look(self, now: float, due: float) -> None:
+        """Was the loop busy since `due`?
+
+        Then leases may have run out, and no answer that lies unread can save them: tell at once.
+        """
+        if now > due + LATE:
+            self._do(self.engine.lapse, now)
+
+    # ------------------------------------------------ what the engine wants done
+
+    def _do(self, what: Callable[..., T], *arguments: Any) -> T | None:
+        """Have the engine do this, and then do what it asks for.
+
+        None, too, when this driver is at its end.
+        """
+        if self._over or self.loop.is_closed():
+            return None
+        try:
+            outcome = what(*arguments)
+            self._work()
+        except BaseException as error:
+            # A bug, or a signal handler's exception such as Ctrl-C. The engine may have been
+            # interrupted anywhere.
+            self._die(error)
+            if not isinstance(error, Exception) or _raised_by_a_handler(error):
+                raise
+            return None
+        return outcome
+
+    def _work(self) -> None:
+        """Do what the engine asks for: `Engine.ready` states the order.
+
+        What is said first in a turn of the loop is sent at once, and what else is said in that turn
+        at its end.
+        """
+        engine = self.engine
+        ready = engine.ready()
+        if not ready.idle:
+            if ready.hangups or ready.dials or ready.places:
+                self._connect(ready)
+            if ready.speaks:
+                self._unsent = True
+                if not self._turning:
+                    self._turning = True
+                    self.loop.call_soon(self._turned)
+                    self._flush()
+            if ready.settled or ready.rounds or ready.changed:
+                # (As `_wake` does it, without another call on the way of every acquire.)
+                for waiter in self.waiting.settle(ready):
+                    if not waiter.done():
+                        waiter.set_result(None)
+                if ready.settled and self._leases and (lost := fallen(self._leases, ready.settled)):
+                    self.aside.losses.put(_told_lost(lost))
+            if ready.events:
+                self.aside.tell(ready.events)
+        if not self.closed and ready.wake < self._due:
+            self._wake_at(ready.wake)
+        if engine.broken:
+            self._work()
+        elif self.closed:
+            self._end_soon()
+
+    def _end_soon(self) -> None:
+        """End now, or as soon as no node need be waited for any longer."""
+        if self._over:
+            return
+        now = self.clock()
+        # No transport tells when the kernel has taken its bytes: look again soon.
+        ends = min(now + GRACE, self._closed_by) if self._sending else self.engine.farewell(now)
+        if now >= ends:
+            self._shut()
+            return
+        if self._last is not None:
+            self._last.cancel()
+        self._last = self.loop.call_later(ends - now, self._end_soon)
+
+    @property
+    def _sending(self) -> bool:
+        """Has the kernel not taken all bytes yet?"""
+        transports = [it.transport for it in self._links if it is not None and it.transport is not None]
+        return any(it.get_write_buffer_size() for it in transports)
+
+    def _turned(self) -> None:
+        try:
+            if self._unsent:
+                self._do(self._flush)
+            self._turning = False
+        except BaseException as error:
+            # As in `_whole`, without another call in every turn that sends something.
+            self._die(error)
+            raise
+
+    def _flush(self) -> None:
+        """Send what connections have to say, in one write a node."""
+        engine = self.engine
+        self._unsent = False
+        for connection, link in zip(engine.connections, self._links, strict=True):
+            if connection.out and link is not None and link.transport is not None:
+                try:
+                    if link.tunnel is None:
+                        link.transport.write(connection.take())
+                    else:
+                        link.write(connection.take())
+                except Exception as error:
+                    engine.faulted(connection.node, self.clock(), error)
+        if self.waiting.leaving:
+            _wake(self.waiting.sent())
+
+    def _wake_at(self, wake: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due = wake
+        self._timer = self.loop.call_later(max(0.0, wake - self.clock()), self._tick)
+
+    def _connect(self, ready: Ready) -> None:
+        """Close what the engine wants closed, with a reset, then dial what it wants dialled."""
+        for node in ready.hangups:
+            if (task := self._dialling.pop(node, None)) is not None:
+                task.cancel()
+            link = self._links[node]
+            self._links[node] = None
+            if link is not None and link.transport is not None:
+                if (sock := link.sock) is not None:
+                    sockets.reset(sock)
+                link.transport.abort()
+        for node in ready.dials:
+            if not self.closed:
+                self._dialling[node] = self.loop.create_task(self._dial(node))
+        for node in ready.places:
+            if not self.closed and node not in self._placing:
+                self._placing[node] = self.loop.create_task(self._place(node, self.clock()))
+
+    async def _place(self, node: int, asked: float) -> None:
+        """Ask whether a node is still where it was."""
+        try:
+            answer: Address | Exception = await self._found_at(self._access[node])
+        except Exception as error:
+            answer = error
+        del self._placing[node]
+        self._do(self.engine.placed, node, self.clock(), answer, asked)
+
+    async def _dial(self, node: int) -> None:
+        link, address, asked = None, None, 0.0
+        cause: Exception | None = ConnectionError("given up")
+        try:
+            places, address, asked = await self._found(node)
+            link = await self._connected(node, sockets.in_turn(places, self.engine.connections[node].fails), address)
+            await link.open
+            cause = link.over
+        except Exception as error:
+            # Not only an OSError: some names cannot even be looked up.
+            cause = error
+        finally:
+            # Else it was given up meanwhile.
+            mine = self._dialling.get(node) is asyncio.current_task()
+            if link is not None and link.transport is not None and (cause is not None or not mine):
+                link.transport.abort()
+        if mine:
+            del self._dialling[node]
+            if cause is None:
+                self._links[node] = link
+                self._do(self.engine.connected, node, self.clock(), address, asked)
+            else:
+                self._do(self.engine.lost, node, self.clock(), cause)
+
+    async def _found(self, node: int) -> tuple[Places, Address, float]:
+        """Where to connect to, and as whom, and when that was asked.
+
+        What takes longer to tell than one attempt has time is good for the next one.
+        """
+        access = self._access[node]
+        if access.at_hand:
+            return *access.ask(), self.clock()
+        if node not in self._finding:
+            self._finding[node] = self.loop.create_task(self._find(access))
+        finding = self._finding[node]
+        self.engine.connections[node].asks = access.asks
+        await asyncio.wait([finding])
+        del self._finding[node]
+        if isinstance(answer := finding.result(), Exception):
+            raise answer
+        self.engine.connections[node].asks = ""
+        return answer
+
+    async def _find(self, access: Access) -> tuple[Places, Address, float] | Exception:
+        asked = self.clock()
+        try:
+            address = await self._found_at(access)
+            places, said = await self._on_a_thread(access.begin_asking, address)
+            return places, said if isinstance(said, Address) else await access.signed(said, address), asked
+        except Exception as error:
+            return error
+
+    async def _found_at(self, access: Access) -> Address:
+        """Return the address with the host and port of the moment."""
+        if not access.address.moves:
+            return access.address
+        address = await self._on_a_thread(access.begin_finding)
+        return address if isinstance(address, Address) else await access.found(address)
+
+    async def _on_a_thread(self, ask: Callable[..., T], *arguments: Any) -> T:
+        """Ask what may block. If this is cancelled, nobody awaits what is said later."""
+        asking = self.loop.run_in_executor(None, ask, *arguments)
+        try:
+            return await asyncio.shield(asking)
+        except asyncio.CancelledError:
+            asking.add_done_callback(_unheard)
+            raise
+
+    async def _connected(self, node: int, places: Places, address: Address) -> Link:
+        """A connection to the first of the node's places that takes one."""
+        refusal: OSError = OSError(f"{address.label} has no address")
+        for family, where in places:
+            try:
+                sock = sockets.open_socket(family)
+            except OSError as error:
+                # This machine does not have the address family.
+                refusal = error
+                continue
+            try:
+                link = Link(self, node, self._access[node].tunnel(address))
+                await self.loop.sock_connect(sock, where)
+                if address.path:
+                    await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
+                else:
+                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
+                return link
+            except OSError as error:
+                refusal = error
+                sock.close()
+            except BaseException:
+                sock.close()
+                raise
+        raise refusal
+
+
+def _inherited() -> None:
+    for driver in _drivers:
+        if driver.foreign:
+            driver.forget_inherited()
+
+
+os.register_at_fork(after_in_child=_inherited)
+
+
+def _buffer_of(loop: asyncio.AbstractEventLoop) -> bytearray:
+    """What all connections of a loop are read into.
+
+    A loop reads one connection at a time and hands over what it has read at once, and nobody keeps
+    it. So no connection needs a buffer of its own. Loops of two threads read at the same time.
+    """
+    buffer = _buffers.get(loop)
+    if buffer is None:
+        buffer = _buffers[loop] = bytearray(CHUNK)
+    return buffer
+
+
+def _unheard(asking: asyncio.Future[Any]) -> None:
+    """Close the coroutine that was said, alone or beside places."""
+    if not asking.cancelled() and asking.exception() is None:
+        said = asking.result()
+        discard(said[-1] if isinstance(said, tuple) else said)
+
+
+def no_loop() -> Misuse:
+    """The error for a call where no event loop of asyncio runs."""
+    trio = sys.modules.get("trio")
+    if trio is not None and trio.lowlevel.in_trio_run():
+        return Misuse(
+            "holdfast.aio runs on asyncio and uvloop, and trio is running here: "
+            "use the client for threads, holdfast.Holdfast, in trio.to_thread.run_sync(), "
+            "or run this program on asyncio"
+        )
+    return Misuse(
+        "no running event loop: call this in a coroutine that asyncio runs, such as with asyncio.run(), "
+        "or use holdfast.Holdfast, the client for threads"
+    )
+
+
+def _raised_by_a_handler(error: BaseException) -> bool:
+    """Did a function raise this that Python called for a signal, in the middle of ours?
+
+    Python gives such a function the frame that it has interrupted, which no other call does.
+    """
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        interrupted, at = at.tb_frame, at.tb_next
+        for value in at.tb_frame.f_locals.values():
+            if value is interrupted or (isinstance(value, tuple) and any(it is interrupted for it in value)):
+                return True
+    return False
+
+
+def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
+    """Have the tasks go on that wait for these futures, unless they were cancelled meanwhile."""
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(None)
+
+
+def _told_lost(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
+    """Tell all these leases that they are lost, if somebody still has them.
+
+    Returns:
+        What their users want called, which is called only once all of them are marked.
+    """
+    calls: list[Call] = []
+    for found in leases:
+        lease = found()
+        if lease is not None:
+            calls += lease._told_lost() or ()
+    return calls
+
+
+def _step(generator: Coroutine[Any, Any, None]) -> None:
+    """One step of an async generator that does not wait there."""
+    try:
+        generator.send(None)
+    except StopIteration:
+        pass

@@ -1,0 +1,147 @@
+"""The description of a lock, and how a task acquires it.
+
+Knows the asyncio driver's `acquire`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ...drivers.aio.driver import Driver
+from ...drivers.aio.run import run
+from ...errors import LockBusy, NoQuorum
+from ...protocol.timing import Timing
+from .. import lock
+from ..lock import Leave, Stay
+from ..migration import steps
+from ..owner import INSIDE, Here, Owners, here
+from ..terms import LockTerms
+from .decorators import Locked, P, W
+from .lease import Lease
+
+
+class Lock(lock.Lock[Lease]):
+    __doc__ = lock.Lock.__doc__
+    __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
+
+    def __init__(
+        self,
+        terms: LockTerms,
+        owners: Owners[Lease],
+        driver: Callable[[], Driver],
+        sources: Sequence[tuple[Callable[[], Driver], LockTerms]] = (),
+    ) -> None:
+        super().__init__(terms, owners)
+        # Returns the driver of the running loop.
+        self._driver = driver
+        # For names that move: the drivers and terms by which they are acquired on their old shards
+        # first.
+        self._sources = sources
+
+    async def acquire(self) -> Lease:
+        try:
+            return await self._acquire(self._terms.timing, None, self._terms.reentrant)
+        except LockBusy as busy:
+            await self._say_whose(busy)
+            raise
+
+    async def try_acquire(self) -> Lease | None:
+        try:
+            return await self._acquire(self._terms.timing._replace(wait=0.0), None, self._terms.reentrant)
+        except LockBusy:
+            return None
+
+    async def _say_whose(self, busy: LockBusy) -> None:
+        # Loaded at its first use.
+        from ...operations.inspection.plan import tell_owner
+
+        driver = self._driver()
+        await run(tell_owner(driver.settings, busy, self._terms.recipes), driver)
+
+    async def _acquire(self, timing: Timing, caller: Here | None, stays: bool) -> Lease:
+        terms, driver = self._terms, self._driver()
+        lease = self._kind(terms, driver)
+        around = driver.settings.around
+        call = None if around is None else self._surrounded(around)
+        try:
+            # If nobody is inside of any lock, and this caller will not be, it decides nothing who
+            # calls.
+            if caller is None and (stays or INSIDE.get() is not None):
+                caller = here(self._task())
+            outer = None if caller is None else self._owners.found(caller, terms, timing)
+            if outer is not None and not lease._join(outer):
+                # It is not held any more, so the lock is acquired as usual.
+                lease, outer = self._kind(terms, driver), None
+            if outer is not None:
+                await self._lengthen(lease, outer, timing)
+            else:
+                if stays and caller is not None:
+                    self._owners.enters(caller, lease)
+                try:
+                    await (self._move(lease, timing.wait) if self._sources else lease._obtain(timing))
+                except NoQuorum as why:
+                    if not terms.fail_open:
+                        raise
+                    driver.note(lease._open(why))
+        except BaseException as error:
+            if call is not None:
+                call.failed(error)
+            raise
+        if call is not None:
+            call.end(*lease._acquisition())
+        return lease
+
+    async def _lengthen(self, lease: Lease, outer: Lease, timing: Timing) -> None:
+        if timing.ttl > outer._terms.timing.ttl:
+            try:
+                await lease.extend(timing.ttl)
+            except BaseException:
+                # The outer lease may have been released meanwhile, and this one be the last that
+                # shares the claim.
+                lease._unwind()
+                raise
+
+    async def _move(self, lease: Lease, wait: float | None) -> None:
+        try:
+            for step in steps(lease, [self._kind(terms, driver(), lease) for driver, terms in self._sources], wait):
+                await step()
+        except BaseException:
+            lease._let_all_go()
+            raise
+
+    async def __aenter__(self) -> Lease:
+        found, caller = self._stay(), here(self._task())
+        stay = found or Stay(self)
+        try:
+            lease = stay._lease = await self._acquire(self._terms.timing, caller, True)
+        except LockBusy as busy:
+            await self._say_whose(busy)
+            raise
+        if found is None:
+            self._entered[stay] = None
+        else:
+            lease._enter(sys._getframe(1))
+        return lease
+
+    # A type checker does not see this in a descriptor.
+    if TYPE_CHECKING:
+
+        async def __aexit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+    else:
+        __aexit__ = Leave()
+
+    def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
+        """Decorate a coroutine function or an async generator, so that each call holds the lock.
+
+        `current()` returns its lease inside.
+        """
+        return Locked(self._for)(function)
+
+    async def _leave(self, lease: Lease, error: BaseException | None) -> None:
+        await lease._leave(error)

@@ -1,0 +1,262 @@
+"""All shards that a client knows, and which of them a name is taken from and looked for on.
+
+Shared by both faces.
+
+Knows how names are spread now, and how they were before. Must not know who waits: questions to
+nodes are plans for the face.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from ..engine import plans
+from ..engine.plans import Ask, Plan
+from ..engine.settings import Settings, settings
+from ..errors import ConfigError
+from ..events import Forced
+from ..node import Credentials
+from ..protocol.command import Recipe
+from ..protocol.exclusive import key_of, user_name
+from ..protocol.query import Query
+from ..protocol.semaphore import Slots
+from ..wire import rights
+from ..wire.address import Address
+from .spreading import ShardNodes, Spread
+from .terms import LockTerms
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+    from ..checks import Seconds
+    from ..drivers.access import Access
+    from ..drivers.files import Authority
+    from ..engine.status import NodeStatus
+    from ..operations.inspection.commands import LockStatus
+    from ..operations.repair.plan import Repaired
+    from ..operations.survey.plan import Search
+
+
+class Shard:
+    """One shard, and how to reach each of its nodes."""
+
+    __slots__ = ("access", "listed", "settings")
+
+    def __init__(self, listed: ShardNodes, settings: Settings, access: tuple[Access, ...]) -> None:
+        self.listed, self.settings, self.access = listed, settings, access
+
+
+class Shards:
+    """The current shards, then the former ones that are not among them. Each has a number.
+
+    `options` are as of `settings`.
+    """
+
+    def __init__(
+        self,
+        now: Sequence[ShardNodes],
+        before: Sequence[ShardNodes],
+        options: dict[str, Any],
+        context: SSLContext | Authority | None,
+        credentials: Credentials | None,
+    ) -> None:
+        # `_former` has the number of each former shard.
+        shards, self._former = _joined(now, before)
+        self._spread, self._before = Spread([it.name for it in now]), Spread([it.name for it in before])
+        if len(shards) > 1:
+            digests = tuple(it.digest for it in (self._spread, self._before) if it.names)
+            made = [
+                settings(_addresses(it), shard=it.name, spreads=digests, leaving=at >= len(now), **options)
+                for at, it in enumerate(shards)
+            ]
+        else:
+            made = [settings(_addresses(shards[0]), **options)]
+        # Here, because a program that makes no client needs no sockets.
+        from ..drivers.access import accesses
+
+        nodes = [node for it in shards for node in it.nodes]
+        ways = iter(accesses(nodes, context, credentials, made[0].node_timeout))
+        self.all = tuple(
+            Shard(listed, it, tuple(islice(ways, len(it.addresses)))) for listed, it in zip(shards, made, strict=True)
+        )  # fmt: skip
+
+    def placed(self, terms: LockTerms) -> tuple[int, Sequence[tuple[int, LockTerms]]]:
+        """Return where to take these names.
+
+        Returns:
+            The number of their shard. And for names that move, the former shards on which they are
+            taken first, in the order that all clients use.
+
+        Raises:
+            ConfigError: They live on several shards.
+        """
+        homes = {name: self._spread.of(name) for name in terms.names}
+        home = homes[terms.names[0]]
+        if len(set(homes.values())) > 1:
+            told = ", ".join(f"{name!r} lives on {self._spread.names[it]!r}" for name, it in homes.items())
+            raise ConfigError(
+                f"names on several shards cannot be locked together: {told}. "
+                "Give them a common part in braces, which then decides alone where they live: "
+                "'{account}:7', '{account}:3'"
+            )
+        if isinstance(terms.recipes, Slots) or terms.kind:
+            return self.settled(terms.name, "read-write lock" if terms.kind else "semaphore"), ()
+        moving: dict[str, tuple[int, list[Recipe]]] = {}
+        for recipe in terms.recipes if self._former else ():
+            former = self._before.of(recipe.label)
+            if self._former[former] != home:
+                moving.setdefault(self._before.names[former], (self._former[former], []))[1].append(recipe)
+        return home, [(at, _bare(terms, recipes)) for _, (at, recipes) in sorted(moving.items())]
+
+    def homes(self, name: str) -> list[int]:
+        """Return the shards on which this name may be held: its own, then its former one.
+
+        Raises:
+            ConfigError: It cannot be a name.
+        """
+        key_of(name, parts=True)
+        name = user_name(name)
+        return list(dict.fromkeys([self.home(name), *([self._former[self._before.of(name)]] if self._former else [])]))
+
+    def home(self, name: str) -> int:
+        """Return the shard on which this name lives."""
+        return self._spread.of(name)
+
+    def counting(self, name: str) -> list[int]:
+        """Return the shards that count calls of this name, in the order that all clients use.
+
+        While the name moves, these are its old shard and then its new one.
+        """
+        home = self.home(name)
+        former = self._former[self._before.of(name)] if self._former else home
+        return [home] if former == home else [former, home]
+
+    def settled(self, name: str, what: str) -> int:
+        """Return the shard of a primitive that cannot be on two shards at once.
+
+        `what` is its kind, such as "semaphore".
+
+        Raises:
+            ConfigError: The name moves at present.
+        """
+        home = self.home(name)
+        if self._former and self._former[self._before.of(name)] != home:
+            raise ConfigError(
+                f"{what} {name!r} moves to another shard, and cannot be used meanwhile: "
+                "stop all who use it, then name the new shards without `previous`"
+            )
+        return home
+
+    def probe(self, at: int, *more: bytes, nodes: Sequence[NodeStatus] = ()) -> Plan[Query]:
+        """Ask every node of a shard whether this client may do all it needs, or more.
+
+        Those of `nodes` that are still being dialled are not waited for.
+        """
+        asked = rights.question(self.all[at].settings.prefix, *more)
+        every = dict.fromkeys(range(len(self.all[at].settings.addresses)), asked)
+        awaited = {i for i, it in enumerate(nodes) if it.state in ("up", "refusing")} or every.keys()
+        seen: Query = yield Ask(every, lambda answers: answers.keys() >= awaited, shard=at)
+        return seen
+
+    def checked(self, at: int, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
+        """Find what has to be asked of the nodes of a shard that are up.
+
+        These are the clients that do not know this client's list of shards, and whether the nodes
+        were repaired.
+        """
+        from ..operations.inspection import plan as inspection
+        from ..operations.repair import plan as repair
+
+        settings = self.all[at].settings
+        known = yield from plans.of(at, inspection.straggling(settings, nodes))
+        return (yield from repair.marked(settings, known, at))
+
+    def repair(self, pause: Seconds) -> Plan[Repaired]:
+        """Write back what nodes have forgotten, on every shard."""
+        from ..operations.repair import plan as repair
+
+        seconds = repair.pace(pause)
+        parts = []
+        for at, shard in enumerate(self.all):
+            parts.append((yield from repair.repair(shard.settings, seconds, at)))
+        return repair.total(parts)
+
+    def inspect(self, name: str) -> Plan[LockStatus]:
+        """Return the state of a lock. For a name that moves, from the first shard that holds it."""
+        from ..operations.inspection import plan as inspection
+
+        found = []
+        for at in self.homes(name):
+            found.append((yield from plans.of(at, inspection.inspect(self.all[at].settings, name))))
+            if found[-1].state != "free":
+                return found[-1]
+        return found[0]
+
+    def locked_by(self, name: str) -> Plan[str | None]:
+        """Return the holder of a lock on a majority of a shard, or None."""
+        from ..operations.inspection import plan as inspection
+
+        for at in self.homes(name):
+            holder = yield from plans.of(at, inspection.locked_by(self.all[at].settings, name))
+            if holder is not None:
+                return holder
+        return None
+
+    def names(self, pattern: str) -> Plan[list[str]]:
+        """Return the names of all locks that are held on any shard, in order."""
+        from ..operations.inspection import plan as inspection
+
+        found: set[str] = set()
+        for at, shard in enumerate(self.all):
+            found.update((yield from plans.of(at, inspection.names(shard.settings, pattern))))
+        return sorted(found)
+
+    def survey(self, pattern: str, pause: float) -> Search:
+        """The locks that are held, on any set, step by step."""
+        from ..operations.survey.plan import Search
+
+        return Search([it.settings for it in self.all], pattern, pause)
+
+    def force_release(self, name: str, reason: str, only: str | None) -> Plan[list[tuple[int, Forced]]]:
+        """Take a lock away from its holder, on every shard on which it may be.
+
+        Returns:
+            The number of each of these shards, with the event of what happened there.
+        """
+        from ..operations.inspection import plan as inspection
+
+        told = []
+        for at in self.homes(name):
+            plan = inspection.force_release(self.all[at].settings, name, reason, only)
+            told.append((at, (yield from plans.of(at, plan))))
+        return told
+
+
+def _addresses(shard: ShardNodes) -> list[Address]:
+    return [it.address for it in shard.nodes]
+
+
+def _bare(terms: LockTerms, recipes: Sequence[Recipe]) -> LockTerms:
+    """Return the terms of the names that move, held on an old shard as long as the lease lasts."""
+    return LockTerms(tuple(recipes), terms.timing._replace(renew=True, max_hold=inf))
+
+
+def _joined(now: Sequence[ShardNodes], before: Sequence[ShardNodes]) -> tuple[list[ShardNodes], list[int]]:
+    """Return all shards, each once, the current ones first, and the numbers of the former ones."""
+    found, former = list(now), []
+    for it in before:
+        twin = next((number for number, other in enumerate(found) if other.places & it.places), len(found))
+        if twin == len(found):
+            found.append(it)
+        elif found[twin].places != it.places:
+            raise ConfigError(
+                f"the shard {found[twin].name!r} and the former shard {it.name!r} have some nodes in common, "
+                "and not all: a shard whose nodes change gets servers of its own, every one of them new"
+            )
+        former.append(twin)
+    if twice := sorted({found[it].name for it in former if former.count(it) > 1}):
+        raise ConfigError(f"previous names the shard {twice[0]!r} twice")
+    return found, former

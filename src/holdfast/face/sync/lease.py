@@ -1,0 +1,196 @@
+"""A held lock in the hands of a thread.
+
+Knows the threads driver's `extend` and `release`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import threading
+import warnings
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ...checks import Seconds
+from ...drivers.threads import GIVEN, LEAVING, WANTED, PendingCall
+from ...engine.ready import Want
+from ...errors import HoldfastError, WrongProcess
+from ...protocol.timing import Timing
+from .. import lease
+from ..lease import LostEvent
+from ..migration import Whole
+from ..terms import LockTerms, holding
+
+if TYPE_CHECKING:
+    from ...drivers.threads import Cancel, Driver
+
+
+class Lease(lease.Lease):
+    __doc__ = lease.Lease.__doc__
+    __slots__ = ("_driver", "_gate", "_pending")
+    _pending: PendingCall
+
+    if TYPE_CHECKING:
+
+        @property
+        def lost(self) -> threading.Event: ...
+
+    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
+        super().__init__(terms, driver.settings, driver.clock, above)
+        self._driver = driver
+        # Only one thread at a time joins or leaves those who share the claim. A signal handler may
+        # come in between, and must not wait for the thread that it has interrupted. All that share
+        # a claim use the lock of its root, so no other lease waits for it. A forked child never
+        # does: it may neither enter nor release this lease.
+        self._gate = _thread.RLock()
+
+    @property
+    def _own(self) -> Want:
+        claim = self._pending.claim
+        assert claim is not None
+        return claim
+
+    @property
+    def _begun(self) -> Want | None:
+        pending = getattr(self, "_pending", None)
+        return None if pending is None else pending.claim
+
+    @property
+    def _claim(self) -> Want | Whole:
+        if self._move is not None and self._move.whole is not None:
+            return self._move.whole
+        claim = self._pending.claim
+        assert claim is not None
+        return claim
+
+    @property
+    def _going(self) -> bool:
+        pending = getattr(self, "_pending", None)
+        if pending is None or pending.claim is None or pending.phase is WANTED or pending.io_thread.foreign:
+            return False
+        # Its block was left, and an exception kept it from being released.
+        if pending() is None:
+            return False
+        return not self._leaving and self._in_time
+
+    @property
+    def _leaving(self) -> bool:
+        """Whether a caller has begun to give it back, or any part of it."""
+        return any(part._pending.phase is LEAVING for part in self._parts)
+
+    def _adopt(self, outer: Lease) -> None:
+        self._pending, self._kept = outer._pending, outer._pending()
+
+    def _check_owner(self) -> bool:
+        io_thread = self._pending.io_thread
+        if io_thread.foreign:
+            raise WrongProcess(
+                f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
+                "lock here"
+            )
+        if io_thread.failure is not None and not self._lost:
+            self._lost = "closed"
+        return self._pending.phase is LEAVING if self._move is None else self._leaving
+
+    def _new_event(self) -> LostEvent:
+        return threading.Event()
+
+    def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:
+        length = self._extension(ttl)
+        hold = None if max_hold is None else holding(max_hold)
+        if not length:
+            return 0.0
+        for part in self._parts:
+            part._driver.extend(part._pending, length, hold=hold)
+        return self._extended()
+
+    def downgrade(self) -> None:
+        if self._sharing():
+            self._driver.extend(self._pending, self._terms.timing.ttl, share=True)
+            self._extended()
+
+    def release(self, confirm: bool = False) -> int:
+        try:
+            if not self._interrupted and not self._begin_release():
+                return 0
+            certain = self._driver.release(self._pending, confirm) if self._move is None else self._release_all(confirm)
+            self._end_release()
+            return certain
+        except HoldfastError:
+            raise
+        except BaseException:
+            # A signal handler raised (Ctrl-C, a time limit). Release the lock all the same.
+            self._unwind()
+            raise
+
+    @property
+    def _interrupted(self) -> bool:
+        """Whether a release has begun, here or in another thread, whose caller has no outcome yet.
+
+        Then this release is sent again.
+        """
+        return self._opened is None and not self._released and not self._lost and self._check_owner()
+
+    def _release_all(self, confirm: bool) -> int:
+        try:
+            return min([part._driver.release(part._pending, confirm) for part in self._parts])
+        except BaseException:
+            self._let_all_go()
+            raise
+
+    def __enter__(self) -> Self:
+        self.check()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        try:
+            self.release()
+        except HoldfastError as trouble:
+            # It was lost. Or this is the child of a fork inside the block, which ends with its own
+            # exception.
+            if error is None:
+                raise
+            error.add_note(f"and {trouble}")
+
+    def _stay(self) -> None:
+        io_thread, claim = self._pending.io_thread, self._own
+        io_thread.ask(lambda now: claim.stay())
+
+    @property
+    def _lease(self) -> Self:
+        return self
+
+    def _obtain(self, timing: Timing, cancel: Cancel | None = None, owner: object = None) -> None:
+        self._driver.acquire(self, self._terms.recipes, timing, cancel, owner)
+
+    def _servers(self) -> frozenset[str]:
+        return self._driver.servers()
+
+    def _meet(self, wait: float | None, cancel: Cancel | None = None) -> None:
+        self._driver.meet(self._acquaintance(wait), cancel)
+
+    def _raise(self, fence: int) -> None:
+        self._driver.extend(self._pending, self._terms.timing.ttl, fence)
+
+    def _let_go(self) -> None:
+        pending = getattr(self, "_pending", None)
+        if pending is not None and pending.phase is not LEAVING:
+            pending.phase = LEAVING
+            pending.io_thread.ask(pending)
+
+    def __del__(self) -> None:
+        pending = getattr(self, "_pending", None)
+        if pending is None or pending.phase is not GIVEN or pending.io_thread.gone or self._joined or self._ended:
+            return
+        if self._in_time:
+            told = self._dropped()
+            # Before the warning: a program that records warnings gets a reference to the lease
+            # again.
+            pending.io_thread.discard(pending, told)
+            if told is not None:
+                warnings.warn(str(told), ResourceWarning, 2, self)

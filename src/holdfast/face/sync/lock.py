@@ -1,0 +1,164 @@
+"""The description of a lock, and how a thread acquires it.
+
+Knows the threads driver's `acquire`. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from ...drivers.threads.run import run
+from ...errors import LockBusy, NoQuorum
+from ...protocol.timing import Timing
+from .. import lock
+from ..lock import Leave, Stay
+from ..migration import steps
+from ..owner import INSIDE, Here, Owners, here
+from ..terms import LockTerms
+from .decorators import Locked, P, R
+from .lease import Lease
+
+if TYPE_CHECKING:
+    from ...drivers.cancel import Cancel
+    from ...drivers.threads import Driver
+
+
+class Lock(lock.Lock[Lease]):
+    __doc__ = lock.Lock.__doc__
+    __slots__ = ("_driver", "_sources")
+    _kind: type[Lease] = Lease
+
+    def __init__(
+        self,
+        terms: LockTerms,
+        owners: Owners[Lease],
+        driver: Driver,
+        sources: Sequence[tuple[Driver, LockTerms]] = (),
+    ) -> None:
+        super().__init__(terms, owners)
+        self._driver = driver
+        # For names that move: the drivers and terms by which they are acquired on their old shards
+        # first.
+        self._sources = sources
+
+    def acquire(self, cancel: threading.Event | None = None) -> Lease:
+        try:
+            return self._acquire(self._terms.timing, None, self._terms.reentrant, cancel)
+        except LockBusy as busy:
+            self._say_whose(busy)
+            raise
+
+    def try_acquire(self) -> Lease | None:
+        try:
+            return self._acquire(self._terms.timing._replace(wait=0.0), None, self._terms.reentrant)
+        except LockBusy:
+            return None
+
+    def _say_whose(self, busy: LockBusy) -> None:
+        # Loaded at its first use.
+        from ...operations.inspection.plan import tell_owner
+
+        run(tell_owner(self._driver.settings, busy, self._terms.recipes), self._driver)
+
+    def _acquire(
+        self,
+        timing: Timing,
+        caller: Here | None,
+        stays: bool,
+        cancel: Cancel | None = None,
+        stay: Stay[Lease] | None = None,
+    ) -> Lease:
+        terms = self._terms
+        lease = self._kind(terms, self._driver)
+        around = self._driver.settings.around
+        call = None if around is None else self._surrounded(around)
+        try:
+            # If nobody is inside of any lock, and this caller will not be, it decides nothing who
+            # calls.
+            if caller is None and (stays or INSIDE.get() is not None):
+                caller = here(self._task())
+            outer = None if caller is None else self._owners.found(caller, terms, timing)
+            if outer is not None and not lease._join(outer):
+                # It is not held any more, so the lock is acquired as usual.
+                lease, outer = self._kind(terms, self._driver), None
+            if outer is not None:
+                if timing.ttl > outer._terms.timing.ttl:
+                    lease.extend(timing.ttl)
+            else:
+                if stays and caller is not None:
+                    self._owners.enters(caller, lease)
+                if stay is not None:
+                    stay._lease = lease
+                self._obtain(lease, timing, cancel, stay)
+            if call is not None:
+                call.end(*lease._acquisition())
+            return lease
+        except BaseException as error:
+            # It may be an interrupt (Ctrl-C, a time limit) after the lock was acquired. The caller
+            # does not get the lease, so give it back.
+            lease._unwind()
+            if call is not None:
+                call.failed(error)
+            raise
+
+    def _obtain(self, lease: Lease, timing: Timing, cancel: Cancel | None, stay: Stay[Lease] | None) -> None:
+        try:
+            if self._sources:
+                self._move(lease, timing.wait, cancel)
+            else:
+                lease._obtain(timing, cancel, stay)
+        except NoQuorum as why:
+            if not self._terms.fail_open:
+                raise
+            self._driver.note(lease._open(why))
+
+    def _move(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
+        try:
+            for step in steps(
+                lease, [self._kind(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel
+            ):
+                step()
+        except BaseException:
+            lease._let_all_go()
+            raise
+
+    def __enter__(self) -> Lease:
+        found, caller = self._stay(), here(self._task())
+        stay = found or Stay(self)
+        try:
+            lease = self._acquire(self._terms.timing, caller, True, self._terms.cancel, stay)
+        except LockBusy as busy:
+            self._say_whose(busy)
+            raise
+        try:
+            # Nothing is called after the lease is stored, so no interrupt can come between that and
+            # the block.
+            stay._lease = lease
+            if found is None:
+                self._entered[stay] = None
+            return lease
+        except BaseException:
+            lease._unwind()
+            raise
+
+    # A type checker does not see this in a descriptor.
+    if TYPE_CHECKING:
+
+        def __exit__(
+            self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        ) -> None: ...
+    else:
+        __exit__ = Leave()
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function or a generator, so that each call holds the lock until it is over.
+
+        `current()` returns its lease inside.
+        """
+        return Locked(self._for)(function)
+
+    def _leave(self, lease: Lease, error: BaseException | None) -> None:
+        lease._leave(error)

@@ -1,0 +1,1 @@
+"""Who holds and who waits, and a release by force."""

@@ -1,0 +1,1 @@
+"""All locks, a batch at a time."""

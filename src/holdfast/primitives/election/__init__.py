@@ -1,0 +1,1 @@
+"""Elections: who leads, and what the leader says."""

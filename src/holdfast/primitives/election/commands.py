@@ -1,0 +1,138 @@
+"""Elections on one node: the lock of an office, and the register in which its holder says who
+leads. Both as bytes, and what answers mean.
+
+Knows `scripts/watch.lua`, and announcements (`protocol.note`). Must not know which nodes there are,
+who waits, or what time it is.
+
+The term is the fence of the lock. A leader's statement has a version within its term, and the
+highest (term, version) counts. A leader that resigns uses the highest version possible. So a
+resignation counts more than the leader's other statements, however late these arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from typing import NamedTuple
+
+from ... import checks
+from ...protocol import quorum
+from ...protocol.exclusive import Exclusive, beside
+from ...protocol.note import LAST, Word, announcement
+from ...scripts import WATCH
+from ...wire.resp import pack
+
+LONGEST_VALUE = 65536  # bytes: it goes to every node with every renewal
+
+
+class Heard(NamedTuple):
+    """The answers of several nodes together.
+
+    Attributes:
+        word: The highest word, with the longest time that a node reports for it.
+        by: The nodes that have it.
+        enough: Whether a majority has answered.
+        clear: Whether they agree, so that the other nodes need not be waited for.
+    """
+
+    word: Word
+    by: frozenset[int]
+    enough: bool
+    clear: bool
+
+
+class Office(Exclusive):
+    """The lock of an office, and its register. Immutable.
+
+    `value` is a leader's first statement. The other parameters are those of an Exclusive.
+    """
+
+    __slots__ = ("_leader", "_watchers", "value")
+
+    def __init__(self, name: str, value: str, *, prefix: str = "", ttl: float, horizon: int) -> None:
+        super().__init__(name, prefix=prefix, ttl=ttl, horizon=horizon, own="election")
+        self.value = value_of(value)
+        self._leader, self._watchers = beside(self.name, b"leader"), beside(self.name, b"watchers")
+
+    def announce(self, word: Word) -> bytes:
+        """Return the bytes that announce this word to a node.
+
+        The node remembers it for one guard longer than it is valid.
+        """
+        return announcement(self._leader, self._watchers, word, 2 * self.horizon)
+
+    def watch(self, token: bytes, ttl: float) -> bytes:
+        """Return the bytes that ask a node who leads.
+
+        The node tells the token of changes for `ttl` seconds. With an empty token, it only answers.
+        """
+        return pack(
+            b"EVALSHA", WATCH.sha, b"%d" % WATCH.keys, self._leader, self._watchers, token, b"%d" % round(ttl * 1000)
+        )
+
+
+class Speech:
+    """A leader's statements, version by version, beginning with the office's own value.
+
+    Threads may add statements at the same time, without a lock: each takes a version of its own,
+    and only lower versions are ever forgotten.
+    """
+
+    __slots__ = ("_said", "_versions", "office")
+
+    def __init__(self, office: Office) -> None:
+        self.office, self._versions = office, count(1)
+        self._said: dict[int, str] = {}
+        self.says(office.value)
+
+    def says(self, value: str) -> None:
+        """Make this value the current statement."""
+        version = next(self._versions)
+        self._said[version] = value
+
+    def word(self, term: int, left: float) -> Word:
+        """Return the latest statement, valid for `left` seconds. 0 makes it a resignation."""
+        if left <= 0:
+            return Word(term, LAST)
+        # One step, because other threads may add statements meanwhile.
+        said = self._said.copy()
+        version = max(said)
+        for earlier in said:
+            if earlier < version:
+                self._said.pop(earlier, None)
+        return Word(term, version, left, said[version])
+
+    def rider(self, token: bytes, fence: int, ttl: float) -> bytes:
+        """Return the bytes of the statement, which go along with a request for the lock."""
+        return self.office.announce(self.word(fence, ttl))
+
+
+def value_of(value: object) -> str:
+    """Return a leader's value. Raise ConfigError for a value that is no text, or too long."""
+    return checks.text(value, "what a leader says", most=LONGEST_VALUE)
+
+
+def heard(answers: Mapping[int, object], nodes: int) -> Heard:
+    """Combine the answers of nodes to `watch`. Answers of another form do not count."""
+    words = {node: word for node, reply in answers.items() if (word := _read(reply)) is not None}
+    needed = quorum.majority(nodes)
+    # Of those with the same rank, the one with the longest time left.
+    highest = max(words.values(), default=Word(0, 0))
+    by = frozenset(node for node, word in words.items() if word.rank == highest.rank)
+    over = sum(words[node].left <= 0 for node in by)
+    # One node's clock may be wrong.
+    if over >= needed:
+        highest = Word(highest.term, highest.version, 0.0, highest.value)
+    enough = len(words) >= needed
+    return Heard(highest, by, enough, clear=enough and (over in (0, len(by)) or over >= needed))
+
+
+def _read(reply: object) -> Word | None:
+    """Read one node's answer. None if the script does not answer like this."""
+    if not isinstance(reply, list) or len(reply) != 4:
+        return None
+    *numbers, value = reply
+    if not isinstance(value, bytes) or not all(type(it) is int and 0 <= it <= LAST for it in numbers):
+        return None
+    term, version, left = numbers
+    return Word(term, version, left / 1000, value.decode("utf-8", "replace"))

@@ -1,0 +1,1 @@
+"""Cached values that one client computes for all."""

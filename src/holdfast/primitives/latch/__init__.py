@@ -1,0 +1,1 @@
+"""Latches and barriers."""

@@ -1,0 +1,1 @@
+"""What is done once: the result that is kept, and who may compute it."""

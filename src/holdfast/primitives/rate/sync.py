@@ -1,0 +1,47 @@
+"""The description of a rate, and how a thread takes from it.
+
+Knows how a thread carries out a plan. Decides nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+from ...drivers.threads import Driver
+from ...drivers.threads.run import run
+from ...face.sync.decorators import Limited, P, R
+from . import plan as rate
+from .plan import Allowance, RateTerms, answered
+
+
+class Rate(rate.Rate):
+    __doc__ = rate.Rate.__doc__
+    __slots__ = ("_drivers",)
+
+    def __init__(self, limits: RateTerms, drivers: Sequence[Driver]) -> None:
+        super().__init__(limits)
+        # One for each shard that counts.
+        self._drivers = drivers
+
+    def take(self, cost: int = 1) -> Allowance:
+        with self._surrounded() as call:
+            return answered(call, run(rate.take(self._limits, cost), *self._drivers))
+
+    def acquire(self, cost: int = 1, cancel: threading.Event | None = None) -> Allowance:
+        with self._surrounded() as call:
+            return answered(call, run(rate.acquire(self._limits, cost), *self._drivers, cancel=cancel))
+
+    def peek(self, cost: int = 1) -> Allowance:
+        return run(rate.peek(self._limits, cost), *self._drivers)
+
+    def reset(self) -> None:
+        run(rate.reset(self._limits), *self._drivers)
+
+    def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
+        """Decorate a function, so that each call waits until the rate allows it.
+
+        If its turn would come later than `wait` allows, the call raises RateLimited, and the
+        function does not run.
+        """
+        return Limited(self._for)(function)

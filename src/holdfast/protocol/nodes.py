@@ -1,0 +1,169 @@
+"""Which nodes a client has, and which of them can be spoken to now. Claims only read this.
+
+The engine keeps it. Knows numbers of nodes and what stands in their way. Must not know connections.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from ..errors import ConfigError, NoQuorum, message_of
+from . import quorum
+
+
+class Standing(enum.Enum):
+    """How a node stands with this client."""
+
+    # It is being dialled, and nothing bad is known of it.
+    CONNECTING = "connecting"
+    # It started a short while ago, and may have forgotten leases.
+    GUARDED = "guarded"
+    UP = "up"
+    DOWN = "down"
+
+
+CONNECTING, GUARDED, UP, DOWN = Standing
+
+
+# For nodes of this machine, by their addresses. Nobody is told to switch off the guard of others.
+_HINT = " (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
+_HERE = r"^unix:|//(?:localhost|127\.|\[::1\])"
+
+
+class NodeSet:
+    """The nodes as claims see them.
+
+    Args:
+        labels: The addresses of the nodes, without passwords.
+        patience: Seconds that a node may owe an answer: `node_timeout`.
+        outage: Seconds that a claim waits for a majority that is away.
+        horizon: K, the fence horizon, in milliseconds.
+    """
+
+    def __init__(self, labels: Sequence[str], patience: float, outage: float, horizon: int) -> None:
+        self.labels = labels
+        self.patience = patience
+        self.outage = outage
+        self.horizon = horizon
+        self.size = len(labels)
+        self.quorum = quorum.majority(self.size)
+        self.standing = [CONNECTING] * self.size
+        # The same for people, in one word: `NodeStatus.state`.
+        self.states = ["connecting"] * self.size
+        # Why each node is down, what it refuses writes with, or why it is guarded if it did not
+        # restart.
+        self.causes: list[Exception | None] = [None] * self.size
+        # Since when each node's state is this one; inf: nobody has tried it yet.
+        self.since = [inf] * self.size
+        # When each node's guard ends.
+        self.free = [0.0] * self.size
+        # When each node's server started, as far as it says.
+        self.started = [-inf] * self.size
+        # Which nodes have been UP for this client.
+        self.worked = [False] * self.size
+        # The nodes that are UP.
+        self.up: Sequence[int] = ()
+        # Since when too few nodes are up, guarded or hoped for.
+        self.dark = inf
+
+    def cause(self, node: int, now: float) -> Exception | None:
+        """Return why the node is not of use, if something is known."""
+        cause = self.causes[node]
+        if self.standing[node] is GUARDED:
+            left = max(0.0, self.free[node] - now)
+            age = now - self.started[node]
+            started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
+            hint = _HINT if re.search(_HERE, self.labels[node]) else ""
+            why = cause or f"it started {started} and may have forgotten locks{hint}"
+            return ConnectionError(f"guarded, {left:.1f} s left: {why}")
+        return cause
+
+    def tried(self, node: int, now: float) -> None:
+        """Record that somebody is connecting to the node."""
+        self.since[node] = min(self.since[node], now)
+
+    @property
+    def misconfiguration(self) -> ConfigError | None:
+        """Why waiting cannot help: the nodes that never worked for this client leave no majority.
+
+        A node that worked before and now refuses us may come back: its password is being changed,
+        or it fails over. That is an outage instead.
+        """
+        broken = {
+            self.labels[node]: cause
+            for node, cause in enumerate(self.causes)
+            if isinstance(cause, ConfigError) and not self.worked[node]
+        }
+        return unusable(broken) if self.size - len(broken) < self.quorum else None
+
+    def note(
+        self,
+        node: int,
+        standing: Standing,
+        now: float,
+        cause: Exception | None = None,
+        free: float = 0.0,
+        started: float = -inf,
+    ) -> None:
+        """Record how a node stands from now on.
+
+        Args:
+            node: The node.
+            standing: How it stands.
+            now: The time.
+            cause: Why it is down, or what it refuses writes with.
+            free: When its guard ends, if it is guarded.
+            started: When its server started, if it is guarded.
+        """
+        state = standing.value
+        if standing is UP and cause is not None:
+            # It is asked all the same: only an answer tells when it accepts writes again.
+            state = "refusing"
+        elif standing is DOWN and isinstance(cause, ConfigError):
+            state = "unfit"
+        if self.states[node] != state or self.since[node] == inf:
+            self.since[node] = now
+        self.standing[node] = standing
+        self.causes[node] = cause
+        self.states[node] = state
+        self.free[node] = free
+        self.started[node] = started
+        self.worked[node] |= standing is UP
+        self.up = tuple(i for i, it in enumerate(self.standing) if it is UP)
+        if not quorum.hopeless(self.quorum, (it is not DOWN for it in self.standing)):
+            self.dark = inf
+        elif self.dark == inf:
+            self.dark = now
+
+
+def unusable(causes: Mapping[str, Exception]) -> ConfigError:
+    """Return the error for nodes that cannot work as they are set up.
+
+    Args:
+        causes: What is wrong, by node.
+    """
+    found = "".join(f"\n  {node}: {message_of(cause)}" for node, cause in causes.items())
+    error = ConfigError(f"these nodes cannot be used:{found}")
+    error.fix = next((it.fix for it in causes.values() if isinstance(it, ConfigError) and it.fix), "")
+    return error
+
+
+def forbidden(causes: Mapping[str, Exception | None], needed: int) -> ConfigError | None:
+    """Return the error for what a user may not do on a majority of the nodes, or None.
+
+    Args:
+        causes: What is wrong, by node.
+        needed: How many nodes are a majority.
+    """
+    wrong = {node: it for node, it in causes.items() if isinstance(it, ConfigError) and it.fix}
+    return unusable(wrong) if len(wrong) >= needed else None
+
+
+def too_few(
+    name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str
+) -> ConfigError | NoQuorum:
+    """Return the error for too few answers. The arguments are those of NoQuorum."""
+    return forbidden(causes, needed) or NoQuorum(name, waited, causes, needed, doing)

@@ -1,0 +1,94 @@
+"""The arithmetic of quorums and of validity: every count of nodes and every comparison of bounds.
+
+Knows numbers. Must not know claims, nodes or clocks. `tests/protocol/test_quorum.py` has its dumb
+twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import inf
+
+
+def majority(nodes: int) -> int:
+    """Return q, the least number of nodes of which any two sets share a node (rule C1)."""
+    return nodes // 2 + 1
+
+
+def drift(ttl: float) -> float:
+    """Return by how much two clocks that measure `ttl` seconds may differ, in seconds.
+
+    One clock is here, the other on a node. They differ in rate and rounding. This is Redlock's
+    allowance.
+    """
+    return ttl / 100 + 0.002
+
+
+def bound(sent: float, ttl: float) -> float:
+    """Return the time until which one node's grant counts (rule C2).
+
+    This is the arithmetic of the proposal of 2014 ("A proposal for more reliable locks using
+    Redis"), which counts from one start for all nodes:
+
+        MIN_VALIDITY = TTL - (T2 - T1) - CLOCK_DRIFT
+
+    T1 is the time before the first node is asked, T2 the time when the last answer has come. So
+    from T2 on, the lock is valid until T2 + MIN_VALIDITY = T1 + TTL - CLOCK_DRIFT. With `sent` as
+    T1, that is what is returned here. holdfast computes it for each node, from when the request to
+    this node was sent, and takes the value that a majority of the nodes reaches (`reached_by`).
+    No request is sent before T1, so this is never earlier than the proposal's end.
+
+    A node cannot have executed a request before it was sent, so its key expires no earlier than
+    this, even if its clock runs faster by as much as `drift` allows.
+
+    Args:
+        sent: When the request was sent to the node, in seconds of the monotonic clock: T1.
+        ttl: The expiry of the key on the node, in seconds: TTL.
+
+    Returns:
+        A time of the same clock, in seconds.
+    """
+    return sent + ttl - drift(ttl)
+
+
+def reached_by(quorum: int, values: Sequence[float]) -> float:
+    """Return the value that `quorum` of the values reach; -inf if there are too few."""
+    return sorted(values)[-quorum] if len(values) >= quorum else -inf
+
+
+def agreed(quorum: int, fences: Sequence[int]) -> int:
+    """Return the fence that `quorum` nodes have granted alike (rule F8); 0 if there is none.
+
+    There is never a second one, because two majorities share a node.
+    """
+    for fence in fences[: len(fences) - quorum + 1]:
+        if fences.count(fence) >= quorum:
+            return fence
+    return 0
+
+
+def uncertain(nodes: int, quorum: int, sure: int) -> bool:
+    """Return whether another claim may have held a majority (rule C12).
+
+    Args:
+        nodes: The number of nodes.
+        quorum: How many of them decide.
+        sure: How many of them certainly had our token all the time.
+    """
+    return nodes - sure >= quorum
+
+
+def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
+    """Return whether all nodes that answered said yes, and a quorum of them did.
+
+    If a quorum of yes were enough, N / q times what each node allows could be allowed in all.
+    """
+    return len(votes) >= quorum and all(votes)
+
+
+def hopeless(quorum: int, able: Iterable[bool]) -> bool:
+    """Return whether fewer than `quorum` nodes can still grant (rule Q15).
+
+    To ask whether a quorum has refused would not do: with an even N that may never be true.
+    """
+    return sum(able) < quorum

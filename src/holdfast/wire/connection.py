@@ -1,0 +1,1215 @@
+"""One ordered connection to one node. It takes bytes and returns answers to their askers, in the
+order of the stream.
+
+Knows the handshake, the restart guard and the ledger (who is owed the next answer). Must not know
+locks, sockets or clocks. A connection whose ledger may be wrong is never repaired. It says why it
+is `bad`, and the driver hangs up.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections import deque
+from collections.abc import Callable, Container, Sequence
+from math import inf
+from typing import Generic, Protocol, TypeVar
+
+from ..errors import ConfigError, readable
+from ..scripts import PROBE
+from . import rights
+from .address import Address
+from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
+
+# The oldest server: GET as an option of SET, PXAT.
+OLDEST = (6, 2)
+# After this many seconds of silence, a firewall or proxy on the way may have cut the connection.
+# That is no fault of the node.
+QUIET = 30.0
+# Seconds until a node that failed is dialled again.
+LONGEST_DELAY = 1.28
+# Seconds until then after a caller has come, if too few nodes are up.
+SOON = 0.1
+# A connection that was of use for less than this many seconds counts as a failure.
+SHORT = 1.0
+# Answers that take as many seconds or more do not count for the mean round trip.
+PROMPT = 1.0
+# A node that refused something is probed after half as many seconds to as many, and again.
+PROBED = 1.0
+# The mean round trip is that of about this many answers.
+AVERAGED = 32
+# Seconds from one of those answers to the next, at least.
+SPACED = 0.01
+# Hiredis's, for bytes that no server sends or no object can hold.
+UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
+# Optional: connection names for operators, and tracking, which wakes a waiter when a foreign client
+# releases its lock. An ACL may deny both. Then a timer wakes the waiter.
+OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
+# The first bytes from a server that expects TLS and got none.
+TLS_ALERT = b"\x15\x03"
+# Errors after which the connection has to start over.
+ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
+# Redis 6.2 puts its own words before the error code of a command that a script has called.
+# (A text, which `re` compiles at its first use.)
+READ_ONLY = "(?:^|-)READONLY "
+# A cluster's answers for a key that lives on another of its shards.
+ELSEWHERE = ("MOVED ", "ASK ")
+# Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
+# the product in a field of its own.
+OTHERS = {
+    "dragonfly_version": "Dragonfly",
+    "garnet_version": "Garnet",
+    "kvrocks_version": "Apache Kvrocks",
+    "pika_version": "Pika",
+    "redict_version": "Redict",
+}
+# What is kept of all that a server says of itself.
+FACTS = frozenset((
+    "connected_slaves",
+    "executable",
+    "features",
+    "master_replid",
+    "master_replid2",
+    "maxmemory_policy",
+    # Only if the server refuses writes for want of replicas (min-replicas-to-write).
+    "min_slaves_good_slaves",
+    "redis_mode",
+    "redis_version",
+    "role",
+    "run_id",
+    "second_repl_offset",
+    "server_mode",
+    "server_name",
+    "uptime_in_seconds",
+    "valkey_version",
+    *OTHERS,
+))  # fmt: skip
+# Milliseconds that a node keeps the note of a reign after a client last connected to it: longer
+# than the pause between two runs of a monthly job.
+REMEMBERED = 35 * 86_400_000
+# Greetings whose answer means nothing to us: the question after them shows what came of it.
+UNREAD = ("NOTE",)
+
+
+class Line(enum.Enum):
+    """How far a connection has come."""
+
+    DOWN = enum.auto()
+    DIALLING = enum.auto()
+    GREETING = enum.auto()
+    # Introduced; the node may have forgotten leases, or its guard has just ended.
+    GUARDED = enum.auto()
+    # It failed before: it is of use when it has taken the scripts.
+    LOADING = enum.auto()
+    UP = enum.auto()
+
+
+DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
+# How far a connection has come that has to be of use in time.
+UNDERWAY = (DIALLING, GREETING, LOADING)
+# How far a connection has come on which it is known which server it leads to.
+MET = (GUARDED, LOADING, UP)
+
+
+class Question(Protocol):
+    """What a connection keeps in its ledger until it is answered."""
+
+    @property
+    def sent(self) -> float:
+        """A moment before its first byte left."""
+
+    @property
+    def data(self) -> bytes:
+        """Its bytes."""
+
+    @property
+    def expected(self) -> bytes:
+        """The bytes of the usual answer. Those of a question without one begin no answer."""
+
+    @property
+    def again(self) -> bool:
+        """Is it to be said again after a reconnect, if it was not answered?"""
+
+    @property
+    def watch(self) -> bool:
+        """Is the node to tell when what this reads has changed?"""
+
+
+Q = TypeVar("Q", bound=Question)
+Q_in = TypeVar("Q_in", bound=Question, contravariant=True)
+
+
+class Listener(Protocol[Q_in]):
+    """Whom connections tell what they heard. `spoke`: set whenever one of them has something to
+    send.
+    """
+
+    spoke: bool
+
+    def heard(self, node: int, question: Q_in, reply: object, now: float) -> None:
+        """A question was answered."""
+
+    def told(self, node: int, message: bytes, now: float) -> None:
+        """The node said something of its own accord."""
+
+    def changed(self, node: int, key: bytes | None, now: float) -> None:
+        """Something happened to a key that a question was to watch; without a key: to every key of
+        the node (FLUSHALL, FLUSHDB).
+        """
+
+
+class Greeting:
+    """A question of the connection's own, whose answer no claim waits for. `word`: which."""
+
+    __slots__ = ("data", "sent", "word")
+    again = False
+    expected = b"\n"
+
+    def __init__(self, word: str, sent: float, data: bytes) -> None:
+        self.word = word
+        self.sent = sent
+        self.data = data
+
+
+class ConnectionSettings:
+    """How a client's connections behave, all alike.
+
+    `inbox`: the channel of its engine; `name`: of its connections; `guard`: seconds, None: off;
+    `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
+    changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
+    that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
+    told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
+    connection loads, to which the engine adds what its client uses later; `jitter`: 0 to 1, this
+    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `basic`:
+    the bytes of a probe for plain locks; `probe`: of the probe for what this client uses.
+    """
+
+    __slots__ = (
+        "basic",
+        "fresh",
+        "guard",
+        "inbox",
+        "jitter",
+        "keep",
+        "name",
+        "patience",
+        "prefix",
+        "probe",
+        "prompt",
+        "reigns",
+        "scripts",
+        "timeout",
+        "version",
+    )
+
+    def __init__(
+        self,
+        inbox: bytes,
+        *,
+        name: bytes = b"holdfast",
+        version: bytes = b"0",
+        guard: float | None = None,
+        fresh: Container[str] = (),
+        patience: float = 1.0,
+        timeout: float = 1.0,
+        prompt: float = inf,
+        keep: float = 60.0,
+        scripts: Sequence[bytes] = (),
+        jitter: float = 0.5,
+        prefix: str = "",
+    ) -> None:
+        self.inbox = inbox
+        self.name = name
+        self.version = version
+        self.guard = guard
+        self.fresh = fresh
+        self.patience = patience
+        self.keep = keep
+        self.scripts = list(scripts)
+        self.jitter = jitter
+        self.timeout = timeout
+        self.prompt = prompt
+        self.prefix = prefix
+        self.reigns = b"{%b}:reign:" % prefix.encode()
+        # What probes ask at least, and what they ask.
+        self.basic = self.probe = rights.question(prefix)
+
+
+class Connection(Generic[Q]):
+    """The connection to one node, over all its reconnects. Its state is for reading only."""
+
+    # (A client has five of these, and dictionaries would be most of their memory.)
+    __slots__ = (
+        "_before",
+        "_excused",
+        "_known",
+        "_left",
+        "_noted",
+        "_opened",
+        "_pardoned",
+        "_parted",
+        "_place",
+        "_probed",
+        "_probes",
+        "_product",
+        "_reader",
+        "_reign",
+        "_subscribed",
+        "_timed",
+        "_timed_again",
+        "_unplaced",
+        "_user",
+        "address",
+        "ahead",
+        "answered",
+        "asked",
+        "asks",
+        "bad",
+        "blur",
+        "facts",
+        "fails",
+        "heard",
+        "lacks",
+        "ledger",
+        "line",
+        "listener",
+        "manners",
+        "measured",
+        "node",
+        "out",
+        "outlives",
+        "promoted",
+        "reask",
+        "refusal",
+        "replaced",
+        "rtt",
+        "run_id",
+        "several",
+        "started",
+        "sure",
+        "trip",
+        "unbounded",
+        "unsaid",
+        "uptime",
+        "wake",
+    )
+
+    def __init__(self, listener: Listener[Q], node: int, address: Address, manners: ConnectionSettings) -> None:
+        self.listener = listener
+        self.node = node
+        self.address = address
+        self.manners = manners
+        self.line = DOWN
+        # When it wants to be looked after: dial, give up, or leave the guard.
+        self.wake = 0.0
+        # Why it has to be hung up.
+        self.bad: Exception | None = None
+        # Attempts in a row that came to nothing.
+        self.fails = 0
+        self.ledger: deque[Q | Greeting] = deque()
+        self.out: list[bytes] = []
+        # To be said (again) after a reconnect.
+        self.unsaid: list[Q] = []
+        # What the server said of itself.
+        self.facts: dict[str, str] = {}
+        # The node's clock less ours, seconds.
+        self.ahead: float | None = None
+        # By how much that may be wrong, either way.
+        self.blur = 0.0
+        # And when it was measured.
+        self.measured = -inf
+        # The shortest time that an answer on the latest connection took, seconds; 0: not measured
+        # yet.
+        self.trip = 0.0
+        # How many answers came, on all connections.
+        self.answered = 0
+        # The mean time that some of the latest answers took, seconds: the older, the less they
+        # count. How many count, and when one counts again.
+        self.rtt = 0.0
+        self._timed = 0
+        self._timed_again = -inf
+        self.run_id = ""
+        # Runs that were here before this one, and until when.
+        self._left: dict[str, float] = {}
+        # Did this run begin while the one before it still answered?
+        self.several = False
+        # Of the server when it was last connected to, seconds.
+        self.uptime = 0
+        # And when it started by that, by our clock.
+        self.started = -inf
+        # Did the guard that is running, or that ran last, begin with a promotion?
+        self.promoted = False
+        # Or with a server that no client had met at the node's address?
+        self.replaced = False
+        # Could a failover hand its locks to others, and has nobody said when a deposed primary
+        # stops (`failover` in the address)?
+        self.unbounded = False
+        # What is asked, or has failed to say, where the node is or who we are there; empty: nobody.
+        self.asks = ""
+        # L, seconds: for how long a server may be used after another one took its place. None:
+        # nobody knows. Where the node's place can be asked for, the clients see to that themselves.
+        self.outlives = max(address.failover or 0.0, manners.keep / 2) if address.moves else address.failover
+        # Where this connection leads to, when that was asked for last, and until when it is good:
+        # nothing is asked of the node after that.
+        self._place = ("", 0)
+        self.asked = -inf
+        self.sure = inf
+        # When to ask again, and why that has failed.
+        self.reask = inf
+        self._unplaced: Exception | None = None
+        # Was the place not known for a while before this connection?
+        self._parted = False
+        # When the server, in any run, last spoke on a connection in use.
+        self.heard = -inf
+        # Since when this client knows that run of the server, or its reign since a promotion.
+        self._known = 0.0
+        # When an earlier run, or an earlier reign, last spoke on a connection in use.
+        self._before = -inf
+        # The replication id that the server took when it was promoted in this run.
+        self._reign = ""
+        # What the server calls itself in its answer to HELLO.
+        self._product = ""
+        # Its user, what the greeting's probe has told, and when the next one may leave.
+        self._user = ""
+        self._probed: object = None
+        # The commands that only some primitives need and this user may not call, and why.
+        self.lacks: dict[str, str] = {}
+        self._probes = -inf
+        # What the node refuses writes with now, until it accepts one.
+        self.refusal: Refusal | None = None
+        # What the node's note says of this reign.
+        self._noted: object = None
+        self._opened = inf
+        # Until when its silence may have been ours.
+        self._excused = -inf
+        self._pardoned: Q | Greeting | None = None
+        self._subscribed = False
+
+    # ------------------------------------------------ what the engine wants
+
+    def dial(self, now: float) -> None:
+        """Somebody is connecting."""
+        self.line = DIALLING
+        self.wake = now + self.manners.timeout
+
+    def connected(self, now: float, address: Address | None = None, asked: float = -inf) -> None:
+        """Bytes can flow: introduce ourselves, all in one write.
+
+        `address`: with the place and the credentials of the moment, if there are such; `asked`:
+        when the place was asked for.
+        """
+        address = address or self.address
+        manners = self.manners
+        if self.address.moves:
+            self._parted = asked >= self.sure
+            self._place = (address.host, address.port)
+            self._vouched(asked)
+        self._reader = reader()
+        self._subscribed = False
+        self.facts = {}
+        self._product = ""
+        self._noted = None
+        self.refusal = None
+        self._user = address.user or "default"
+        self.line = GREETING
+        self.wake = now + manners.timeout
+        hello = [b"HELLO", b"3"]
+        if address.user or address.password:
+            hello += [b"AUTH", (address.user or "default").encode(), address.password.encode()]
+        self._greet(now, "HELLO", *hello)
+        if address.database:
+            self._greet(now, "SELECT", b"SELECT", b"%d" % address.database)
+        self._greet(now, "CLIENT SETNAME", b"CLIENT", b"SETNAME", manners.name)
+        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
+        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
+        self._greet(now, "CLIENT TRACKING", b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
+        # Confirmed by a push, not by an answer.
+        self.out.append(pack(b"SUBSCRIBE", manners.inbox))
+        for section in (b"server", b"replication", b"memory"):
+            self._greet(now, "INFO", b"INFO", section)
+        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", PROBE.source)
+        self.probe(now)
+        self._greet(now, "TIME", b"TIME")
+
+    def say(self, question: Q) -> None:
+        """Ask it, if the node can be spoken to; what must be said in any case is said after the
+        reconnect.
+        """
+        if self.line is UP and question.sent < self.sure:
+            if question.watch:
+                self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
+            self.ledger.append(question)
+            self.out.append(question.data)
+            self.listener.spoke = True
+        elif question.again:
+            self.unsaid.append(question)
+
+    def ready(self, question: Q) -> bool:
+        """May it be asked at once? Then it is sent now, and is the caller's to put into the ledger.
+
+        What must be said in any case is said after the reconnect.
+        """
+        if self.line is UP and question.sent < self.sure and not question.watch:
+            return True
+        self.say(question)
+        return False
+
+    def take(self) -> bytes:
+        """What is to be sent now."""
+        out = self.out
+        self.out = []
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def _vouched(self, asked: float) -> None:
+        """The server was still the node when that was asked."""
+        assert self.outlives is not None
+        self.asked = asked
+        self.sure = asked + self.outlives
+        self.reask = asked + self.outlives / 3
+        self._unplaced = None
+
+    # ------------------------------------------------ what happens
+
+    def placed(self, address: Address | Exception, asked: float, now: float) -> None:
+        """Take in where the node is, or why nobody knows, as was asked at `asked` (rule G13)."""
+        if asked <= self.asked or self.line not in MET:
+            # It was asked for an earlier connection.
+            return
+        if isinstance(address, Exception):
+            self._unplaced = address
+        elif (address.host, address.port) != self._place:
+            self.bad = ConnectionError(f"the node has moved to {address.host}:{address.port}")
+        else:
+            self._vouched(asked)
+            self._keep_note(now)
+
+    def lapsed(self, now: float) -> ConnectionError | None:
+        """Why the server cannot be taken for the node any longer, if that is so."""
+        if now < self.sure or self.line not in MET:
+            return None
+        why = f": {self._unplaced}" if self._unplaced else ""
+        return ConnectionError(f"for {self.outlives:g} s nobody has confirmed that it is still the node's server{why}")
+
+    def told_time(self, reply: object, sent: float, now: float) -> None:
+        """It was asked for its clock again, between `sent` and now: the new measure counts if the
+        clock was set since the first one.
+        """
+        time = _time(reply)
+        if time is None or self.ahead is None:
+            return
+        self.measured = now
+        ahead = time - (sent + now) / 2
+        blur = (now - sent) / 2
+        if abs(ahead - self.ahead) > blur + self.blur:
+            self.ahead = ahead
+            self.blur = blur
+
+    def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
+        """Read bytes, and hand out answers and pushes in the order of the stream."""
+        # During the greeting it is not known yet which run of the server sends them.
+        if self.line is not GREETING:
+            self.heard = now
+        node = self.node
+        listener = self.listener
+        ledger = self.ledger
+        reader = self._reader
+        if (reader.unfinished or usual(data) is None) and self._oversized(data):
+            return
+        gets = reader.gets
+        reader.feed(data)  # type: ignore[arg-type]  # (it takes any buffer, whatever its types say)
+        question = None
+        answers = 0
+        try:
+            while self.bad is None:
+                try:
+                    reply = gets()
+                except UNREADABLE as error:
+                    self.bad = _foreign(data, error)
+                    return
+                if reply is MORE:
+                    if not ledger:
+                        # A quiet client would keep it, and the claim that it was asked for.
+                        self._pardoned = None
+                    return
+                if type(reply) is Push:
+                    self._pushed(reply, now)
+                    continue
+                if not ledger:
+                    self.bad = ConnectionError("it says what nobody asked for")
+                    return
+                question = ledger.popleft()
+                answers += 1
+                if type(question) is Greeting:
+                    # What the greeting decides depends on it.
+                    self.trip = min(self.trip, now - question.sent)
+                    self._greeted(question.word, question.sent, reply, now)
+                else:
+                    if type(reply) is Refusal:
+                        reply = Refusal(readable(str(reply)))
+                        self.bad = _ends(reply, self.address.moves)
+                        self._note_refusal(reply, now)
+                    # A type checker does not see that it is no Greeting here.
+                    listener.heard(node, question, reply, now)  # type: ignore[arg-type]
+        finally:
+            if question is not None:
+                self._time(question.sent, answers, now)
+
+    def expected(self, data: bytes, now: float, takes: Callable[[int, Q, float], bool]) -> bytes:
+        """Hand out answers that are as usual, up to the first that is not.
+
+        Args:
+            data: What the node has sent.
+            now: The time.
+            takes: Is told of each: the node, the question and the time. False: it is not as usual.
+
+        Returns:
+            The bytes that are left, for `received`.
+        """
+        ledger = self.ledger
+        if self.line is not UP or self._reader.unfinished or self.lacks or self.refusal is not None:
+            return data
+        at, answers, size, sent = 0, 0, len(data), 0.0
+        try:
+            while at < size and ledger and data.startswith(expected := ledger[0].expected, at):
+                question = ledger[0]
+                # (No greeting is answered as usual.)
+                if not takes(self.node, question, now):  # type: ignore[arg-type]
+                    break
+                ledger.popleft()
+                at += len(expected)
+                answers += 1
+                sent = question.sent
+        except IndexError:
+            # The caller was interrupted for so long that the connection has ended.
+            return b""
+        if answers:
+            self.heard = now
+            self._time(sent, answers, now)
+            if not ledger:
+                self._pardoned = None
+        return data[at:]
+
+    def _time(self, sent: float, answers: int, now: float) -> None:
+        """Note how long the last of these answers took: it was asked last, so none took less."""
+        self.answered += answers
+        took = now - sent
+        if took < self.trip:
+            self.trip = took
+        # An answer that took long is about a node that hung, or a process that was stopped, and not
+        # about the network.
+        if took < PROMPT and now >= self._timed_again:
+            self._timed_again = now + SPACED
+            if self._timed < AVERAGED:
+                self._timed += 1
+            self.rtt += (took - self.rtt) / self._timed
+
+    def _oversized(self, data: bytes | bytearray | memoryview) -> bool:
+        try:
+            self._reader.check(bytes(data))
+        except Malformed as error:
+            self.bad = ConnectionError(f"it sends more than any answer to this client can be: {error}")
+            return True
+        return False
+
+    def opened(self, now: float) -> None:
+        """The guard is over: load the scripts, and say what was left unsaid.
+
+        They go before whatever else is said.
+        """
+        # Where even the greeting took longer than the claims that live can wait, the scripts are
+        # loaded at leisure. That measures the round trip a second time before a claim is refused
+        # for it, and asks nothing for which the connection would be closed at once.
+        self.line, self.wake = (
+            (UP, self._probe_due)
+            if not self.fails and self.trip <= self.manners.patience
+            else (LOADING, now + self.manners.timeout)
+        )
+        self._excused = now
+        self._leave_note(now)
+        for script in self.manners.scripts:
+            self._load(script, now)
+        if self.line is UP:
+            self._repeat(now)
+
+    def _leave_note(self, now: float) -> None:
+        """Note the server's reign if it was not taken: a server that has just been promoted refuses
+        to write until it has replicas.
+
+        Without the note, each client that comes later would wait for a whole guard.
+        """
+        if self._reign and self.manners.guard is not None and _number(self._noted) is None:
+            self._note(self._reign, now)
+
+    def learn(self, script: bytes, now: float) -> None:
+        """Load one more script, if the others are loaded or under way: else it goes with them.
+
+        It goes before whatever is said next.
+        """
+        if self.line is UP or self.line is LOADING:
+            self._load(script, now)
+
+    def _load(self, script: bytes, now: float) -> None:
+        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
+
+    def broke(self, now: float) -> None:
+        """The connection is gone; nothing that was on its way is known to have arrived."""
+        quiet = self.ledger and self.ledger[0].sent - self.heard >= QUIET
+        self.fails = 0 if now - self._opened >= SHORT and (quiet or not self.late(now)) else self.fails + 1
+        self.unsaid += [it for it in self.ledger if not isinstance(it, Greeting) and it.again]
+        # A caller that was interrupted while it read may still look into the old one.
+        self.ledger.clear()
+        self.ledger = deque()
+        self.out.clear()
+        self.line = DOWN
+        self.bad = None
+        self._opened = inf
+        delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
+        self.wake = now + delay * (0.5 + self.manners.jitter / 2)
+
+    def hurry(self, now: float) -> None:
+        """A caller has come: dial soon, if the node rests after a failure."""
+        if self.line is DOWN:
+            self.wake = min(self.wake, now + SOON)
+
+    def renounce(self, now: float) -> None:
+        """The last resort, after `broke` has failed: the same, by nothing that can fail.
+
+        What was owed is not said again.
+        """
+        self.ledger = deque()
+        self.out = []
+        self.unsaid = []
+        self.line = DOWN
+        self.bad = None
+        self._opened = inf
+        self.fails += 1
+        self.wake = now + LONGEST_DELAY
+
+    def late(self, now: float) -> bool:
+        """Has the node been silent for too long? To be asked only when everything that came has
+        been read.
+        """
+        return self.line is not DOWN and (self.line is not GUARDED or bool(self.ledger)) and now >= self.due()
+
+    def silence(self) -> TimeoutError:
+        """What is wrong when it is late."""
+        within = f"{self.manners.patience if self.line is UP else self.manners.timeout:.2g} s"
+        if self.line is not DIALLING:
+            return TimeoutError(f"silent for {within}")
+        if self.asks:
+            return TimeoutError(f"no connection within {within}: no answer yet from {self.asks}")
+        tls = "" if self.address.tls is None else " (TLS included: does it speak that on this port?)"
+        return TimeoutError(f"no connection within {within}{tls}")
+
+    def explained(self, cause: Exception) -> Exception:
+        """Why the connection ended: what that may mean if it was all that came of it.
+
+        There was no connection yet if it was still being asked where the node is.
+        """
+        tls = self.address.tls is not None
+        mute = (
+            tls
+            if self.line is DIALLING
+            else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
+        )
+        if (
+            not mute
+            or self.asks
+            or cause is self.bad
+            or not isinstance(cause, ConnectionError)
+            or isinstance(cause, ConnectionRefusedError)
+        ):
+            return cause
+        advice = (
+            "it may want a certificate of ours (ssl_certfile)"
+            if tls
+            else "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
+        )
+        return ConnectionError(f"{cause}, before it said a word: {advice}")
+
+    def due(self) -> float:
+        """When to look after it next."""
+        # In its guard a node is asked to keep the note about its place.
+        if self.line is not UP and not (self.line is GUARDED and self.ledger):
+            return self.wake
+        # (what is said again after a reconnect cannot be answered sooner than it could be said)
+        return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
+
+    def probe(self, now: float) -> None:
+        """Ask whether the node lets this client do all that it needs."""
+        self._probes = now + PROBED * (0.5 + self.manners.jitter / 2)
+        if self.line is UP:
+            self.wake = inf
+        self.ledger.append(Greeting("PROBE", now, self.manners.probe))
+        self.out.append(self.manners.probe)
+        self.listener.spoke = True
+
+    def judge(self, reply: object, asked: bytes) -> None:
+        """Take in the answer to a probe, which asked this."""
+        if isinstance(reply, Refusal) and rights.passing(str(reply)) is None:
+            # In a cluster, or after SCRIPT FLUSH, the refusal tells nothing about rights.
+            self.bad = _ends(reply, self.address.moves)
+        if self.bad is not None:
+            return
+        if asked != self.manners.basic:
+            self.lacks = {it: told for it, told in (rights.refused(reply) or {}).items() if it in rights.OPTIONAL}
+        wrong = rights.judged(reply, self._user, self.manners.prefix)
+        if isinstance(wrong, ConfigError):
+            self.bad = wrong
+        else:
+            self.refusal = wrong
+        if self.line is UP:
+            self.wake = self._probe_due
+
+    def forbids(self, question: bytes, now: float) -> ConfigError | None:
+        """Return the error for what only some primitives need and this user may not do, or None.
+
+        A probe tells whether it was granted meanwhile.
+        """
+        wrong = rights.lacking(question, self.lacks, self._user, self.manners.prefix)
+        if wrong is not None:
+            self.wake = min(self.wake, max(now, self._probes))
+        return wrong
+
+    @property
+    def _probe_due(self) -> float:
+        """When a node that refuses writes is to be probed again."""
+        return inf if self.refusal is None else self._probes
+
+    def _note_refusal(self, refusal: Refusal, now: float) -> None:
+        """A question was refused: a probe tells whether others would be, and for how long."""
+        self.refusal = rights.passing(str(refusal)) or self.refusal
+        self.wake = min(self.wake, max(now, self._probes))
+
+    def measure(self, now: float) -> None:
+        """Ask for the round trip once more, unless an answer that tells it is under way."""
+        if self.line is UP and not self.ledger:
+            self._greet(now, "NOTE", b"TIME")
+
+    def excuse(self, now: float, lag: float) -> None:
+        """Note that our own side was late by `lag` seconds.
+
+        The time for the oldest question starts over, because it may not have been sent until now.
+        This happens only once for each question. A connection that is being made has as much time
+        from now as we were late, because each of its steps waits for our own side.
+        """
+        if self.ledger and self.ledger[0] is not self._pardoned:
+            self._pardoned = self.ledger[0]
+            self._excused = now
+        if self.line in UNDERWAY:
+            self.wake = max(self.wake, now + min(lag, self.manners.timeout))
+
+    # ------------------------------------------------ within
+
+    def _greet(self, now: float, word: str, *arguments: bytes) -> None:
+        self.ledger.append(Greeting(word, now, pack(*arguments)))
+        self.out.append(self.ledger[-1].data)
+        self.listener.spoke = True
+
+    def _pushed(self, push: Sequence[object], now: float) -> None:
+        match list(push):
+            case [b"message", _, bytes() as message]:
+                self.listener.told(self.node, message, now)
+            case [b"invalidate", list(keys)]:
+                for key in keys:
+                    self.listener.changed(self.node, key, now)
+            case [b"invalidate", None]:
+                self.listener.changed(self.node, None, now)
+            case [b"subscribe", *_]:
+                self._subscribed = True
+
+    def _greeted(self, word: str, sent: float, reply: object, now: float) -> None:
+        """The answer to a greeting of ours."""
+        if word in OPTIONAL or word in UNREAD:
+            return
+        if word == "PROBE":
+            if self.line is GREETING:
+                # What the server is comes first.
+                self._probed = reply
+            else:
+                self.judge(reply, self.manners.probe)
+                if self.line is UP and self.refusal is None:
+                    self._leave_note(now)
+            return
+        if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
+            self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
+        elif word == "HELLO" and isinstance(reply, dict):
+            product = reply.get(b"server", b"")
+            self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
+        elif word == "INFO" and isinstance(reply, bytes | str):
+            self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
+        elif word == "TIME":
+            self._told_first_time(sent, reply, now)
+        elif word in ASIDE:
+            if word == "REIGN":
+                self._noted = reply
+            elif (size := _cluster_size(reply)) > 1:
+                self.bad = ConfigError(_SHARDED.format(f"of {size} shards"))
+                return
+            if not self.ledger:
+                self._met(now)
+        elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
+            # (Scripts that are loaded later say nothing about how long the connection is of use.)
+            self._opened = min(self._opened, now)
+            if self.line is LOADING:
+                self.line = UP
+                self.wake = self._probe_due
+                self._excused = now
+                self._repeat(now)
+
+    def _told_first_time(self, sent: float, reply: object, now: float) -> None:
+        """The greeting's last answer: what the node's clock says (rule F4)."""
+        time = _time(reply)
+        if time is None:
+            self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
+            return
+        if now - sent > self.manners.prompt:
+            # Our own side was late. The node's clock may be off by half of that.
+            self._greet(now, "TIME", b"TIME")
+            self.wake = now + self.manners.timeout
+            return
+        self.ahead = time - (sent + now) / 2
+        self.blur = (now - sent) / 2
+        self.measured = now
+        self.trip = now - sent
+        self._introduced(now)
+
+    def _informed(self, text: str) -> None:
+        """Keep what one section of INFO says."""
+        lines = (it.partition(":") for it in text.splitlines())
+        self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
+        if _mode(self.facts) == "sentinel":
+            # It would refuse the next questions, in words that do not say why.
+            self.bad = ConfigError(
+                "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
+            )
+
+    def _introduced(self, now: float) -> None:
+        """Everything is known of the server: may it be used at all?
+
+        A few kinds of servers have to be asked more.
+        """
+        self.bad = self._unfit()
+        if self.bad is None:
+            self.judge(self._probed, self.manners.probe)
+        if self.bad is not None:
+            return
+        facts = self.facts
+        if clustered(facts):
+            self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
+        if self.manners.guard is not None and (tenure := self._tenure(facts)):
+            # INFO says that the server was promoted, but not when. So the first client that sees
+            # the promotion leaves a note of the time on the node. The replication id in its key is
+            # new with each promotion, and no other server that is a primary has it.
+            self._greet(now, "REIGN", b"GET", self._note(tenure, now))
+        if not self.ledger:
+            self._met(now)
+
+    def _note(self, tenure: str, now: float) -> bytes:
+        """Note on the node, by its own clock, since when this client knows the server's reign.
+
+        Returns the note's key.
+        """
+        note = self.manners.reigns + tenure.encode()
+        # A promotion has a name of its own. Another server may have been in the place of a server
+        # that was never promoted, or that a function finds, since this client first met it.
+        reigns = _reign(self.facts) and not self._brief
+        since = self._known if reigns and tenure == self._reign else now
+        at = self._stamp(since)
+        if self._brief:
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PXAT", self._ends)
+        else:
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
+            self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
+        return note
+
+    def _stamp(self, since: float) -> bytes:
+        """A time of ours as a note has it, by the node's clock."""
+        assert self.ahead is not None
+        return b"%d" % round((since + self.ahead + self.blur) * 1e6)
+
+    @property
+    def _brief(self) -> bool:
+        """Does the node's note last no longer than its place is known?
+
+        If a function of the user's finds the place, a server may be the node, then another one, and
+        then the first one again. What its note says is not true any more then. So the note has to
+        be gone before the other server grants anything.
+        """
+        return self.address.moves and self.address.sentinels is None
+
+    @property
+    def _ends(self) -> bytes:
+        """When such a note ends, in milliseconds of the node's clock. It is a moment, because the
+        node may execute this later.
+        """
+        assert self.ahead is not None
+        return b"%d" % round((self.sure + self.ahead - self.blur) * 1000)
+
+    def _keep_note(self, now: float) -> None:
+        """Have the node keep such a note for as long as its place is known."""
+        if self.line is not LOADING and self._brief and self.manners.guard is not None:
+            if not isinstance(self._noted, bytes):
+                # The node did not take it, and may do so later.
+                self._noted = self._stamp(now)
+            note = self.manners.reigns + self._reign.encode()
+            self._greet(now, "NOTE", b"SET", note, self._noted, b"PXAT", self._ends)
+
+    @property
+    def stranger(self) -> str:
+        """The name of the server's product, if it is neither Redis nor Valkey. Else ""."""
+        return _other_product(self.facts, self._product)
+
+    def _unfit(self) -> ConfigError | ConnectionError | None:
+        """Why the server can never be a node, if that is so, or not now."""
+        facts = self.facts
+        version = facts.get("valkey_version") or facts.get("redis_version", "")
+        if self.stranger and not self.address.unproven:
+            return ConfigError(
+                f"its server is {self.stranger}, which is neither Redis nor Valkey. Nobody has shown that locks are "
+                "safe on it: use Redis 6.2 or "
+                "newer, or Valkey 7.2 or newer"
+            )
+        if _version(facts.get("redis_version", "")) < OLDEST:
+            return ConfigError(
+                f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works"
+            )
+        if facts.get("role") != "master":
+            if self.address.moves:
+                # A failover is under way, or who was asked does not know of it yet.
+                return ConnectionError(f"the server that was found for it is a replica: {_ASKED_AGAIN}")
+            return ConfigError("it is a replica: use masters that are independent of each other")
+        if not self._subscribed or not facts.get("run_id") or _number(facts.get("uptime_in_seconds")) is None:
+            return ConfigError(
+                "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"
+            )
+        return None
+
+    def _met(self, now: float) -> None:
+        """The server may be used. From when on? (The guard, after a restart or a promotion.)"""
+        facts = self.facts
+        guard = self.manners.guard
+        uptime = _number(facts["uptime_in_seconds"]) or 0
+        reign = _reign(facts)
+        tenure = self._tenure(facts)
+        if facts["run_id"] != self.run_id or (tenure and tenure != self._reign):
+            self._replace(facts["run_id"], tenure, now - uptime, now)
+            if self.bad is not None:
+                return
+        elif self._parted and self._brief:
+            # Another server may have been the node meanwhile.
+            self._known = now
+        self.heard = now
+        self.line = GUARDED
+        self.wake = now
+        self.uptime = uptime
+        self.started = now - uptime
+        self.promoted = self.replaced = False
+        self.unbounded = self.outlives is None and bool(reign or replicas(facts))
+        self._keep_note(now)
+        if guard is None:
+            return
+        # A primary that was replaced may have granted leases for so long after the promotion. (A
+        # run without a trace of a promotion may hide one: a server that was promoted, and then
+        # restarted without its data, has forgotten that, too.)
+        guard += self.outlives or 0.0
+        aged = -inf
+        if self.run_id not in self.manners.fresh:
+            # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
+            # less than a guard ago.
+            aged = max(now + guard + 1 - uptime, self._before + guard)
+        if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
+            # A server that was just made has forgotten nothing, but a replica that is promoted may
+            # lack what its primary had granted, and another server what the former one had.
+            aged = settled
+            self.promoted = bool(reign)
+            self.replaced = not reign
+        self.wake = max(now, min(self._known + guard, aged))
+
+    def _replace(self, run: str, tenure: str, began: float, now: float) -> None:
+        """Another run answers than before, or another reign: after a restart or a promotion, or
+        because the address leads to several servers.
+        """
+        # A node that may fail over is another server afterwards, and its old primary goes on.
+        if self.run_id and not tenure and self.address.failover is None:
+            lately = now - (self.manners.guard or self.manners.keep)
+            self._left = {it: until for it, until in self._left.items() if until > lately}
+            if run in self._left:
+                # No process comes back. Clients of such an address lock on different servers.
+                self.bad = ConfigError(
+                    f"its address leads to several servers ({run[:8]} and {self.run_id[:8]} take turns, by their "
+                    "run ids): name a single server, and no load balancer before several"
+                )
+            self._left[self.run_id] = now
+            # (A server tells its uptime in whole seconds.)
+            self.several = began + 1 < self.heard
+        self.run_id = run
+        self._reign = tenure
+        self._known = now
+        self._before = self.heard
+
+    def _tenure(self, facts: dict[str, str]) -> str:
+        """What the server's time as this node is known by: its reign if it was promoted.
+
+        Where the node's place is found before each connection, any server may be there the next
+        time, and INFO does not tell that. So the run of a server that was never promoted is a
+        reign, too. Elsewhere it is "".
+        """
+        return _reign(facts) or (facts["run_id"] if self.address.moves else "")
+
+    def _reigned(self, now: float) -> float:
+        """For how many seconds, at least, this server has been a primary, by the node's note and
+        the node's clock.
+        """
+        noted = _number(self._noted)
+        if noted is None or self.ahead is None:
+            return 0.0
+        return max(0.0, now + self.ahead - self.blur - noted / 1e6)
+
+    def _repeat(self, now: float) -> None:
+        """Say what was left unsaid, unless the lease that it would end has run out by itself."""
+        unsaid = self.unsaid
+        self.unsaid = []
+        for question in unsaid:
+            if now < question.sent + self.manners.keep:
+                self.say(question)
+
+
+# By the server's error code, then by what was asked.
+_ADVICE = {
+    "NOAUTH": "it refuses us, password required (redis://user:password@host, or credentials=)",
+    "WRONGPASS": "it refuses our user or password",
+    "HELLO": (
+        "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least "
+        "(RESP3 is needed)"
+    ),
+    "SELECT": "it refuses the database",
+    "INFO": "it refuses SUBSCRIBE or INFO: the user needs both",
+    "SCRIPT LOAD": "it does not take the scripts",
+}
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(_number(it) or 0 for it in text.split(".")[:2])
+
+
+def _time(reply: object) -> float | None:
+    """Seconds since 1970, by the answer to TIME; None if it is none."""
+    seconds, microseconds = (
+        (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
+    )
+    return None if seconds is None or microseconds is None else seconds + microseconds / 1e6
+
+
+def _number(text: object) -> int | None:
+    """The whole number that a text is, if it is one that a server would write."""
+    if isinstance(text, bytes):
+        text = text.decode("ascii", "replace")
+    return int(text) if isinstance(text, str) and re.fullmatch(_WHOLE, text) else None
+
+
+def _mode(facts: dict[str, str]) -> str:
+    """How the server says that it runs: standalone, cluster or sentinel."""
+    return facts.get("server_mode") or facts.get("redis_mode", "")
+
+
+def replicas(facts: dict[str, str]) -> int:
+    """How many replicas the server has, as far as it says."""
+    return _number(facts.get("connected_slaves")) or 0
+
+
+def clustered(facts: dict[str, str]) -> bool:
+    """Whether the server belongs to a cluster."""
+    return _mode(facts) == "cluster"
+
+
+def _reign(facts: dict[str, str]) -> str:
+    """What the server's time as a primary is known by, if it was promoted: its replication id,
+    which is new with each promotion. Else "".
+
+    A server that never was a replica has no second replication id. (One that was restarted with its
+    data may have one, too. That it is left alone for a guard costs once, and then stands in a
+    note.)
+    """
+    offset = _number(facts.get("second_repl_offset"))
+    if (offset is None or offset < 0) and not facts.get("master_replid2", "").strip("0"):
+        return ""
+    return facts.get("master_replid") or facts["run_id"]
+
+
+def _other_product(facts: dict[str, str], product: str) -> str:
+    """The name of the server's product, if it is neither Redis nor Valkey."""
+    for field, name in OTHERS.items():
+        if field in facts:
+            return name
+    # KeyDB says that it is Redis 6.3, a version that Redis never had. Its program and its features
+    # give it away.
+    if facts.get("executable", "").rpartition("/")[2].startswith("keydb") or "cluster_mget" in facts.get(
+        "features", ""
+    ):
+        return "KeyDB"
+    for name in (product, facts.get("server_name", "")):
+        if name and name not in ("redis", "valkey"):
+            return name
+    return ""
+
+
+def _cluster_size(reply: object) -> int:
+    """How many shards serve slots in the node's cluster.
+
+    0 if the server does not tell, or the user may not ask.
+    """
+    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
+    found = re.search(r"^cluster_size:([0-9]{1,9})\r?$", text, re.MULTILINE)
+    return int(found[1]) if found else 0
+
+
+def _foreign(data: bytes | bytearray | memoryview, error: Exception) -> Exception:
+    """Return the error for bytes that are not of the servers' protocol."""
+    if bytes(data[:2]) == TLS_ALERT:
+        return ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
+    return ConnectionError(f"it does not speak the servers' protocol: {error}")
+
+
+def _refused(word: str, told: str, user: str, prefix: str) -> Exception:
+    """Return the error for a greeting that a node has refused."""
+    if rights.passing(told) is not None:
+        return ConnectionError(told)
+    # A server that does not know HELLO repeats all of it, the password too.
+    if word == "HELLO":
+        told = told.partition(", with args")[0]
+    advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
+    if told.startswith("NOPERM") and word != "HELLO":
+        commands = ("SUBSCRIBE", "INFO") if word == "INFO" else (word,)
+        return rights.granted(f"{advice}: {told}", dict.fromkeys(commands, told), user, prefix)
+    return ConfigError(f"{advice}: {told}")
+
+
+def _ends(refusal: Exception, moves: bool) -> Exception | None:
+    """Why the connection has to end after a node refused a command, if it has to.
+
+    `moves`: the node's place is found before each connection.
+    """
+    told = str(refusal)
+    # Restarted behind a proxy, flushed, or not ready.
+    if told.startswith(ALONE):
+        return refusal
+    if moves and re.search(READ_ONLY, told):
+        return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
+    if re.search(READ_ONLY, told):
+        return ConfigError(
+            f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"
+        )
+    if told.startswith(ELSEWHERE):
+        return ConfigError(f"{_SHARDED.format('with several shards')}: {told}")
+    return None
+
+
+# Questions of the greeting that not every server is asked, and that a user may be denied.
+ASIDE = ("CLUSTER INFO", "REIGN")
+_ASKED_AGAIN = "where the node is will be asked again"
+_SHARDED = (
+    "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of "
+    "each other"
+)
+_WHOLE = "-?[0-9]{1,18}"

@@ -1,0 +1,429 @@
+"""The record: what is told of which claim, what is counted, and what is said only once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import events
+from holdfast.engine.recorder import REMEMBERED, Recorder, Stats, total
+from holdfast.errors import Cancelled, ConfigError, LockBusy, NoQuorum
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.joint import JointRequest
+from holdfast.protocol.nodes import NodeSet
+from holdfast.protocol.ticket import Tickets
+from holdfast.protocol.timing import Timing
+
+EPOCH = 1_700_000_000.0  # the wall clock when the clock that claims go by was at 0
+
+
+def a_record(telling: bool = True) -> Recorder:
+    record = Recorder()
+    record.telling, record.epoch = telling, EPOCH
+    return record
+
+
+def a_claim(state: State = State.WAITING, since: float = 0.0, **facts: Any) -> Claim:
+    """A claim that began at 10."""
+    claim = Claim(Exclusive("jobs", ttl=9.0, horizon=1), Timing(9.0), 5, Tickets(b"a" * 32), NodeSet(["n0", "n1"], 1.0, 9.0, 1))
+    claim.state, claim.began, claim.since = state, 10.0, since
+    for name, fact in facts.items():
+        setattr(claim, name, fact)
+    return claim
+
+
+def when(seconds: float) -> datetime:
+    return datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC) + timedelta(seconds=seconds)
+
+
+def counted(record: Recorder) -> dict[str, int]:
+    """What was counted, by name."""
+    stats = record.stats([], 0.0)
+    return {name: count for name, count in stats._asdict().items() if count and name != "waited"}
+
+
+def test_in_the_beginning_nothing_has_happened() -> None:
+    record = Recorder()
+    assert (record.events, record.telling, record.epoch, record.dropped, counted(record)) == ([], False, 0.0, 0, {})
+
+
+def test_what_is_told_of_a_claim() -> None:
+    record, claim = a_record(), a_claim()
+    record.happened(events.Attempt, claim, 10.5)
+    (told,) = record.events
+    known: dict[str, Any] = {"name": "jobs", "token": claim.token.decode(), "names": ("jobs",), "want": 5}
+    assert told == events.Attempt(**known, waited=0.5)
+    assert told.at == when(10.5) == record.at(10.5)
+    claim.since = 12.0
+    claim.fence = 7
+    record.happened(events.Released, claim, 30.0)
+    assert record.events[1] == events.Released(**known, waited=2.0, fence=7, fences={"jobs": 7})
+    assert counted(record) == {"attempts": 1, "released": 1}
+
+
+def test_of_locks_that_go_well_nothing_is_told_unless_somebody_listens() -> None:
+    record = a_record(telling=False)
+    held = a_claim(State.HELD, since=11.0, fence=7, notes=[events.Renewed, events.Doubt])
+    record.happened(events.Attempt, held, 10.0)
+    record.news(held, 11.0)
+    record.notes(held, 14.0)
+    record.news(a_claim(State.OVER, refusal=LockBusy("jobs", 1.0, None, None)), 12.0)
+    record.news(a_claim(State.LOST, since=11.0, reason="gap"), 15.0)
+    assert [type(it) for it in record.events] == [events.Doubt, events.Lost]  # trouble
+    assert counted(record) == {"attempts": 1, "acquired": 1, "renewed": 1, "doubts": 1, "refused": 1, "busy": 1, "lost": 1}
+
+
+@pytest.mark.parametrize("holders, told", [([None, None], None), ([None, b"b\xff", b"c"], "b\\xff"), ([b""], None)])
+def test_whoever_stands_in_line_is_told_behind_whom(holders: list[bytes | None], told: str | None) -> None:
+    record, claim = a_record(), a_claim(notes=(events.Queued,))
+    claim.votes = [type("Vote", (), {"holder": it}) for it in holders]  # type: ignore[misc]  # (the mistake)
+    claim.place = 2
+    record.notes(claim, 11.0)
+    (queued,) = record.events
+    assert isinstance(queued, events.Queued) and (queued.holder, queued.waited, queued.place) == (told, 1.0, 3)
+    record.notes(claim, 12.0)  # they were told once
+    assert (claim.notes, len(record.events)) == ((), 1)
+
+
+def test_what_was_noted_is_told_in_order_with_what_is_left_of_the_lease() -> None:
+    record = a_record()
+    record.notes(a_claim(State.HELD, since=11.0, fence=7, until=19.0, left=1.5, notes=(events.Doubt, events.Renewed)), 14.0)
+    told = [(type(it), it.fence, it.remaining, it.waited) for it in record.events]  # type: ignore[attr-defined]  # (events of that kind)
+    assert told == [(events.Doubt, 7, 5.0, 1.0), (events.Renewed, 7, 5.0, 1.0)]
+    assert [it.left for it in record.events if isinstance(it, events.Renewed)] == [1.5]
+
+
+def test_news_of_a_new_state_are_told() -> None:
+    record, error = a_record(), LockBusy("jobs", 1.0, None, None)
+    record.news(a_claim(State.HELD, since=11.0, fence=7), 11.0)
+    record.news(a_claim(State.OVER, refusal=error), 12.0)
+    record.news(a_claim(State.LOST, since=11.0, fence=7, reason="gap"), 15.0)
+    acquired, refused, lost = record.events
+    assert isinstance(acquired, events.Acquired) and (acquired.fence, acquired.waited) == (7, 1.0)
+    assert isinstance(refused, events.Refused)
+    assert (refused.error, refused.outcome, refused.waited) == (error, "busy", 2.0)
+    assert isinstance(lost, events.Lost)
+    assert (lost.fence, lost.reason, lost.waited, lost.held) == (7, "gap", 1.0, 4.0)
+
+
+def test_a_lock_that_somebody_else_had_is_told_and_counted() -> None:
+    record = a_record()
+    for contended in (True, False, True):
+        claim = a_claim(State.HELD, since=11.0, fence=7)
+        claim.contended = contended
+        record.news(claim, 11.0)
+    assert [it.contended for it in record.events if isinstance(it, events.Acquired)] == [True, False, True]
+    record.news(a_claim(State.OVER, refusal=LockBusy("jobs", 1.0, None, None)), 12.0)
+    record.ended(a_claim(State.OVER), State.WAITING, 14.0)
+    record.ended(a_claim(State.OVER, since=11.0), State.HELD, 99.0)
+    stats = record.stats([], 0.0)
+    assert (stats.acquired, stats.contended, stats.refused) == (3, 2, 2)
+    assert stats.waited == pytest.approx(3 * 1.0 + 2.0 + 4.0)
+
+
+def test_a_lease_that_is_held_for_long_is_told_of_once_and_though_nobody_listens() -> None:
+    record = a_record(telling=False)
+    record.long = 600.0
+    claim = a_claim(State.HELD, since=11.0, fence=7, until=620.0)
+    for now in (14.0, 610.9, 611.0, 614.0, 9000.0):
+        claim.notes = (events.Renewed,)
+        record.notes(claim, now)
+    [told] = record.events
+    assert isinstance(told, events.HeldLong)
+    assert (told.name, told.token, told.waited, told.fence, told.held) == ("jobs", claim.token.decode(), 1.0, 7, 600.0)
+    assert counted(record) == {"renewed": 5}
+    never = a_record()
+    claim.notes = (events.Renewed,)
+    never.notes(claim, 1e9)
+    assert [type(it) for it in never.events] == [events.Renewed], "by default, nobody is warned"
+
+
+@pytest.mark.parametrize("end", ["released", "lost"])
+def test_a_lease_that_has_ended_is_forgotten(end: str) -> None:
+    record = a_record(telling=False)
+    record.long = 600.0
+    claim = a_claim(State.HELD, since=11.0, fence=7, until=620.0, notes=(events.Renewed,))
+    record.notes(claim, 700.0)
+    if end == "lost":
+        claim.state = State.LOST
+        record.news(claim, 701.0)
+    else:
+        claim.state = State.OVER
+        record.ended(claim, State.HELD, 701.0)
+    assert not record._told_long
+
+
+def test_news_of_no_new_state_are_not() -> None:
+    """An extension or a release was confirmed, or the client is being closed."""
+    record = a_record()
+    record.news(a_claim(State.HELD, since=11.0), 12.0)
+    record.news(a_claim(State.OVER, since=11.0), 12.0)
+    record.news(a_claim(State.WAITING), 12.0)
+    assert (record.events, counted(record)) == ([], {})
+
+
+@pytest.mark.parametrize("before", list(State))
+@pytest.mark.parametrize("after", list(State))
+def test_what_its_caller_has_ended(before: State, after: State) -> None:
+    record = a_record()
+    record.ended(a_claim(after, since=11.0 if before is State.HELD else 0.0, fence=7), before, 12.0)
+    if after is State.OVER and before is State.HELD:
+        (released,) = record.events
+        assert isinstance(released, events.Released) and (released.fence, released.held) == (7, 1.0)
+    elif after is State.OVER and before is State.WAITING:
+        (refused,) = record.events
+        assert isinstance(refused, events.Refused) and (refused.error, refused.outcome) == (None, "gave_up")
+    else:
+        assert record.events == []
+
+
+def test_a_claim_that_stays_was_left_and_not_released() -> None:
+    record = a_record()
+    claim = a_claim(State.OVER, since=11.0, fence=7, until=19.5, stays=True)
+    record.ended(claim, State.HELD, 12.0)
+    known: dict[str, Any] = {"name": "jobs", "token": claim.token.decode(), "names": ("jobs",), "want": 5}
+    left = events.Left(**known, waited=1.0, fence=7, fences={"jobs": 7}, remaining=7.5, held=1.0)
+    assert (record.events, counted(record)) == ([left], {"left": 1})
+
+
+@pytest.mark.parametrize("reason, kind", [("closed", events.Left), ("expired", events.Lost), ("forced", events.Lost)])
+def test_a_claim_that_stays_and_whose_client_is_closed_was_left(reason: str, kind: type[events.LeaseEvent]) -> None:
+    record = a_record()
+    claim = a_claim(State.LOST, since=11.0, fence=7, until=19.5, reason=reason, stays=True)
+    record.news(claim, 12.0)
+    record.ended(claim, State.HELD, 12.0)
+    assert [type(it) for it in record.events] == [kind]
+
+
+def test_what_is_no_claims_news_is_told_and_counted() -> None:
+    record = a_record(telling=False)
+    down = events.NodeDown(at=when(1.0), node="n0", cause=ConnectionError("gone"))
+    record.note(down)
+    record.note(events.NodeUp(at=when(2.0), node="n0"))
+    assert record.events[0] is down
+    assert counted(record) == {"down": 1}
+
+
+def test_a_warning_is_told_once_for_each_node() -> None:
+    record = a_record(telling=False)
+    for node, warning in [("n0", "it is wet"), ("n0", "it is wet"), ("n1", "it is wet"), ("n0", "it is cold"), ("n1", "it is wet")]:
+        record.warn(node, warning, 3.0, "weather", warning)
+    assert [(it.node, it.warning, it.about) for it in record.events] == [  # type: ignore[attr-defined]  # (events of that kind)
+        ("n0", "it is wet", "weather"),
+        ("n1", "it is wet", "weather"),
+        ("n0", "it is cold", "weather"),
+    ]
+    assert {(type(it), it.at) for it in record.events} == {(events.Warned, when(3.0))}
+
+
+def test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded() -> None:
+    record = a_record()
+    for number in range(REMEMBERED + 1):
+        record.warn("n0", f"name {number}", 3.0, "key", f"name {number}")
+    record.events.clear()
+    record.warn("n0", "name 1", 3.0, "key", "name 1")
+    assert record.events == []
+    record.warn("n0", "name 0", 3.0, "key", "name 0")
+    assert len(record.events) == 1
+    assert len(record._warned) == REMEMBERED
+
+
+def test_a_warning_about_one_thing_is_told_once_whatever_its_words() -> None:
+    record = a_record()
+    for node, warning in [("n0", "10 s late"), ("n0", "11 s late"), ("n1", "11 s late")]:
+        record.warn(node, warning, 3.0, "clock")
+    record.warn("n0", "12 s", 3.0, "tls")
+    assert [it.warning for it in record.events] == ["10 s late", "11 s late", "12 s"]  # type: ignore[attr-defined]  # (events of that kind)
+
+
+def test_the_kinds_of_warnings_are_known_for_each_node_whether_told_again_or_not() -> None:
+    record = a_record()
+    for about, topic in (("clock", None), ("key", "key a"), ("key", "key b"), ("clock", None)):
+        record.warn("n0", "it is wet", 3.0, about, topic)
+    record.warn("n1", "it is wet", 3.0, "eviction", "eviction allkeys-lru")
+    assert len(record.events) == 4
+    assert [record.kinds_of(node) for node in ("n0", "n1", "n2")] == [("clock", "key"), ("eviction",), ()]
+
+
+def test_what_a_caller_did_is_stamped_when_it_is_noted() -> None:
+    record = a_record()
+    record.epoch = 1_700_000_000.0
+    opened = events.Opened(name="a", token="", waited=1.0, error=ValueError())
+    record.note_at(5.0, opened)
+    assert record.events == [opened]
+    assert record.events[0].at == datetime.fromtimestamp(1_700_000_005, UTC)
+    assert record.counts[events.Opened] == 1
+
+
+def test_the_figures() -> None:
+    record = a_record(telling=False)
+    for many, kind in enumerate((events.Attempt, events.Acquired, events.Released, events.Lost, events.Renewed, events.Doubt), 2):
+        for _ in range(many):
+            record.counts[kind] += 1
+    record.ended(a_claim(State.OVER), State.WAITING, 11.0)
+    record.note(events.NodeDown(node="n0", cause=ConnectionError("gone")))
+    record.note(events.Opened(name="a", token="", waited=1.0, error=ValueError()))
+    record.note(events.Forced(name="a", holder=None, nodes=3, reason="stuck"))
+    record.dropped = 8
+    states = [State.HELD, State.WAITING, State.HELD, State.OVER, State.LOST, State.WAITING, State.WAITING]
+    wants = [a_claim(state, began=10.0 + number) for number, state in enumerate(states)]
+    stats = record.stats(iter(wants), 20.0)
+    figures = {"held": 2, "waiting": 3, "attempts": 2, "acquired": 3, "refused": 1, "released": 4, "lost": 5, "renewed": 6, "doubts": 7}
+    more = {"opened": 1, "forced": 1, "gave_up": 1, "longest_wait": 9.0}
+    assert stats == Stats(**figures, down=1, dropped=8, waited=1.0, **more)  # type: ignore[arg-type]  # (options of several types)
+    with pytest.raises(AttributeError):
+        stats.held = 0  # type: ignore[misc]  # (the mistake)
+
+
+REFUSALS = [
+    (LockBusy("jobs", 1.0, None, None), "busy"),
+    (NoQuorum("jobs", 1.0, {}, 2), "no_quorum"),
+    (Cancelled("jobs", 1.0), "gave_up"),
+    (ConfigError("no"), "error"),
+]
+
+
+@pytest.mark.parametrize("error, outcome", REFUSALS)
+def test_refusals_are_counted_by_outcome(error: Exception, outcome: str) -> None:
+    record = a_record()
+    record.news(a_claim(State.OVER, refusal=error), 12.0)
+    [refused] = record.events
+    assert isinstance(refused, events.Refused) and refused.outcome == outcome
+    stats = record.stats([], 12.0)
+    assert stats.refused == 1
+    counted = {name: getattr(stats, name) for name in ("busy", "no_quorum", "gave_up")}
+    assert counted == {name: int(name == outcome) for name in counted}
+
+
+def test_the_figures_of_several_sets_are_added_up() -> None:
+    names = list(Stats._fields)
+    one, other = (Stats(**{name: factor * (number + 1) for number, name in enumerate(names)}) for factor in (1, 100))
+    sums = {name: 101 * (number + 1) for number, name in enumerate(names)}
+    assert total([one, other]) == Stats(**{**sums, "longest_wait": other.longest_wait})
+    assert total([]) == Stats(**dict.fromkeys(names, 0))
+
+
+# ------------------------------------------------ several claims, one acquisition
+
+
+def a_joint(*names: str, state: State = State.WAITING, since: float = 0.0, needed: int | None = None, **facts: Any) -> JointRequest:
+    """The claims of several names, or of some slots, which began at 10."""
+    claims = []
+    for number, name in enumerate(names):
+        recipe = Exclusive(name, ttl=9.0, horizon=1, slot=None if needed is None else number)
+        claims.append(Claim(recipe, Timing(9.0), 5, Tickets(b"a" * 32), NodeSet(["n0", "n1"], 1.0, 9.0, 1)))
+    joint = JointRequest(claims[:needed], None if needed is None else lambda: claims[needed:])
+    for claim in claims:
+        claim.state, claim.began, claim.since = state, 10.0, since
+        for name, fact in facts.items():
+            setattr(claim, name, fact)
+    joint._began = 10.0
+    joint._over = False
+    return joint
+
+
+def test_each_change_of_several_names_is_told_once() -> None:
+    record = a_record()
+    joint = a_joint("b", "a", state=State.HELD, since=11.0, until=19.0)
+    record.happened(events.Attempt, joint, 10.0)
+    joint.claims[0].fence, joint.claims[1].fence = 7, 9
+    for claim in joint.claims:
+        record.news(claim, 11.0)
+    for claim in joint.claims:
+        claim.state, claim.reason = State.LOST, "gap"
+    for claim in joint.claims:
+        record.news(claim, 15.0)
+    attempt, acquired, lost = record.events
+    assert isinstance(attempt, events.Attempt) and isinstance(acquired, events.Acquired) and isinstance(lost, events.Lost)
+    for event in (attempt, acquired, lost):
+        assert (event.name, event.names, event.want, event.kind) == ("b,a", ("b", "a"), 5, "exclusive")
+    assert (acquired.fence, acquired.fences) == (9, {"b": 7, "a": 9})
+    assert (lost.reason, lost.held) == ("gap", 4.0)
+    assert counted(record) == {"attempts": 1, "acquired": 1, "lost": 1}
+
+
+def test_the_end_of_several_names_is_told_once() -> None:
+    record, error = a_record(), LockBusy("jobs", 1.0, None, None)
+    refused = a_joint("a", "b", state=State.OVER, refusal=error)
+    for claim in refused.claims:
+        record.news(claim, 12.0)
+    record.ended(refused, State.OVER, 12.0)
+    released, gave_up = a_joint("a", "b", state=State.OVER, since=11.0), a_joint("a", "b", state=State.OVER)
+    record.ended(released, State.HELD, 14.0)
+    record.ended(gave_up, State.WAITING, 15.0)
+    for claim in (*released.claims, *gave_up.claims):  # nodes confirm it
+        record.news(claim, 16.0)
+    assert [type(it) for it in record.events] == [events.Refused, events.Released, events.Refused]
+    assert counted(record) == {"refused": 2, "released": 1, "busy": 1, "gave_up": 1}
+    assert record.stats([], 0.0).waited == pytest.approx(2.0 + 5.0)
+
+
+def test_permits_are_of_one_name_and_their_fences_of_slots() -> None:
+    record = a_record()
+    joint = a_joint("s", "s", state=State.HELD, since=11.0, needed=2)
+    record.happened(events.Released, joint, 12.0, held=1.0)
+    [released] = record.events
+    assert isinstance(released, events.Released)
+    assert (released.name, released.names, released.kind) == ("s", ("s",), "permit")
+    assert released.fences == {"s[slot 0]": 0, "s[slot 1]": 0}
+
+
+def test_who_asks_for_permits_waits_when_too_few_are_left() -> None:
+    record = a_record()
+    joint = a_joint("s", "s", "s", needed=1)
+    first = joint.claims[0]
+    for claim, places in ((first, 4), (None, 2), (None, 3)):
+        one = claim or next(it for it in joint.claims if not it.queued)
+        one.queued, one.place, one.notes = True, places, (events.Queued,)
+        one.votes = [type("Vote", (), {"holder": b"x%d" % places})]  # type: ignore[list-item]  # (a stand-in)
+        joint.denied(11.0)
+        record.notes(one, 11.0)
+        assert len(record.events) == (places == 3), "while another slot may be free, nobody waits"
+    first.notes = (events.Queued,)
+    record.notes(first, 12.0)
+    [queued] = record.events
+    assert isinstance(queued, events.Queued) and (queued.holder, queued.place) == ("x4", 3)
+
+
+def test_a_renewal_of_several_names_is_told_when_all_have_it() -> None:
+    record = a_record()
+    record.long = 3.0
+    joint = a_joint("a", "b", state=State.HELD, since=11.0)
+    one, other = joint.claims
+    told = []
+    for claim, note, until in [
+        (one, events.Doubt, 18.0),
+        (other, events.Doubt, 18.0),
+        (one, events.Renewed, 20.0),
+        (one, events.Renewed, 21.0),
+        (other, events.Renewed, 19.0),
+        (other, events.Doubt, 19.0),
+    ]:
+        claim.notes, claim.until, claim.left = (note,), until, until - 17.0
+        record.notes(claim, 14.0)
+        told.append([type(it) for it in record.events])
+        record.events = []
+    assert told == [[events.Doubt], [], [], [], [events.Renewed, events.HeldLong], [events.Doubt]]
+    assert counted(record) == {"renewed": 1, "doubts": 2}
+
+
+def test_what_a_renewal_of_several_names_says_is_of_the_one_that_was_nearest_to_its_end() -> None:
+    record = a_record()
+    joint = a_joint("a", "b", state=State.HELD, since=11.0)
+    for claim, left, until in zip(joint.claims, (3.0, 2.0), (21.0, 20.0), strict=True):
+        claim.notes, claim.left, claim.until = (events.Renewed,), left, until
+        record.notes(claim, 14.0)
+    [renewed] = record.events
+    assert isinstance(renewed, events.Renewed) and (renewed.left, renewed.remaining) == (2.0, 6.0)
+
+
+def test_of_several_names_that_are_over_without_a_refusal_their_end_is_recorded_and_not_the_news() -> None:
+    record = a_record()
+    joint = a_joint("a", "b", state=State.OVER)
+    record.news(joint.claims[0], 12.0)
+    assert record.events == []
+    record.ended(joint, State.WAITING, 12.0)
+    assert [type(it) for it in record.events] == [events.Refused]

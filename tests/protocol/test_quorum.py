@@ -1,0 +1,162 @@
+"""The arithmetic of quorums beside its dumb twin: the same questions answered by counting everything there is to count."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.protocol import quorum
+
+unhurried = settings(deadline=None)  # others may have the machine
+
+NODES = range(1, 10)
+
+# ---------------------------------------------------------------- the dumb twin
+
+
+def dumb_majority(nodes: int) -> int:
+    """The first size at which any two sets of nodes have one in common."""
+    for size in range(1, nodes + 1):
+        sets = [set(it) for it in combinations(range(nodes), size)]
+        if all(one & other for one in sets for other in sets):
+            return size
+    raise AssertionError("all nodes meet themselves")
+
+
+def dumb_reached_by(size: int, values: Sequence[float]) -> float:
+    """The best value that some `size` of them all have at least."""
+    return max((min(chosen) for chosen in combinations(values, size)), default=-inf)
+
+
+def dumb_agreed(size: int, fences: Sequence[int]) -> int:
+    return next((fence for fence, times in Counter(fences).items() if times >= size), 0)
+
+
+def dumb_uncertain(nodes: int, sure: int) -> bool:
+    """Is there a majority among those that are not sure?"""
+    return any(True for _ in combinations(range(nodes - sure), dumb_majority(nodes)))
+
+
+def dumb_hopeless(size: int, able: Sequence[bool]) -> bool:
+    return not any(all(chosen) for chosen in combinations(able, size))
+
+
+# ---------------------------------------------------------------- both
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_B16_a_majority_is_the_least_that_always_meets(nodes: int) -> None:
+    # Rule C1.
+    assert quorum.majority(nodes) == dumb_majority(nodes)
+
+
+def test_B16_majorities_as_one_knows_them() -> None:
+    assert [quorum.majority(nodes) for nodes in NODES] == [1, 2, 2, 3, 3, 4, 4, 5, 5]
+
+
+@unhurried
+@given(st.integers(1, 6), st.lists(st.integers(0, 9) | st.just(inf), max_size=6))
+def test_what_a_quorum_reaches(size: int, values: list[float]) -> None:
+    assert quorum.reached_by(size, values) == dumb_reached_by(size, values)
+
+
+def test_the_order_in_which_nodes_are_asked_does_not_matter_and_is_left_alone() -> None:
+    values = [3.0, 1.0, 2.0]
+    assert [quorum.reached_by(size, values) for size in (1, 2, 3, 4)] == [3.0, 2.0, 1.0, -inf]
+    assert values == [3.0, 1.0, 2.0]
+
+
+@unhurried
+@given(st.integers(1, 7), st.data())
+def test_the_fence_that_a_quorum_has(nodes: int, data: st.DataObject) -> None:
+    fences = data.draw(st.lists(st.integers(1, 3), max_size=nodes))
+    assert quorum.agreed(quorum.majority(nodes), fences) == dumb_agreed(quorum.majority(nodes), fences)
+
+
+def test_the_fence_that_a_quorum_has_may_be_said_last() -> None:
+    assert quorum.agreed(2, [5, 7, 7]) == 7
+    assert quorum.agreed(3, [5, 7, 7, 5, 7]) == 7
+    assert quorum.agreed(3, [5, 7, 7, 5]) == 0
+    assert quorum.agreed(2, []) == 0
+    assert quorum.agreed(1, [7]) == 7
+
+
+@pytest.mark.parametrize("nodes", NODES)
+def test_as_long_as_too_few_are_unsure_nobody_else_had_a_majority(nodes: int) -> None:
+    """Fewer than N + 1 - q that are sure: with even N that is half of them, with odd N a majority."""
+    for sure in range(nodes + 1):
+        assert quorum.uncertain(nodes, quorum.majority(nodes), sure) == dumb_uncertain(nodes, sure)
+        assert quorum.uncertain(nodes, quorum.majority(nodes), sure) == (sure < nodes + 1 - quorum.majority(nodes))
+
+
+@unhurried
+@given(st.lists(st.booleans(), min_size=1, max_size=8))
+def test_S04_there_is_hope_as_long_as_a_quorum_can_grant(able: list[bool]) -> None:
+    size = quorum.majority(len(able))
+    assert quorum.hopeless(size, able) == dumb_hopeless(size, able)
+    assert quorum.hopeless(size, iter(able)) == dumb_hopeless(size, able)  # it is counted once, whatever it is
+
+
+def test_S04_half_of_an_even_number_is_enough_to_refuse() -> None:
+    """ "q cannot" would never come: with N = 2 the one that cannot is enough."""
+    assert quorum.hopeless(2, [True, False])
+    assert quorum.hopeless(3, [True, True, False, False])
+    assert not quorum.hopeless(2, [True, True, False])
+
+
+@unhurried
+@given(st.integers(1, 7), st.data())
+def test_what_everybody_who_answered_and_a_quorum_allows(nodes: int, data: st.DataObject) -> None:
+    votes = data.draw(st.lists(st.booleans(), max_size=nodes))
+    said = quorum.unanimous(quorum.majority(nodes), votes)
+    assert said is (votes.count(False) == 0 and 2 * votes.count(True) > nodes)
+
+
+# ---------------------------------------------------------------- validity
+
+
+def test_drift_is_a_hundredth_and_two_milliseconds() -> None:
+    assert quorum.drift(10.0) == pytest.approx(0.102)
+    assert quorum.drift(0.05) == pytest.approx(0.0025)
+
+
+@unhurried
+@given(st.floats(0, 1e9), st.floats(0.05, 86400))
+def test_B20_a_grant_is_good_for_less_than_its_ttl_from_its_sending(sent: float, ttl: float) -> None:
+    # Rule C2.
+    until = quorum.bound(sent, ttl)
+    assert until == pytest.approx(sent + ttl * 0.99 - 0.002)
+    assert until < sent + ttl
+    assert until >= sent + ttl * 0.9  # the shortest lease has use, too
+
+
+def min_validity(ttl: float, t1: float, t2: float, clock_drift: float) -> float:
+    """The formula of the proposal of 2014, as it is written there."""
+    return ttl - (t2 - t1) - clock_drift
+
+
+@unhurried
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=7), st.floats(0.05, 86400), st.floats(0, 1e6), st.floats(0, 20))
+def test_a_lease_ends_no_earlier_than_by_the_formula_of_2014(
+    asked: list[float], ttl: float, t1: float, took: float
+) -> None:
+    """Each node was asked some time after T1. The proposal counts from T2, when the last one had answered."""
+    t2 = t1 + max(asked) + took
+    ends = t2 + min_validity(ttl, t1, t2, quorum.drift(ttl))
+    assert quorum.bound(t1, ttl) == pytest.approx(ends, abs=1e-6)
+    lease = quorum.reached_by(quorum.majority(len(asked)), [quorum.bound(t1 + after, ttl) for after in asked])
+    assert lease >= ends - 1e-6
+
+
+def test_a_drift_that_is_subtracted_twice_or_never_is_found() -> None:
+    """Of the formula's numbers, as a document would calculate them: 10 s, asked at 100 s, answered at 100.3 s."""
+    ends = 100.3 + min_validity(10.0, 100.0, 100.3, 0.102)
+    for planted in (100.0 + 10.0 - 2 * quorum.drift(10.0), 100.0 + 10.0, 100.3 + 10.0 - quorum.drift(10.0)):
+        assert planted != pytest.approx(ends)
+    assert quorum.bound(100.0, 10.0) == pytest.approx(ends)

@@ -1,0 +1,147 @@
+"""What a client of redis-py says of its server: the address, the credentials and TLS, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+from redis.credentials import CredentialProvider
+
+from holdfast import ConfigError, Holdfast, Node
+from holdfast.foreign_clients import Place, place
+
+
+class Rotating(CredentialProvider):
+    """Says another password each time."""
+
+    def __init__(self, alone: bool = False) -> None:
+        self.asked, self.alone = 0, alone
+
+    def get_credentials(self) -> Any:
+        self.asked += 1
+        return (f"secret{self.asked}",) if self.alone else ("ada", f"secret{self.asked}")
+
+    async def get_credentials_async(self) -> Any:
+        return self.get_credentials()
+
+
+CLIENTS = {
+    "redis://localhost:6379": redis.Redis(),
+    "redis://db-1:7000/3": redis.Redis("db-1", 7000, db=3),
+    "redis://[::1]:6379": redis.Redis("::1"),
+    "rediss://db-1:6379": redis.Redis("db-1", ssl=True),
+    "unix:///run/it%20is.sock?db=2": redis.Redis(unix_socket_path="/run/it is.sock", db=2),
+    "redis://db-2:6379": redis.asyncio.Redis(host="db-2"),
+    "redis://db-3:6379/1": redis.asyncio.Redis.from_url("redis://db-3/1"),
+    "rediss://db-4:6379": redis.asyncio.Redis.from_url("rediss://db-4"),
+}
+
+
+@pytest.mark.parametrize("address", CLIENTS)
+def test_the_address_is_the_client_s_and_its_password_is_not_in_it(address: str) -> None:
+    found = place(CLIENTS[address])
+    assert (found.address, found.login) == (address, None)
+    assert (found.tls is not None) == address.startswith("rediss")
+    node = Holdfast(address).nodes()[0].node
+    assert Holdfast(Node.of(CLIENTS[address])).nodes()[0].node == node
+
+
+@pytest.mark.parametrize("user", ["", "ada"])
+def test_a_user_and_a_password_are_said_when_they_are_asked_for(user: str) -> None:
+    found = place(redis.Redis("db", username=user or None, password="p@ss/word"))
+    assert "p@ss" not in found.address
+    assert found.login is not None
+    assert found.login(found.address) == (user, "p@ss/word")
+
+
+def test_each_node_has_its_own_login() -> None:
+    nodes = [Node.of(redis.Redis("a", password="one")), Node.of(redis.Redis("b"))]
+    assert [it.credentials and it.credentials(it.label) for it in nodes] == [("", "one"), None]
+    with Holdfast(*nodes, "redis://c") as locks:
+        assert [it.node for it in locks.nodes()][:2] == [it.label for it in nodes]
+
+
+def test_a_provider_is_asked_each_time() -> None:
+    provider = Rotating()
+    ask = place(redis.Redis("db", credential_provider=provider)).login
+    assert ask is not None
+    assert provider.asked == 0
+    assert [ask("redis://db:6379"), ask("redis://db:6379")] == [("ada", "secret1"), ("ada", "secret2")]
+    login = place(redis.Redis("db", credential_provider=Rotating(alone=True))).login
+    assert login is not None
+    assert login("") == "secret1"
+
+
+def test_a_provider_may_have_to_be_awaited() -> None:
+    login = place(redis.asyncio.Redis(host="db", credential_provider=Rotating())).login
+    assert login is not None
+    assert asyncio.run(login("")) == ("ada", "secret1")
+
+
+def test_tls_is_as_the_client_has_it() -> None:
+    def context(**options: Any) -> ssl.SSLContext:
+        found = place(redis.Redis("db", ssl=True, **options)).context()
+        assert found is not None
+        return found
+
+    assert (context().verify_mode, context().check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert not context(ssl_check_hostname=False).check_hostname
+    unverified = context(ssl_cert_reqs="none")
+    assert (unverified.verify_mode, unverified.check_hostname) == (ssl.CERT_NONE, False)
+    assert context(ssl_min_version=ssl.TLSVersion.TLSv1_3).minimum_version == ssl.TLSVersion.TLSv1_3
+    assert {it["name"] for it in context(ssl_ciphers="ECDHE-RSA-AES128-GCM-SHA256").get_ciphers()} != {
+        it["name"] for it in context().get_ciphers()
+    }
+    flags = ssl.VerifyFlags.VERIFY_X509_STRICT
+    assert context(ssl_include_verify_flags=[flags]).verify_flags & flags
+    assert not context(ssl_include_verify_flags=[flags], ssl_exclude_verify_flags=[flags]).verify_flags & flags
+    with pytest.raises(FileNotFoundError):
+        context(ssl_certfile="none.pem")
+    assert place(redis.Redis("db")).context() is None
+
+
+def test_nodes_may_differ_in_tls() -> None:
+    nodes = [Node.of(redis.Redis(it, ssl=True, ssl_check_hostname=it == "a")) for it in ("a", "b")]
+    assert [it.ssl is not None and it.ssl.check_hostname for it in nodes] == [True, False]
+    Holdfast(*nodes).close()
+
+
+class Strange(redis.Connection):
+    """A connection of a user's own."""
+
+
+def different() -> redis.Redis:
+    """A client with Sentinels that ask for different passwords."""
+    found = redis.Sentinel([("a", 26379)])
+    found.sentinels.append(redis.Redis("b", 26379, password="other"))
+    return found.master_for("it")
+
+
+def test_what_holdfast_cannot_follow_is_refused_by_its_name() -> None:
+    cases: dict[str, Any] = {
+        "redis_connect_func": redis.Redis("db", redis_connect_func=print),
+        "Strange": redis.Redis(connection_pool=redis.ConnectionPool(connection_class=Strange)),
+        "replicas": redis.Sentinel([("a", 26379)]).slave_for("it"),
+        "different passwords": different(),
+        "no client": object(),
+    }
+    for word, client in cases.items():
+        with pytest.raises(ConfigError, match=word) as caught:
+            place(client)
+        assert "nodes=" in str(caught.value)
+
+
+def test_a_client_without_a_server_is_told_what_to_do() -> None:
+    fake = type("FakeRedis", (), {"__module__": "fakeredis._server"})
+    with pytest.raises(ConfigError, match=r"holdfast\.testing"):
+        place(fake())
+
+
+def test_what_is_about_connections_is_left_aside(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG", "holdfast.compat")
+    assert place(redis.Redis("db", socket_timeout=3, client_name="app")) == Place("redis://db:6379", None, None)
+    assert "socket_timeout" in caplog.text
