@@ -472,7 +472,7 @@ PLANTED: dict[str, tuple[tuple[type[Face], ...], Plant, Callable[..., Any], dict
     ),
     "simulated: what waits is listed": (
         (Simulated,),
-        _plant(shared.Lease, "_info", "claim.state is not State.HELD or now >= claim.until", "False"),
+        _plant(shared.Lease, "_info", "claim.state is not _HELD or now >= claim.until", "False"),
         test_a_client_lists_what_it_holds,
         {},
     ),

@@ -360,7 +360,7 @@ FAULTS = {
     ),
     "asyncio: nobody notes that the caller has it": Fault(
         "aio",
-        Damage("self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())", "pass"),
+        Damage("self._leases[claim] = weakref.ref(lease, claim.abandon)", "pass"),
         the_loss_of_a_lease_that_somebody_had_is_told_once,
     ),
     "threads: handed over when it has run out": Fault(
@@ -370,7 +370,7 @@ FAULTS = {
     ),
     "asyncio: handed over when it has run out": Fault(
         "aio",
-        Damage("claim.state is State.HELD and self.clock() < claim.until:", "claim.state is State.HELD:"),
+        Damage("claim.state is HELD and self.clock() < claim.until:", "claim.state is HELD:"),
         a_lease_that_ran_out_on_its_way_is_not_handed_over,
     ),
     "threads: judged before all is read": Fault(

@@ -253,7 +253,7 @@ def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others(
     assert set(ready.settled) == {short, other}
 
 
-@pytest.mark.parametrize("text", ["isinstance(it, Claim) and ", " and it.state is State.HELD", " if now >= it.until"])
+@pytest.mark.parametrize("text", ["isinstance(it, Claim) and ", " and it.state is HELD", " if now >= it.until"])
 def test_what_a_busy_driver_may_not_end_is_noticed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     patches.method(monkeypatch, Engine, "lapse", text, "")
     with pytest.raises((AssertionError, AttributeError)):
@@ -3803,7 +3803,7 @@ def test_usual_answers_are_taken_in_as_if_they_were_read_in_full(order: tuple[in
             else:
                 world.engine.received(node, data, world.now)
         world._send()
-        assert world.engine.quiet
+        assert world.engine.still
         facts = [(it.state, it.until, it.fence, it.wake, it.as_usual, it.done) for it in claims]
         connections = [(it.answered, it.rtt, it.trip, len(it.ledger)) for it in world.engine.connections]
         events = [(type(it), it.at) for it in world.events]

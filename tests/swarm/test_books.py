@@ -53,7 +53,7 @@ def test_books_balance(seed: int, which: dict[str, Any]) -> None:
 
 
 def test_a_loss_that_is_told_for_each_name_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Recorder, "news", "want.told = state", "want.told = State.WAITING")
+    patches.method(monkeypatch, Recorder, "news", "want.told = state", "want.told = WAITING")
     with pytest.raises(AssertionError, match=r"went aq?h+[rd]*e+"):
         balance(*SEEDS[1])
 

@@ -121,6 +121,7 @@ class Asked:
     again: bool = False
     watch: bool = False
     expected: bytes = b"\n"
+    owner: object = "a caller"
 
 
 @dataclass
@@ -1492,6 +1493,13 @@ def test_usual_answers_are_handed_out_up_to_the_first_that_is_not(questions: tup
     same = ("answered", "trip", "rtt", "heard", "bad")
     assert [getattr(connection, it) for it in same] == [getattr(other, it) for it in same]
     assert list(connection.ledger) == list(other.ledger)
+
+
+def test_nobody_is_told_an_answer_that_nobody_wants_to_know() -> None:
+    nobodys = Asked(b"zero", 0.5, expected=b":1\r\n", owner=None)
+    connection, handed, takes = in_use(nobodys, *USUAL, nobodys)
+    assert connection.expected(b":1\r\n:1\r\n" + bulk(b"2") + b":0\r\n", 2.0, takes) == b":0\r\n"
+    assert [data for data, _ in handed] == [b"one", b"two"] and list(connection.ledger) == [nobodys]
 
 
 def test_where_an_answer_may_mean_more_all_is_read_in_full() -> None:

@@ -118,10 +118,9 @@ class Holdfast(_Client):
 
         Drivers of loops that were closed are forgotten.
         """
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            raise no_loop() from None
+        loop = asyncio._get_running_loop()
+        if loop is None:
+            raise no_loop()
         drivers = self._loops[at]
         driver = drivers.get(loop)
         if driver is None or driver.gone or (driver.closed and not self._closed):

@@ -61,6 +61,10 @@ REST = 5.0
 # How many chores have their rest remembered. Then the oldest is forgotten.
 RESTING = 1000
 
+# (On the way of every acquire, an attribute of an enum costs as much as a call.)
+WAITING, HELD, LOST, OVER = State
+UP = Line.UP
+
 T = TypeVar("T")
 # A chore: it yields what to ask which node, and is sent the round when it is over.
 Work = Generator[Mapping[int, bytes], Query, object]
@@ -464,7 +468,7 @@ class Engine:
         if not self.owing:
             return now
         if (
-            sum(connection.line is Line.UP and not connection.ledger for connection in self.connections)
+            sum(connection.line is UP and not connection.ledger for connection in self.connections)
             >= self.node_set.quorum
         ):
             self._ends = min(self._ends, now + GRACE)
@@ -481,7 +485,7 @@ class Engine:
     @property
     def owing(self) -> bool:
         """Whether a node owes an answer whose connection works."""
-        return any(connection.line is Line.UP and connection.ledger for connection in self.connections)
+        return any(connection.line is UP and connection.ledger for connection in self.connections)
 
     def stats(self, now: float, begun: Sequence[Want] = ()) -> Stats:
         """Return counts of what was done so far.
@@ -673,8 +677,6 @@ class Engine:
     def takes(self, node: int, question: Command, now: float) -> bool:
         """Take in a usual answer, for drivers that may touch every claim: see `expected`."""
         claim = question.owner
-        if claim is None:
-            return True
         if not isinstance(claim, Claim):
             return False
         try:
@@ -686,11 +688,10 @@ class Engine:
         return True
 
     @property
-    def quiet(self) -> bool:
-        """Whether `ready` would have nothing to say but when to wake."""
+    def still(self) -> bool:
+        """Whether `ready` would have nothing to tell but when to wake, and whether to send."""
         return not (
-            self.spoke
-            or self.broken
+            self.broken
             or self._settled
             or self._found
             or self._hangups
@@ -749,7 +750,7 @@ class Engine:
         left = TURN
         for timed in islice(self._timers.passed(now), TURN):
             left -= 1
-            renewed |= timed.wake <= now and isinstance(timed, Claim) and timed.state is State.HELD
+            renewed |= timed.wake <= now and isinstance(timed, Claim) and timed.state is HELD
             if timed.wake > now or timed.tick(now):
                 self._follow(timed, now)
         if renewed:
@@ -777,7 +778,7 @@ class Engine:
             self._dials.append(connection.node)
         elif connection.bad is None and connection.line is Line.GUARDED and connection.wake <= now:
             self._open(connection, now)
-        elif connection.bad is None and connection.line is Line.UP and connection.wake <= now:
+        elif connection.bad is None and connection.line is UP and connection.wake <= now:
             self._try(connection, connection.probe, None, now)
             self._expect(now)
         if connection.bad is not None:
@@ -843,7 +844,7 @@ class Engine:
         for connection in self.connections:
             try:
                 connection.learn(source, command.sent)
-                if more and connection.line is Line.UP:
+                if more and connection.line is UP:
                     connection.probe(command.sent)
             except Exception as error:
                 self.faulted(connection.node, command.sent, error)
@@ -854,13 +855,13 @@ class Engine:
         At most `most` of them do.
         """
         for timed in list(islice(self._timers.passed(now + AHEAD), most)):
-            if isinstance(timed, Claim) and timed.state is State.HELD:
+            if isinstance(timed, Claim) and timed.state is HELD:
                 timed.tick(now)
             self._follow(timed, now)
 
     def lapse(self, now: float) -> None:
         """End the leases that have run out by now: no answer that lies unread can save them."""
-        claims = [it for it in self._timers.overdue(now) if isinstance(it, Claim) and it.state is State.HELD]
+        claims = [it for it in self._timers.overdue(now) if isinstance(it, Claim) and it.state is HELD]
         over = [it for it in claims if now >= it.until]
         for claim in sorted(over, key=attrgetter("until")):
             if claim.tick(now):
@@ -1015,7 +1016,7 @@ class Engine:
         elif (
             claim is not None
             and claim.recipe.name == key
-            and (claim.state is State.WAITING or claim.state is State.HELD)
+            and (claim.state is WAITING or claim.state is HELD)
         ):
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
@@ -1084,7 +1085,7 @@ class Engine:
 
     def act(self, claim: Claim, now: float) -> None:
         """Do what a claim asks for."""
-        recipe = claim.recipe
+        recipe, company = claim.recipe, claim.company
         if claim.sends:
             connections = self.connections
             for nodes, command in claim.sends:
@@ -1097,7 +1098,7 @@ class Engine:
                 if (
                     recipe.rider is not None
                     and claim.fence
-                    and (command.mode is RELEASE) is not (claim.state is State.HELD)
+                    and (command.mode is RELEASE) is not (claim.state is HELD)
                 ):
                     # Before a release, on the same connections.
                     self._say_along(recipe.rider(claim.token, claim.fence, command.ttl), nodes, now)
@@ -1123,22 +1124,20 @@ class Engine:
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
-            if recipe.rider is not None and claim.state is State.HELD and claim.since == now:
+            if recipe.rider is not None and claim.state is HELD and claim.since == now:
                 self._say_along(recipe.rider(claim.token, claim.fence, claim.until - now), self.node_set.up, now)
-            if claim.company is None:
+            if company is None:
                 self._settled.append(claim)
-            elif (
-                isinstance(claim.company, JointRequest) and claim.company.settled and claim.company not in self._settled
-            ):
-                self._settled.append(claim.company)
-        if claim.done:
+            elif isinstance(company, JointRequest) and company.settled and company not in self._settled:
+                self._settled.append(company)
+        if claim.state is not WAITING and claim.state is not HELD and claim.done:
             if self.live.pop(claim.token, None) is not None and claim.ttl < self._brief:
                 self._relax(claim.ttl)
             self._timers.disarm(claim)
         elif claim.wake < claim.armed:
             self._timers.arm(claim)
-        if isinstance(claim.company, JointRequest) and claim.company.stirred:
-            self._act_on_others(claim.company, now)
+        if company is not None and isinstance(company, JointRequest) and company.stirred:
+            self._act_on_others(company, now)
 
     def _act_on_others(self, joint: JointRequest, now: float) -> None:
         """Do what other claims of a goal ask for because of what has happened to one."""
@@ -1174,7 +1173,9 @@ class Engine:
 
     def _expect(self, now: float) -> None:
         """Note that something was asked: look after the connections when its answer is overdue."""
-        self._pulse = min(self._pulse, now + self._manners.patience)
+        due = now + self._manners.patience
+        if due < self._pulse:
+            self._pulse = due
 
     def _hasten(self, ttl: float) -> None:
         """Note a claim that cannot wait `node_timeout` for an answer.
@@ -1208,7 +1209,7 @@ class Engine:
     def _refuse_briefs(self, now: float) -> None:
         """Refuse the waiting claims whose ttl has turned out to be too short for these nodes."""
         for claim in [it for it in self.live.values() if it.ttl < self._brief]:
-            if claim.state is State.WAITING and (wrong := self._too_brief(claim.ttl)) is not None:
+            if claim.state is WAITING and (wrong := self._too_brief(claim.ttl)) is not None:
                 claim.refuse(wrong, now)
                 self.act(claim, now)
                 self._measure(now)
@@ -1349,7 +1350,7 @@ class Engine:
         # leaves room for it.
         before, self._ahead = self._clock, self.record.epoch if abs(right - self.record.epoch) <= blur else right
         far = self.settings.horizon / 2000
-        old = [it for it in self.connections if it.line is Line.UP and it.measured < now - RECENT]
+        old = [it for it in self.connections if it.line is UP and it.measured < now - RECENT]
         for connection in self.connections:
             if connection.ahead is None or connection.line not in MET or abs(off := connection.ahead - right) <= far:
                 continue
@@ -1434,7 +1435,7 @@ class Engine:
         if connection.line is Line.LOADING:
             # As before, until it has taken the scripts.
             return
-        if connection.line is Line.UP:
+        if connection.line is UP:
             standing = Standing.UP
         elif connection.line is Line.GUARDED:
             standing = Standing.GUARDED
@@ -1507,7 +1508,7 @@ class Engine:
             elif before is Standing.UP:
                 news = claim.broke(node, now)
             else:
-                news = claim.state is State.WAITING and claim.tick(now)
+                news = claim.state is WAITING and claim.tick(now)
             if news:
                 self.act(claim, now)
         for round_ in list(self.rounds):

@@ -17,6 +17,8 @@ from ..protocol.claim import Claim, State
 from ..protocol.joint import JointRequest
 from .ready import Want
 
+WAITING, HELD, LOST, OVER = State
+
 # Events that are made although nobody listens, for the log.
 _TROUBLE = (events.Lost, events.Doubt, events.HeldLong)
 # Warnings that are not repeated: of as many names and nodes; then the oldest is forgotten.
@@ -205,19 +207,19 @@ class Recorder:
             # Each of its claims has the same news.
             if state is want.told:
                 return
-            if state is not State.OVER or want.refusal is not None:
+            if state is not OVER or want.refusal is not None:
                 want.told = state
-        if state is State.LOST:
+        if state is LOST:
             self._told_long.discard(want)
             if want.stays and want.reason == "closed":
                 self._left(want, now)
             else:
                 self.happened(events.Lost, want, now, reason=want.reason, held=now - want.since, why=want.why)
-        elif state is State.HELD and want.since == now:
+        elif state is HELD and want.since == now:
             self._contended += want.contended
             self._waited += now - want.began
             self.happened(events.Acquired, want, now, contended=want.contended)
-        elif state is State.OVER and want.refusal is not None:
+        elif state is OVER and want.refusal is not None:
             self._refuse(want, want.refusal, now)
 
     def ended(self, want: Want, before: State, now: float) -> None:
@@ -229,13 +231,13 @@ class Recorder:
             now: The time.
         """
         self._told_long.discard(want)
-        if want.state is not State.OVER or before is State.OVER or before is State.LOST:
+        if want.state is not OVER or before is OVER or before is LOST:
             return
         if isinstance(want, JointRequest):
-            want.told = State.OVER
-        if before is State.HELD and want.stays:
+            want.told = OVER
+        if before is HELD and want.stays:
             self._left(want, now)
-        elif before is State.HELD:
+        elif before is HELD:
             self.happened(events.Released, want, now, held=now - want.since)
         else:
             self._refuse(want, None, now)
@@ -294,8 +296,8 @@ class Recorder:
         waiting: list[float] = []
         for want in wants:
             state = want.state
-            held += state is State.HELD
-            if state is State.WAITING:
+            held += state is HELD
+            if state is WAITING:
                 waiting.append(now - want.began)
         return Stats(
             held=held,

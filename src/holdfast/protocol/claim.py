@@ -354,8 +354,12 @@ class Claim(Ballot):
         """Note that its owner raises the nodes' fences to this one by other means (rule O8)."""
         self._largest = max(self._largest, fence)
 
-    def abandon(self) -> None:
-        """Stop renewing: its owner is gone without a release, so that it ends with its lease."""
+    def abandon(self, owner: object = None) -> None:
+        """Stop renewing: its owner is gone without a release, so that it ends with its lease.
+
+        Args:
+            owner: The weak reference to it, if this is what that calls.
+        """
         self._renewal.stops()
         self.dropped = True
 

@@ -209,8 +209,12 @@ class JointRequest(Several[Claim]):
             claim.release(now, heard)
         self._leave_out(self.claims[self._needed :])
 
-    def abandon(self) -> None:
-        """Stop renewing: the owner is gone without a release."""
+    def abandon(self, owner: object = None) -> None:
+        """Stop renewing: the owner is gone without a release.
+
+        Args:
+            owner: The weak reference to it, if this is what that calls.
+        """
         for claim in self.claims:
             claim.abandon()
 

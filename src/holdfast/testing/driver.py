@@ -181,7 +181,7 @@ class Driver:
             claim = self.engine.want(recipes, timing, self._about_now(), deadline)
             lease._want = claim
             # (mypy cannot tell the type of a default that binds the loop variable of this attempt)
-            self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
+            self._leases[claim] = weakref.ref(lease, claim.abandon)
             news = self.news(claim)
             self.begin(claim)
             try:

@@ -123,6 +123,10 @@ class Question(Protocol):
         """Its bytes."""
 
     @property
+    def owner(self) -> object:
+        """Who wants to know what is answered. None: nobody does."""
+
+    @property
     def expected(self) -> bytes:
         """The bytes of the usual answer. Those of a question without one begin no answer."""
 
@@ -163,6 +167,7 @@ class Greeting:
 
     __slots__ = ("data", "sent", "word")
     again = False
+    owner = None
     expected = b"\n"
 
     def __init__(self, word: str, sent: float, data: bytes) -> None:
@@ -560,7 +565,8 @@ class Connection(Generic[Q]):
         Args:
             data: What the node has sent.
             now: The time.
-            takes: Is told of each: the node, the question and the time. False: it is not as usual.
+            takes: Is told of each that somebody wants to know: the node, the question and the time.
+                False: it is not as usual.
 
         Returns:
             The bytes that are left, for `received`.
@@ -570,13 +576,15 @@ class Connection(Generic[Q]):
             return data
         at, answers, size, sent = 0, 0, len(data), 0.0
         try:
-            while at < size and ledger and data.startswith(expected := ledger[0].expected, at):
+            while at < size and ledger:
                 question = ledger[0]
+                if not data.startswith(question.expected, at):
+                    break
                 # (No greeting is answered as usual.)
-                if not takes(self.node, question, now):  # type: ignore[arg-type]
+                if question.owner is not None and not takes(self.node, question, now):  # type: ignore[arg-type]
                     break
                 ledger.popleft()
-                at += len(expected)
+                at += len(question.expected)
                 answers += 1
                 sent = question.sent
         except IndexError:

@@ -4,7 +4,7 @@ a loop.
 Knows event loops, transports and the clock. Must not know the protocol: it moves bytes and time
 between an engine and the world.
 
-What is said first in a turn of the loop leaves at once; whatever else is said in that turn leaves
+What one task says leaves at once. If several speak in one turn of the loop, what they say leaves
 together at its end, in one write a node.
 """
 
@@ -15,8 +15,9 @@ import functools
 import os
 import socket
 import sys
+import types
 import weakref
-from collections.abc import AsyncGenerator, Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 from os import getpid
@@ -33,7 +34,7 @@ from ...errors import CLOSED, Closed, HoldfastError, Misuse
 from ...events import Event
 from ...protocol import readwrite
 from ...protocol.claim import State
-from ...protocol.command import UNKNOWN, Recipe
+from ...protocol.command import Recipe
 from ...protocol.query import Answers, Query
 from ...protocol.timing import Timing
 from ...weakset import SafeWeakSet
@@ -50,8 +51,13 @@ if TYPE_CHECKING:
 CHUNK = 65536
 # Bytes: usual answers are shorter.
 SHORT = 4096
+# For how many turns of the loop more than one task is expected to speak, after several have.
+CROWD = 2
 # Seconds after which a loop that comes to its timer was busy with something else.
 LATE = 0.005
+
+# (On the way of every acquire, an attribute of an enum costs as much as a call.)
+HELD = State.HELD
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -228,10 +234,12 @@ class Driver:
         self._placing: dict[int, asyncio.Task[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
-        # Has something been said in this turn of the loop already?
-        self._turning = False
-        # Have connections something to say that has not been sent yet?
-        self._unsent = False
+        # The id of the task that has spoken since a node answered last, if it is the only one.
+        self._speaker = 0
+        # Several tasks speak: for how many turns of the loop what they say waits for the end of it.
+        self._crowd = 0
+        # How often something was said in this turn that leaves at its end.
+        self._unsent = 0
         # asyncio.run ends a loop's async generators before it closes it: that is when this driver
         # ends, if nobody closes it before.
         self._life: Any = self._live()
@@ -289,10 +297,8 @@ class Driver:
             self._check_open()
             if claim.refusal is not None:
                 raise claim.refusal
-            if claim.state is State.HELD and self.clock() < claim.until:
-                # (mypy cannot tell the type of a default that binds the loop variable of this
-                # attempt)
-                self._leases[claim] = weakref.ref(lease, lambda _, claim=claim: claim.abandon())  # type: ignore[misc]
+            if claim.state is HELD and self.clock() < claim.until:
+                self._leases[claim] = weakref.ref(lease, claim.abandon)
                 return
             # Held, and lost before anybody heard of it: once more.
             self.let_go(claim)
@@ -318,9 +324,8 @@ class Driver:
         if not confirm:
             self.let_go(claim)
             if self._unsent and not self._over:
-                waiter = self.loop.create_future()
-                self.waiting.for_leaving(waiter)
-                await waiter
+                # The loop calls in order: its bytes leave before this goes on.
+                await _turn()
             return 0
         waiter = self.loop.create_future()
         # A caller that waits for an extension waits no longer.
@@ -581,7 +586,8 @@ class Driver:
         self._do(self.engine.end, claim, self.clock())
         if claim.done:
             self._leases.pop(claim, None)
-            _wake(self.waiting.drop(claim))
+            if waiters := self.waiting.drop(claim):
+                _wake(waiters)
 
     # ------------------------------------------------ what happens
 
@@ -589,22 +595,21 @@ class Driver:
         """A node sent this."""
         if self._links[link.node] is not link or self._over:
             return
-        now, engine = self.clock(), self.engine
-        ledger = engine.connections[link.node].ledger
-        if len(data) <= SHORT and ledger and ledger[0].expected is not UNKNOWN and not self.closed:
-            try:
-                data = engine.expected(link.node, bytes(data), now, engine.takes)
-                if not data:
-                    if not engine.quiet:
-                        self._work()
-                    return
-            except BaseException as error:
-                # As in `_do`.
-                self._die(error)
-                if not isinstance(error, Exception) or _raised_by_a_handler(error):
-                    raise
-                return
-        self._do(engine.received, link.node, data, now)
+        engine = self.engine
+        if len(data) > SHORT or self.closed:
+            self._do(engine.received, link.node, data, self.clock())
+            return
+        try:
+            self._speaker = 0
+            now = self.clock()
+            rest = engine.expected(link.node, bytes(data), now, engine.takes)
+            if rest:
+                engine.received(link.node, rest, now)
+            if rest or engine.spoke or not engine.still:
+                self._work()
+        except BaseException as error:
+            if self._failed(error):
+                raise
 
     def lost(self, link: Link, cause: Exception) -> None:
         """A connection is gone."""
@@ -685,21 +690,30 @@ class Driver:
             return None
         try:
             outcome = what(*arguments)
-            self._work()
+            if self._unsent and self.engine.still and not self.closed:
+                # The end of this turn sees to it.
+                self._unsent += 1
+            else:
+                self._work()
         except BaseException as error:
-            # A bug, or a signal handler's exception such as Ctrl-C. The engine may have been
-            # interrupted anywhere.
-            self._die(error)
-            if not isinstance(error, Exception) or _raised_by_a_handler(error):
+            if self._failed(error):
                 raise
             return None
         return outcome
 
+    def _failed(self, error: BaseException) -> bool:
+        """End this driver: the engine may have been interrupted anywhere.
+
+        Returns:
+            Whether it is no bug, but a signal handler's exception, such as Ctrl-C, which goes on.
+        """
+        self._die(error)
+        return not isinstance(error, Exception) or _raised_by_a_handler(error)
+
     def _work(self) -> None:
         """Do what the engine asks for: `Engine.ready` states the order.
 
-        What is said first in a turn of the loop is sent at once, and what else is said in that turn
-        at its end.
+        What one task says is sent at once, and what several say in a turn of the loop at its end.
         """
         engine = self.engine
         ready = engine.ready()
@@ -707,11 +721,14 @@ class Driver:
             if ready.hangups or ready.dials or ready.places:
                 self._connect(ready)
             if ready.speaks:
-                self._unsent = True
-                if not self._turning:
-                    self._turning = True
-                    self.loop.call_soon(self._turned)
+                speaker = id(asyncio.current_task(self.loop))
+                if not self._crowd and (not self._speaker or speaker == self._speaker):
+                    self._speaker = speaker
                     self._flush()
+                else:
+                    if not self._unsent:
+                        self.loop.call_soon(self._turned)
+                    self._unsent += 1
             if ready.settled or ready.rounds or ready.changed:
                 # (As `_wake` does it, without another call on the way of every acquire.)
                 for waiter in self.waiting.settle(ready):
@@ -749,19 +766,26 @@ class Driver:
         return any(it.get_write_buffer_size() for it in transports)
 
     def _turned(self) -> None:
+        """Send what was said in a turn of the loop that is over."""
         try:
-            if self._unsent:
-                self._do(self._flush)
-            self._turning = False
+            if self._over:
+                return
+            # (A caller waits for this, or for an answer, before it says more.)
+            self._crowd = CROWD if self._unsent > 1 or not self._crowd else self._crowd - 1
+            self._work()
+            self._flush()
+            self._speaker = 0
+            if self.engine.broken:
+                self._work()
         except BaseException as error:
             # As in `_whole`, without another call in every turn that sends something.
-            self._die(error)
-            raise
+            if self._failed(error):
+                raise
 
     def _flush(self) -> None:
         """Send what connections have to say, in one write a node."""
         engine = self.engine
-        self._unsent = False
+        self._unsent = 0
         for connection, link in zip(engine.connections, self._links, strict=True):
             if connection.out and link is not None and link.transport is not None:
                 try:
@@ -771,8 +795,6 @@ class Driver:
                         link.write(connection.take())
                 except Exception as error:
                     engine.faulted(connection.node, self.clock(), error)
-        if self.waiting.leaving:
-            _wake(self.waiting.sent())
 
     def _wake_at(self, wake: float) -> None:
         if self._timer is not None:
@@ -978,6 +1000,12 @@ def _told_lost(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
         if lease is not None:
             calls += lease._told_lost() or ()
     return calls
+
+
+@types.coroutine
+def _turn() -> Generator[None, None, None]:
+    """Let the loop turn once."""
+    yield
 
 
 def _step(generator: Coroutine[Any, Any, None]) -> None:

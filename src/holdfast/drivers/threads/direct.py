@@ -357,8 +357,6 @@ class Direct:
     def _takes(self, node: int, command: Command, now: float) -> bool:
         """Take in a usual answer, unless it is for the I/O thread to tell somebody."""
         claim = command.owner
-        if claim is None:
-            return True
         if not isinstance(claim, Claim) or claim.as_usual is None:
             return False
         if claim is self._own or (claim.state is HELD and now < claim.until):

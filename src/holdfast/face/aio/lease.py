@@ -70,16 +70,13 @@ class Lease(lease.Lease):
         self._want = outer._want
 
     def _check_owner(self) -> bool:
-        if self._driver.foreign:
+        driver = self._driver
+        if driver.foreign:
             raise WrongProcess(
                 f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
                 "lock here"
             )
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:
-            loop = None
-        if loop is not self._driver.loop:
+        if asyncio._get_running_loop() is not driver.loop:
             raise WrongLoop(f"the lease of {self.name!r} belongs to another event loop: use it there")
         # A release ends the claim before anything else can run in this loop.
         return False
