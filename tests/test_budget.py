@@ -158,6 +158,10 @@ async def crowd(bench: Bench) -> None:
     await asyncio.gather(*[bench.pair(f"n{i}") for i in range(100)])
 
 
+async def nothing() -> None:
+    pass
+
+
 async def queue(bench: Bench) -> None:
     await asyncio.gather(*[bench.pair() for _ in range(20)])
 
@@ -170,6 +174,42 @@ async def test_a_pair_costs_so_many_calls_two_writes_a_node_and_one_future_each_
     assert cost.futures <= 2 * PAIRS
     assert (cost.tasks, cost.timers) == (0, 0)
     assert bench.commands == [2 * PAIRS] * NODES
+    await bench.locks.close()
+
+
+async def test_what_one_task_says_leaves_in_its_own_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    await bench.measure(lambda: crowd(bench), monkeypatch)
+    await bench.pair()
+    lease = await bench.locks.lock("n").acquire()
+    bench.counts.writes = 0
+    # It does not even let the loop turn.
+    with pytest.raises(StopIteration):
+        lease.release().send(None)
+    assert bench.counts.writes == NODES
+    acquiring = bench.locks.lock("n").acquire()
+    acquiring.send(None)
+    assert bench.counts.writes == 2 * NODES
+    acquiring.close()
+    await bench.locks.close()
+
+
+async def released_in_a_crowd(bench: Bench) -> list[bool]:
+    """Whether its bytes had left when each of several releases returned."""
+    await bench.locks.ready()
+    leases = [await bench.locks.lock(f"n{i}").acquire() for i in range(10)]
+    connections = bench.locks._driver().engine.connections
+
+    async def left(lease: Any) -> bool:
+        await lease.release()
+        return not any(it.out for it in connections)
+
+    return await asyncio.gather(*map(left, leases))
+
+
+async def test_a_release_in_a_crowd_returns_when_its_bytes_have_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    assert await released_in_a_crowd(bench) == [True] * 10
     await bench.locks.close()
 
 
@@ -262,6 +302,14 @@ async def test_a_write_for_each_operation_is_seen(monkeypatch: pytest.MonkeyPatc
 def test_work_in_the_callers_thread_is_seen() -> None:
     # A description for each use costs more.
     assert costs_of_a_thread("1", "described")[100] > CALLER[1]
+
+
+async def test_a_release_that_returns_too_soon_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(monkeypatch)
+    with pytest.MonkeyPatch.context() as fault:
+        fault.setattr(aio, "_turn", nothing)
+        assert not all(await released_in_a_crowd(bench))
+        await bench.locks.close()
 
 
 async def test_a_command_too_many_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

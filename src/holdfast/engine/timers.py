@@ -56,7 +56,7 @@ class Timers(Generic[T]):
         """Arm the timer of an object, if it wants to be woken sooner than it is armed for."""
         if timed.wake < timed.armed:
             if timed.armed < inf:
-                self.disarm(timed)
+                self._stale += 1
             heapq.heappush(self._heap, (timed.wake, next(self._order), timed))
             timed.armed = timed.wake
             if timed.wake < self.due:

@@ -574,17 +574,19 @@ class Connection(Generic[Q]):
         ledger = self.ledger
         if self.line is not UP or self._reader.unfinished or self.lacks or self.refusal is not None:
             return data
+        node, begins, answered = self.node, data.startswith, ledger.popleft
         at, answers, size, sent = 0, 0, len(data), 0.0
         try:
             while at < size and ledger:
                 question = ledger[0]
-                if not data.startswith(question.expected, at):
+                expected = question.expected
+                if not begins(expected, at):
                     break
                 # (No greeting is answered as usual.)
-                if question.owner is not None and not takes(self.node, question, now):  # type: ignore[arg-type]
+                if question.owner is not None and not takes(node, question, now):  # type: ignore[arg-type]
                     break
-                ledger.popleft()
-                at += len(question.expected)
+                answered()
+                at += len(expected)
                 answers += 1
                 sent = question.sent
         except IndexError:
