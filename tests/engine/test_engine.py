@@ -411,6 +411,29 @@ def test_a_try_is_told_of_the_guard() -> None:
     assert told == {"redis://n0:1": "guarded, 8.3 s left", "redis://n1:1": "guarded, 8.3 s left"}  # nothing is wrong with the third
 
 
+def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over() -> None:
+    """It was told that they are guarded, 0.0 s left, and `nodes()` said "up"."""
+    world = World()
+    guarded(world, 0, 1, uptime=21)
+    world.run(0.5)
+    assert lines(world) == ["guarded", "guarded", "up"]
+    world.now = world.engine.connections[1].wake
+    claim, round_ = world.claim(patient=False), world.consult(0, 1)
+    world.run(0.1)
+    assert (claim.state, sorted(round_.answers)) == (State.HELD, [0, 1])
+
+
+def test_a_caller_whose_time_is_up_when_a_guard_is_over_is_not_told_of_it() -> None:
+    """The client was stopped meanwhile, and looks at both in one turn."""
+    world = World()
+    guarded(world, 0, 1, uptime=21)
+    world.run(0.5)
+    claim = world.claim(deadline=world.now + 1.0)
+    world.now = max(it.wake for it in world.engine.connections[:2])
+    world.engine.tick(world.now)
+    assert set(causes(claim).values()) == {"no answer yet"}
+
+
 def test_nodes_without_a_guard() -> None:
     for options in ({"restart_guard": None}, {"fresh": [run_id(0), run_id(1)]}):
         world = World(**options)
@@ -3321,6 +3344,21 @@ def test_a_node_that_forgot_the_scripts_is_connected_to_anew() -> None:
     world.run(1.0)
     assert lines(world)[0] == "up" and world.nodes[0].connection == 2
     assert world.nodes[0].writes[1].startswith(SCRIPTS)
+
+
+def test_a_try_and_a_release_that_meet_a_node_without_the_scripts_are_said_again_to_it() -> None:
+    """Rules T5, T6 and Q15: after a SCRIPT FLUSH a try ended with NoQuorum, and a release left the lock taken."""
+    world = World().connect()
+    away(world, 2)
+    world.run(1.1)
+    world.nodes[1].scripts.clear()
+    claim = world.claim(patient=False)
+    world.run(1.1)
+    assert (claim.state, claim.refusal) == (State.HELD, None)
+    world.nodes[1].scripts.clear()
+    world.end(claim)
+    world.run(0.1)
+    assert [(node.holders, node.connection) for node in world.nodes[:2]] == [({}, 1), ({}, 3)]
 
 
 def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:

@@ -9,6 +9,8 @@ import os
 import threading
 import time
 import traceback
+import weakref
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -324,6 +326,24 @@ def _sockets() -> int:
         except FileNotFoundError:  # (the list's own)
             continue
     return count
+
+
+async def test_connections_and_timers_keep_no_context_of_a_caller(nodes: Nodes) -> None:
+    """They kept that of the caller for whom they were made, with all that its context variables refer to, as long as they lived."""
+    request: ContextVar[Any] = ContextVar("request")
+
+    async def call() -> weakref.ref[Any]:
+        request.set(it := Complaints())
+        async with locks.lock(some("context")):
+            return weakref.ref(it)
+
+    async with client(nodes) as locks:
+        seen = await asyncio.create_task(call())
+        driver = driver_of(locks)
+        await true(lambda: all(driver._links) and driver._timer is not None)
+        await turns(5)
+        gc.collect()
+        assert seen() is None
 
 
 # ------------------------------------------------ processes

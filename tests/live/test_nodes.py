@@ -114,6 +114,10 @@ async def test_s13_forgotten_scripts_are_loaded_again(face: Face, three: Cluster
     three.everywhere("SCRIPT", "FLUSH")
     await face.release(lease)
     await face.release(await waiter)
+    long = await face.acquire(client.lock(name, ttl=20, wait=10))
+    three.everywhere("SCRIPT", "FLUSH")
+    await face.release(long)
+    await face.release(await face.acquire(client.lock(name, wait=10)))
 
 
 async def test_s35_a_node_that_stood_still_is_of_use_again(face: Face, three: Cluster, name: str) -> None:

@@ -58,6 +58,7 @@ def test_a_caller_settles_it_itself_and_the_io_thread_renews_what_is_kept(client
     leases = [client.lock(f"itself{i}").acquire() for i in range(50)]
     assert settled.count(True) > 25, "on nodes that are near it need not wait for another thread"
     assert client.stats().held == 50 and len(client.leases()) == 50, "they are known at once"
+    assert io_thread_of(client).direct._own is None, "the last claim was kept until the next one"
     time.sleep(2.2)
     assert all(it.held for it in leases)
     for it in leases:

@@ -54,8 +54,6 @@ class Process:
         """Users stop working, and have gone."""
         self.over.set()
         self.face.finish()
-        if isinstance(self.face, Asyncio):  # what the client keeps of loops that are closed goes with the next one: there is one, then
-            asyncio.run(self.face.locks.ready())
         return self.report()
 
     def measure(self) -> dict[str, Any]:
@@ -65,6 +63,9 @@ class Process:
 
         async def within() -> dict[str, float]:
             return measured(asyncio.get_running_loop())
+
+        # What the client keeps of loops that are closed goes with the next one. There is one then, to which no node was down or guarded.
+        asyncio.run(self.face.locks.ready())
 
         return {"measure": asyncio.run_coroutine_threadsafe(within(), self.face.loop).result()}
 

@@ -22,6 +22,8 @@ from holdfast.testing.windows import Window
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
+FENCE = b"{L}:fence"
+
 
 class Court(Stage):
     """Three nodes and two clients, and a lock that one of them holds."""
@@ -177,7 +179,25 @@ def test_a_gap_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None
     court.breaks("gap")
 
 
-def test_a_lease_is_lost_to_a_gap_only_if_a_node_has_lost_its_token(court: Court) -> None:
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_gap_is_excused_if_a_record_was_deleted_since(court: Court, deleted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Claim, "_gap", lambda *_: False)
+    court.nodes[2].freeze(0.5)
+    delete(court, 0, 1, known=True)
+    court.later(0.5)  # it has two nodes back
+    if deleted:
+        court.laws.forgets(court.nodes[2], lambda: court.nodes[2].tell(pack(b"DEL", FENCE)))
+        court.later(2.0)
+        assert court.claim.state is State.HELD
+    else:
+        court.breaks("gap")
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_a_lease_is_lost_to_a_gap_only_if_a_node_has_lost_its_token(court: Court, deleted: bool) -> None:
+    if deleted:  # a record that is deleted, and not made again at another fence, is no excuse
+        court.laws.forgets(court.nodes[2], lambda: court.nodes[2].tell(pack(b"DEL", FENCE)))
+
     def loses() -> None:
         court.claim.lose(court.one.clock(), "gap")
         court.one.work()
@@ -186,13 +206,17 @@ def test_a_lease_is_lost_to_a_gap_only_if_a_node_has_lost_its_token(court: Court
     court.breaks("unfounded")
 
 
-@pytest.mark.parametrize("how", ["by an operator", "killed", "run out, and granted again"])
+@pytest.mark.parametrize("how", ["by an operator", "killed", "run out, and granted again", "its record was made again"])
 def test_a_gap_that_was_one_is_founded(court: Court, how: str) -> None:
     node = court.nodes[2]
     if how == "by an operator":
         delete(court, 2, known=True)
     elif how == "killed":
         node.restart()
+    elif how == "its record was made again":
+        court.later(1.0)  # the clock floor is half of K behind
+        court.laws.forgets(node, lambda: node.tell(pack(b"DEL", FENCE)))
+        node.tell(court.recipe(1.0).request(court.claim.token, 1.0, b"w", court.claim.ticket, court.claim.ticket))
     else:
         node.tell(pack(b"PEXPIRE", b"L", b"1"))
         for when in (0.0, 0.04):  # laws look after events: here are two

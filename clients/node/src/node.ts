@@ -254,8 +254,8 @@ export class Node {
     const owed = this.pending.shift();
     if (!owed) return this.hangUp('it answered what nobody had asked');
     this.trip = Math.min(this.trip || Infinity, monotonic() - owed.sent);
-    owed.then(value);
-    if (this.state !== 'up' || !(value instanceof Refusal) || !IN_DOUBT.test(value.message)) return;
+    // Such an error is no answer: claims hear that the connection broke, and a release is sent again.
+    if (this.state !== 'up' || !(value instanceof Refusal) || !IN_DOUBT.test(value.message)) return owed.then(value);
     // The names of a cluster live on other shards too, and asking again does not change that (rule C17).
     const isElsewhere = /^(MOVED|ASK)/.test(value.message);
     this.hangUp(value.message, isElsewhere ? 'useless' : 'down');

@@ -303,6 +303,16 @@ describe('the client', { concurrency: 6 }, () => {
     }, { maxTtl: 1000 });
   });
 
+  it('sends a release again that met a node without the scripts (T5, T6)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      const lease = await locks.acquire('jobs', { ttl: 1000 });
+      node!.instead = (words) => (words.length === 9 && node!.releases() === 1 ? '-NOSCRIPT No matching script.\r\n' : undefined);
+      lease.release();
+      await until(() => node!.releases() === 2);
+    }, { maxTtl: 1000 });
+  });
+
   it('ends a try that a foreign client is in the way of (Q15)', async () => {
     const [node] = await servers(1);
     node!.instead = (words) => (words.length === 13 ? '*4\r\n:0\r\n:1000\r\n:-1\r\n$7\r\nforeign\r\n' : undefined);

@@ -240,6 +240,8 @@ class Engine:
         """Begin to acquire it."""
         if now >= self._recheck:
             self._check_clocks(now)
+        if len(self.node_set.up) < self.node_set.quorum:
+            self._open_free(now)
         if self.node_set.dark < inf:
             self._dial_soon(now)
         claims = want.claims
@@ -268,6 +270,12 @@ class Engine:
         for connection in self.connections:
             self._try(connection, connection.hurry, None, now)
         self._pulse = now
+
+    def _open_free(self, now: float) -> None:
+        """Open the nodes whose guard is over, before a claim or a round is told that it is not."""
+        for connection in self.connections:
+            if connection.line is Line.GUARDED and connection.wake <= now < connection.sure:
+                self._open(connection, now)
 
     def calm(self, timing: Timing, now: float) -> bool:
         """Return whether a request has to be cared for now, and nothing else."""
@@ -349,6 +357,8 @@ class Engine:
             The round: over after `node_timeout` at the latest, or after twice as long if another
             one is under way.
         """
+        if len(self.node_set.up) < self.node_set.quorum:
+            self._open_free(now)
         if self.node_set.dark < inf:
             self._dial_soon(now)
         line = self._shared.get(share)
@@ -728,6 +738,8 @@ class Engine:
 
         Call it only when everything that could be read has been read: what lies unread is not late.
         """
+        if len(self.node_set.up) < self.node_set.quorum:
+            self._open_free(now)
         self._wake_timed(now)
         if self._registry.due <= now:
             self._register(now)

@@ -39,7 +39,7 @@ LAWS = {
     "counted": "P-V: a node that a client counts holds its token",
     "majority": "nobody else can get a name that is held: without its holder's nodes, no majority is left",
     "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
-    "unfounded": "a lease is lost to a gap only if a node that had its token has really lost it",
+    "unfounded": "a lease is lost to a gap only if a node that had its token has really lost it, or its fence record",
     "silent": "a holder whose time is up hears of it at that moment",
     "risen": "a lease or a wait that was lost, released or refused stays so",
     "zombie": "no node is asked for a token that was given back, lost or cancelled",
@@ -413,7 +413,10 @@ class Laws(Witness):
             self._has_majority(claim, held, now)
         if held.taken > -inf and claim.as_usual is None:
             self.looked["gap"] += 1
-            if min(it.sent for it in claim.votes) >= held.taken:
+            # If a fence record was deleted since, its node may hide that it has granted the token
+            # again (rule C14).
+            told = self.forgot < held.driver.clock.when(held.taken)
+            if told and min(it.sent for it in claim.votes) >= held.taken:
                 since = now - held.taken
                 raise Violation(
                     f"gap: {_of(claim)} is held through a gap, {since:.6f} s ago, though every node has spoken since"
@@ -462,15 +465,21 @@ class Laws(Witness):
     def _has_missed(self, claim: Claim) -> bool:
         """Has a node lost the token since the claim was held, was one killed with it, or has an
         operator taken it away?
+
+        Or was a fence record deleted, and a late request of the claim has made a higher one? No
+        client can tell that from another grant (rules C14 and F1).
         """
         name = claim.recipe.name
         token = claim.token
         held = self.held[claim]
         began = held.driver.clock.when(claim.began)
         missing = any(not _has(node, name, token) for node in held.own)
+        keys = keys_of(name)[1], rw_keys_of(name)[5]
+        raised = any(_fences(it).get(key, 0) > claim.fence for it in held.own for key in keys)
         return (
             held.missed
             or missing
+            or (raised and self.forgot >= began)
             or any(_had(it, name, token) >= began or (token[:BARE], it) in self.hands for it in self.nodes)
         )
 

@@ -562,6 +562,12 @@ class _Loop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.simulation.world.now
 
+    def holdfast_context(self) -> contextvars.Context:
+        """The context of what a client does by itself: it belongs to the process that runs now."""
+        context = contextvars.Context()
+        context.run(current.set, current.get())
+        return context
+
     def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes anything, and refuses)
         raise RuntimeError(NO_THREADS)
 

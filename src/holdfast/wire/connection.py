@@ -551,8 +551,13 @@ class Connection(Generic[Q]):
                 else:
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
-                        self.bad = _ends(reply, self.address.moves)
                         self._note_refusal(reply, now)
+                        self.bad = _ends(reply, self.address.moves)
+                        if self.bad is not None:
+                            # It answers nothing: who asked hears that the connection broke (rule
+                            # T5).
+                            ledger.appendleft(question)
+                            return
                     # A type checker does not see that it is no Greeting here.
                     listener.heard(node, question, reply, now)  # type: ignore[arg-type]
         finally:

@@ -18,6 +18,7 @@ import sys
 import types
 import weakref
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Hashable, Iterable, Mapping, Sequence
+from contextvars import Context
 from functools import partial
 from math import inf
 from os import getpid
@@ -205,6 +206,9 @@ class Driver:
         self._access, self.settings = access, settings
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
+        # Of its tasks and timers, and so of its connections: a caller's own would live as long as
+        # they do. (A simulation finds there whose they are.)
+        self._context: Context = getattr(self.loop, "holdfast_context", Context)()
         self.clock, self.wall, entropy = sources_of(self.loop)
         self.buffer = _buffer_of(self.loop)
         self.engine = Engine(settings, entropy(16).hex().encode(), readwrite.undo, version)
@@ -491,7 +495,7 @@ class Driver:
         if not self.closed:
             self.closed = True
             self._closed_by = self.clock() + self.settings.node_timeout
-            self._last = self.loop.call_later(self.settings.node_timeout, self._shut)
+            self._last = self._apart(self.loop.call_later, self.settings.node_timeout, self._shut)
             self._do(self.engine.close, self.clock())
         while not self._over:
             await self._news()
@@ -757,7 +761,7 @@ class Driver:
             return
         if self._last is not None:
             self._last.cancel()
-        self._last = self.loop.call_later(ends - now, self._end_soon)
+        self._last = self._apart(self.loop.call_later, ends - now, self._end_soon)
 
     @property
     def _sending(self) -> bool:
@@ -800,7 +804,11 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._due = wake
-        self._timer = self.loop.call_later(max(0.0, wake - self.clock()), self._tick)
+        self._timer = self._apart(self.loop.call_later, max(0.0, wake - self.clock()), self._tick)
+
+    def _apart(self, begin: Callable[..., T], *arguments: Any) -> T:
+        """Have the loop begin or plan something in a context of this driver's own."""
+        return self._context.copy().run(begin, *arguments)
 
     def _connect(self, ready: Ready) -> None:
         """Close what the engine wants closed, with a reset, then dial what it wants dialled."""
@@ -815,10 +823,10 @@ class Driver:
                 link.transport.abort()
         for node in ready.dials:
             if not self.closed:
-                self._dialling[node] = self.loop.create_task(self._dial(node))
+                self._dialling[node] = self._apart(self.loop.create_task, self._dial(node))
         for node in ready.places:
             if not self.closed and node not in self._placing:
-                self._placing[node] = self.loop.create_task(self._place(node, self.clock()))
+                self._placing[node] = self._apart(self.loop.create_task, self._place(node, self.clock()))
 
     async def _place(self, node: int, asked: float) -> None:
         """Ask whether a node is still where it was."""
@@ -862,7 +870,7 @@ class Driver:
         if access.at_hand:
             return *access.ask(), self.clock()
         if node not in self._finding:
-            self._finding[node] = self.loop.create_task(self._find(access))
+            self._finding[node] = self._apart(self.loop.create_task, self._find(access))
         finding = self._finding[node]
         self.engine.connections[node].asks = access.asks
         await asyncio.wait([finding])

@@ -200,6 +200,7 @@ class Direct:
             pending.gate = None
         if self.turn[0] is not pending:
             raise Overdue
+        self._own = None
         self.done.append(pending)
         self._used(claim.wake, settled)
         return settled
