@@ -180,13 +180,13 @@ def test_what_is_no_clock_is_not_complained_about() -> None:
 
 
 REPLACED = {
-    "by monkeypatch": "from holdfast.base import lease\ndef f(patch):\n    patch.setattr(lease, 'clock', None)\n",
+    "by monkeypatch": "from holdfast.face import lease\ndef f(patch):\n    patch.setattr(lease, 'clock', None)\n",
     "by its full name": "def f(monkeypatch):\n    monkeypatch.setattr('holdfast.face.lease.clock', None)\n",
     "the machine's": "import time\ndef f(monkeypatch):\n    monkeypatch.setattr(time, 'time', None)\n",
     "by mock": "from unittest import mock\nwith mock.patch('time.monotonic'):\n    pass\n",
     "by mock, of a module": "import holdfast.clock\nwith mock.patch.object(holdfast.clock, 'clock'):\n    pass\n",
-    "by hand": "from holdfast.base import lease\nlease.clock = None\n",
-    "two at once": "from holdfast.base import lease, moving\nlease.clock = moving.clock = None\n",
+    "by hand": "from holdfast.face import lease\nlease.clock = None\n",
+    "two at once": "from holdfast.face import lease, moving\nlease.clock = moving.clock = None\n",
     "from a table": "from holdfast.drivers import aio\nfor it in [(aio, 'time', None)]:\n    setattr(*it)\n",
     "in a module's names": "vars(module).update(clock=None, sockets=None)\n",
     "one of a module's names": "vars(module)['clock'] = None\n",

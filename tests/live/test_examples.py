@@ -92,7 +92,7 @@ def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
 @pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
 def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
     """On servers that the example starts by itself. Every Python process runs `sitecustomize` first."""
-    head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.core import quorum\n"
+    head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.protocol import quorum\n"
     plant = textwrap.dedent(PLANTS[BROKEN_BY.get(file.stem, "names")])
     (tmp_path / "sitecustomize.py").write_text(f"{head}{plant}\nprint('planted', file=__import__('sys').stderr)\n")
     ended = run(file, PYTHONPATH=str(tmp_path))

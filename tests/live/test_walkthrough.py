@@ -177,7 +177,7 @@ def test_a_version_that_does_something_else_is_noticed(plant: str, broken: dict[
         (
             # All nodes are needed, and not a majority.
             """
-            from holdfast.core import quorum
+            from holdfast.protocol import quorum
             quorum.majority = lambda nodes: nodes
             """,
             "one of three servers hangs",

@@ -1,6 +1,6 @@
 """Tools for testing code that uses holdfast, and the simulator that holdfast itself is tested with.
 
-Knows nodes, clients and faults in virtual time. Must not know `holdfast.sync` or `holdfast.aio`,
+Knows nodes, clients and faults in virtual time. Must not know the clients of `holdfast`,
 except for `simulation` and `plugin`.
 
 For your own code there are `memory()` (nodes in your test's process), `simulation` (your asyncio
