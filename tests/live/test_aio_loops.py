@@ -630,7 +630,7 @@ def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(
     source = f"""
         import asyncio, ctypes, os
         from holdfast.aio import Holdfast
-        from holdfast.drivers import aio as drivers
+        from holdfast.drivers.aio import driver as drivers
 
         {fault}
         locks = Holdfast()

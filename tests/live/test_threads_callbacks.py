@@ -410,7 +410,7 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
 def test_callbacks_are_told_even_if_no_thread_can_be_started_any_more(three: Cluster) -> None:
     """From Python 3.12 on, no thread can be started once the interpreter has begun to end."""
     source = """
-    from holdfast.drivers import aside
+    from holdfast.drivers import callbacks
 
     def refuse(*_):
         raise RuntimeError("can't create new thread at interpreter shutdown")
@@ -418,7 +418,7 @@ def test_callbacks_are_told_even_if_no_thread_can_be_started_any_more(three: Clu
     locks = Holdfast()
     lease = locks.lock("exit", on_lost=lambda lease: say("on_lost", lease.name, threading.get_ident() != main)).acquire()
     main = threading.get_ident()
-    aside.start_new_thread = refuse
+    callbacks.start_new_thread = refuse
     """
     status, out, errors = run(source, three)
     assert (status, out) == (0, "on_lost exit True\n"), errors
