@@ -137,6 +137,7 @@ TOOLS = {
 # The modules of holdfast.testing. The worlds that holdfast itself is tested in are in tests/swarm: users have no use
 # for them, so the wheel must not hold them.
 SIMULATOR = {
+    "README.md",
     "__init__",
     "chance",
     "conformance",

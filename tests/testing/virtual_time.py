@@ -163,8 +163,8 @@ if __name__ == "__main__":
     if sys.argv[2:]:
         plant(*sys.argv[2:])
     # Whatever is loaded when it is first needed is loaded now.
-    for it in ("election", "fill", "latch", "once", "rate", "semaphore"):
-        import_module(f"holdfast.aio.{it}")
+    for it in ("face.aio.semaphore", *[f"primitives.{it}.aio" for it in ("election", "fill", "latch", "once", "rate")]):
+        import_module(f"holdfast.{it}")
     LOADING[0] = False
     print("\n".join(main()))
     if READS:
