@@ -1,7 +1,7 @@
 """The command `holdfast`: locks for shells, cron, systemd and containers.
 
-Knows the public client, processes and terminals. It is on the top floor. Only the commands of
-frameworks, such as `manage.py holdfast`, import it.
+Knows the public client, processes and terminals. Only the commands of frameworks, such as
+`manage.py holdfast`, import it.
 """
 
 from .program import main
