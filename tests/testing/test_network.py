@@ -123,6 +123,19 @@ def test_an_old_primary_goes_on_with_its_connections_until_it_stops() -> None:
     assert node.old is None and node.leads_to() is node.server
 
 
+def test_a_stream_to_an_old_primary_has_no_holes_when_the_new_one_stops_frozen() -> None:
+    world, node, peer, link = connection()
+    node.promote(outlives=1.0)
+    before = node.old
+    assert before is not None
+    node.freeze(0.3)
+    link.send(set_key(b"sent while frozen"))
+    world.run(0.2)
+    node.stop()
+    world.run(0.4)
+    assert set(before.data[0].values) == {b"sent while frozen"} and "ConnectionResetError" not in peer.words
+
+
 def test_nodes_of_several_sets_are_different_servers() -> None:
     world = World(0)
     nodes = [Node(world, 0, Clock(world, 0.0)) for _ in range(2)]

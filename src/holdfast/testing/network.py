@@ -135,10 +135,13 @@ class Node:
         self.running = False
         self._frozen = 0.0
         self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
-        self._backlog.clear()
+        backlog, self._backlog = self._backlog, []
         for link in list(self.links):
             if link.server is not self.old:
                 link.cut()
+        for link, data in backlog:
+            # The primary from before lives on, and a stream to it has no holes.
+            self.take(link, data)
 
     def start(self, lost: float = inf, behind: float = 0.0) -> None:
         """Start it, with a new run_id.
