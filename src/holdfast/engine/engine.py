@@ -208,7 +208,7 @@ class Engine:
 
         Args:
             recipes: One for each name.
-            demand: What the caller demands of the lease.
+            timing: What the caller demands of the lease.
             now: The time, by the driver's clock.
             deadline: When to stop waiting, by the same clock.
         """

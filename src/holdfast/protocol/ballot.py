@@ -27,8 +27,8 @@ class Ballot(ABC):
         recipe: How its primitive talks to a node about the name.
         ttl: The length of the lease, in seconds.
         ticket: Its place in the queue, and the fence that it proposes first.
-        mint: Where its tokens come from.
-        reach: The nodes, and which of them can be spoken to.
+        tickets: Where its tokens come from.
+        node_set: The nodes, and which of them can be spoken to.
         patient: Wait in the queue. If not, try once.
     """
 

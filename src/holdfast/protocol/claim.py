@@ -156,10 +156,10 @@ class Claim(Ballot):
 
     Args:
         recipe: How its primitive talks to a node about the name.
-        demand: What its caller demands of the lease. With a `wait` of 0, it tries once.
+        timing: What its caller demands of the lease. With a `wait` of 0, it tries once.
         ticket: Its place in the queue, and the fence that it proposes first.
-        mint: Where its tokens come from.
-        reach: The nodes, and which of them can be spoken to.
+        tickets: Where its tokens come from.
+        node_set: The nodes, and which of them can be spoken to.
         deadline: When to stop waiting.
     """
 

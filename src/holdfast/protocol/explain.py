@@ -25,7 +25,7 @@ def in_vain(
         recipe: What was asked for.
         inbox: The inbox of the client that asked.
         votes: What each node has said.
-        reach: How each node stands.
+        node_set: How each node stands.
         began: When the claim began.
         now: The time.
 
@@ -117,7 +117,7 @@ def unheard(label: str, votes: Sequence[Vote], node_set: NodeSet, doing: str, si
     Args:
         label: The lock's name.
         votes: What each node has said.
-        reach: How each node stands.
+        node_set: How each node stands.
         doing: What was asked for: "acquire" or "extend".
         since: When the nodes were asked.
         now: The time.

@@ -24,7 +24,7 @@ class Query:
 
     Args:
         asks: The bytes of the command, by node.
-        reach: How the nodes stand.
+        node_set: How the nodes stand.
         deadline: When it is over in any case.
         enough: Whether these answers are enough. None: wait for all.
     """

@@ -282,7 +282,7 @@ class Driver:
     # ------------------------------------------------ for the face
 
     async def acquire(self, lease: Lease, recipes: Sequence[Recipe], timing: Timing) -> None:
-        """Wait until the lease is held, as long as the demand says. Raises what the claim says."""
+        """Wait until the lease is held, as long as the timing says. Raises what the claim says."""
         deadline = self.clock() + timing.wait if timing.wait else inf
         while True:
             self._check_open()

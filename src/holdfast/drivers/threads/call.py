@@ -169,7 +169,7 @@ class PendingCall(weakref.ref[Any]):
         Args:
             I/O thread: Does it.
             recipes: The names to acquire.
-            demand: For how long to wait, and to hold.
+            timing: For how long to wait, and to hold.
             deadline: When the wait ends.
             gate: What the caller waits at, unless it settles it itself.
             handed: A lock that nobody has taken.

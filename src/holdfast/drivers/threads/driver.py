@@ -97,12 +97,12 @@ class Driver:
         cancel: Cancel | None = None,
         owner: object = None,
     ) -> None:
-        """Wait until the lease is held, as long as the demand says. Raises what the claim says.
+        """Wait until the lease is held, as long as the timing says. Raises what the claim says.
 
         Args:
             lease: The lease.
             recipes: The names to acquire.
-            demand: For how long to wait, and to hold.
+            timing: For how long to wait, and to hold.
             cancel: Ends the wait when it is set.
             owner: What holds the lease. When it dies, the lease is not renewed any more (default:
                 the lease itself).

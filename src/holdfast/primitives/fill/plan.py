@@ -349,7 +349,7 @@ def get(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[Found[Any]]:
 
     Args:
         asked: The fill.
-        acquire: Acquires the lock, as a demand says.
+        acquire: Acquires the lock, as a timing says.
     """
     began: float = yield Clock()
     found: Found[Any] = yield from _get(asked, acquire)
@@ -394,7 +394,7 @@ def _get(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[Found[Any]]
 
 
 def _patient(timing: Timing, waited: float, shown: bool) -> Timing:
-    """The demand after this much waiting. A caller who can be shown a stale value tries once."""
+    """The timing after this much waiting. A caller who can be shown a stale value tries once."""
     if shown:
         return timing._replace(wait=0.0)
     return timing if timing.wait is None else timing._replace(wait=max(0.0, timing.wait - waited))
@@ -419,7 +419,7 @@ def invalidate(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[None]
 
     Args:
         asked: The fill.
-        acquire: Acquires the lock, as a demand says.
+        acquire: Acquires the lock, as a timing says.
     """
     if asked.store.fenced:
         yield from asked.store.drop()

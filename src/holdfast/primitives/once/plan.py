@@ -386,7 +386,7 @@ class Turn:
         return self._on(self.terms.timing._replace(news_needed=0))
 
     def _on(self, timing: Timing) -> LockTerms:
-        """Return the terms of this turn's lock, with another demand."""
+        """Return the terms of this turn's lock, with another timing."""
         return self._deed.terms._replace(recipes=noted((self._recipe,), self._deed.note), timing=timing)
 
     @property
