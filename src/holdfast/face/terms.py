@@ -95,7 +95,7 @@ class LockTerms(NamedTuple):
 
     Attributes:
         recipes: What is acquired: one recipe for each name, or the slots of a semaphore.
-        timing: How long the lease lasts, and how long to wait for it. It goes to the claim as it is.
+        timing: How long the lease lasts, and how long to wait for it. The claim gets it as it is.
         reentrant: Whether the thread or task that holds the lock may enter it again.
         fail_open: Whether to go on without the lock when no majority answers.
         on_lost: A function to call with the lease when the lease is lost.
