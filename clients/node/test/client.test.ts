@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { describe, it } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Holdfast, LockBusy, LockLost, NoQuorum } from '../src/index.js';
-import { block, failure, Fake, servers, states, until, using } from './fake.js';
+import { block, failure, Fake, servers, states, unhurried, until, using } from './fake.js';
 
 /** The guard of a client with the least `maxTtl`, in ms. */
 const GUARD = 2050;
@@ -34,7 +34,7 @@ describe('the client', { concurrency: 6 }, () => {
       // The other address is dialled again every 1.28 s at the latest.
       await sleep(GUARD + 1400);
       strictEqual(states(locks).split(',').filter((state) => state === 'up').length, 1);
-      const { error } = await failure(locks.acquire('jobs', { ttl: 50, wait: 0 }));
+      const { error } = await failure(unhurried(() => locks.acquire('jobs', { ttl: 50, wait: 0 })));
       ok(error instanceof NoQuorum);
       match(error.message, /the same server/);
     }, {}, [node!.url(), node!.url('127.0.0.2'), NONE]);

@@ -147,3 +147,15 @@ export const states = (locks: Holdfast) => locks.nodes.map((node) => node.state)
 export function block(ms: number): void {
   for (const end = performance.now() + ms; performance.now() < end;);
 }
+
+/** What an attempt comes to, but for a round trip that was measured while this machine was busy. It is measured again. */
+export async function unhurried<T>(attempt: () => Promise<T>): Promise<T> {
+  for (let left = 20; ; left--) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (!left || !/too short/.test(String(error))) throw error;
+      await sleep(50);
+    }
+  }
+}
