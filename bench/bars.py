@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from .figures import Figure, Query, Rounds, of
+from .figures import Figure, Round, Rounds, of
 
-Ratio = Callable[[Query], float]
+Ratio = Callable[[Round], float]
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,9 @@ class Rounds:
         """The median of what this contender's rows say."""
         return of(float(it[what]) for it in self.rows if (it["case"], it["contender"]) == (case, contender) and what in it)
 
-    def each(self) -> list[Query]:
+    def each(self) -> list[Round]:
         """Round by round: what a ratio is made of was measured side by side."""
-        return [Query(self, number) for number in sorted({it["round"] for it in self.rows})]
+        return [Round(self, number) for number in sorted({it["round"] for it in self.rows})]
 
     def contenders(self, case: str) -> list[str]:
         """Who has a row in a case."""
@@ -66,7 +66,7 @@ class Rounds:
         return self._found[case, contender, round_]
 
 
-class Query:
+class Round:
     """What was measured in one round."""
 
     def __init__(self, rounds: Rounds, number: int) -> None:

@@ -17,7 +17,7 @@ from . import commands
 Held = tuple[Any, bytes]
 
 
-class Query:
+class Round:
     """One command to all nodes."""
 
     __slots__ = ("future", "granted", "left", "yes")
@@ -32,7 +32,7 @@ class Line(asyncio.BufferedProtocol):
     transport: asyncio.Transport
 
     def __init__(self) -> None:
-        self.asked: deque[Query] = deque()
+        self.asked: deque[Round] = deque()
         self._buffer = bytearray(65536)
         self._view = memoryview(self._buffer)
         self._reader = hiredis.Reader()
@@ -81,7 +81,7 @@ class Plain:
         await self._ask(lock.release(token), bool)
 
     async def _ask(self, data: bytes, granted: Any) -> int:
-        round_ = Query(self._loop.create_future(), self._wanted, granted)
+        round_ = Round(self._loop.create_future(), self._wanted, granted)
         for line in self._lines:
             line.asked.append(round_)
         self._write(data)

@@ -456,7 +456,7 @@ def test_a_connection_of_use_that_breaks_is_dialled_at_once_and_nobody_is_alarme
     world.run(5 * TRIP)
     assert lines(world)[0] == "up"
     assert world.events == []
-    assert world.engine.changes == changes + 2  # whoever watches may look
+    assert world.engine.changes == changes + 2  # those who watch may look
 
 
 def test_claims_that_wait_ask_again_at_once_and_holders_at_their_next_renewal() -> None:
@@ -696,7 +696,7 @@ def test_news_are_for_a_watch_for_as_long_as_somebody_refers_to_it() -> None:
     before = engine.changes
     world.publishes(1, b"n %b 0 {a}:x" % other.token)
     world.run(0.1)
-    assert (other.news, engine.changes) == (True, before + 1), "whoever waits for changes looks"
+    assert (other.news, engine.changes) == (True, before + 1), "those who wait for changes look"
     token = watch.token
     del watch
     assert list(engine.watches) == [other.token]

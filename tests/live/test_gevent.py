@@ -346,7 +346,7 @@ with Holdfast() as locks, locks.lock("late", wait=5):
 
 
 def test_greenlets_of_another_thread_are_refused_in_words(three: Cluster) -> None:
-    """The I/O thread is a greenlet of one thread, and runs when that does: whoever waits for it elsewhere would wait for ever."""
+    """The I/O thread is a greenlet of one thread, and runs when that does: a wait for it elsewhere would never end."""
     source = """
 from gevent.threadpool import ThreadPool
 locks = Holdfast()

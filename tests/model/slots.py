@@ -41,7 +41,7 @@ class Permits(JointRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class Demand:
     """What is wanted: `wants[i]` of `slots` by each client, `holds` times. `room`: how many messages may be under way to clients."""
 
     nodes: int
@@ -57,9 +57,9 @@ class Slots:
 
     joint = Permits
 
-    def __init__(self, timing: Timing) -> None:
-        self.timing, self.clients = timing, range(len(timing.wants))
-        self.model = Model(Bounds(nodes=timing.nodes, clients=len(timing.wants)))
+    def __init__(self, demand: Demand) -> None:
+        self.demand, self.clients = demand, range(len(demand.wants))
+        self.model = Model(Bounds(nodes=demand.nodes, clients=len(demand.wants)))
         self._values, self._numbers = list[Any](), dict[Any, int]()
         self._done, self._local = dict[Any, Any](), dict[int, Any]()
         self._looked = set[int]()
@@ -75,8 +75,8 @@ class Slots:
     def first(self) -> Situation:
         """Nothing has happened."""
         column = self._column((b"", 0, 0, 0, 0, ()), [FRESH] * len(self.clients))
-        slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.timing.nodes, 0))
-        return (0,) * len(self.clients), (slot,) * self.timing.slots
+        slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.demand.nodes, 0))
+        return (0,) * len(self.clients), (slot,) * self.demand.slots
 
     def _column(self, node: tuple[object, ...], halves: Sequence[Any]) -> int:
         return self._number((node, tuple(halves)))
@@ -87,7 +87,7 @@ class Slots:
         """Everything that can happen now, and what comes of it."""
         begun, slots = state
         found: list[tuple[tuple[Any, ...], Situation]] = []
-        full = self.timing.room <= sum(self._under_way(slot) for slot in slots)
+        full = self.demand.room <= sum(self._under_way(slot) for slot in slots)
         for at, slot in enumerate(slots):
             if at and slot == slots[at - 1]:  # alike in all: what happens there may as well happen here
                 continue
@@ -109,11 +109,11 @@ class Slots:
         for client in self.clients:
             states = self._states(slots, client)
             if not states:
-                if begun[client] < self.timing.holds:
+                if begun[client] < self.demand.holds:
                     found.append((("begins", client), self._input(state, client, "begins", -1, -1)[0]))
             elif State.HELD in states:
                 found.append((("gives it back", client), self._input(state, client, "gives it back", -1, -1)[0]))
-            elif self.timing.cancels:
+            elif self.demand.cancels:
                 found.append((("gives up", client), self._input(state, client, "gives up", -1, -1)[0]))
         yield from found
 
@@ -189,7 +189,7 @@ class Slots:
             if kind == "begins":
                 engine.core = ("idle", begun, *engine.core[2:])
                 engine._begin()
-        wanted = self.timing.wants[client]
+        wanted = self.demand.wants[client]
         claims = [it.claim for it in engines if it.claim is not None]
         # A client that has ended may still hear what nodes have sent it.
         joint = self.joint(claims, wanted) if claims else None
@@ -250,9 +250,9 @@ class Slots:
             states = self._states(state[1], client)
             if State.WAITING in states:
                 token = next(it[7] for slot in state[1] for it in [self._values[slot][0][client]] if it[0] == "live")
-                waiting.append((token, self.timing.wants[client]))
+                waiting.append((token, self.demand.wants[client]))
             out += states.count(State.HELD)
-        if waiting and self.timing.slots - out >= min(waiting)[1]:
+        if waiting and self.demand.slots - out >= min(waiting)[1]:
             raise Broken("idle: nothing is under way, enough slots are free, and the first in line waits")
 
 
@@ -288,4 +288,4 @@ def _follow(world: Slots, state: Situation) -> Iterator[tuple[Any, Situation]]:
     return iter(all_)
 
 
-__all__ = ["Timing", "Permits", "Slots", "explore"]
+__all__ = ["Demand", "Permits", "Slots", "explore"]

@@ -7,47 +7,47 @@ from collections.abc import Callable
 
 import pytest
 from model.explorer import Broken
-from model.slots import Permits, Slots, Timing, explore
+from model.slots import Demand, Permits, Slots, explore
 
 from holdfast.protocol.claim import Claim, State
 
 pytestmark = pytest.mark.stories
 
 WHOLE = {
-    "2 of 2, twice": (Timing(nodes=1, slots=2, wants=(2, 2)), 800),
-    "1 of 2, twice": (Timing(nodes=1, slots=2, wants=(1, 1)), 4_000),
-    "2 of 2, thrice, one at a time": (Timing(nodes=1, slots=2, wants=(2, 2, 2), room=1), 2_000),
+    "2 of 2, twice": (Demand(nodes=1, slots=2, wants=(2, 2)), 800),
+    "1 of 2, twice": (Demand(nodes=1, slots=2, wants=(1, 1)), 4_000),
+    "2 of 2, thrice, one at a time": (Demand(nodes=1, slots=2, wants=(2, 2, 2), room=1), 2_000),
 }
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_nothing_is_broken(name: str) -> None:
-    timing, least = WHOLE[name]
-    states, complete = explore(Slots(timing), 20_000)
+    demand, least = WHOLE[name]
+    states, complete = explore(Slots(demand), 20_000)
     assert complete, "it came to no end"
     assert states > least, "it hardly began"
 
 
 @pytest.mark.parametrize(
-    "timing",
+    "demand",
     [
-        Timing(nodes=1, slots=3, wants=(2, 2)),
-        Timing(nodes=1, slots=3, wants=(3, 1)),
-        Timing(nodes=1, slots=3, wants=(2, 2, 2), room=1),
-        Timing(nodes=1, slots=2, wants=(2, 1), cancels=True),
-        Timing(nodes=3, slots=2, wants=(2, 2), room=1),
+        Demand(nodes=1, slots=3, wants=(2, 2)),
+        Demand(nodes=1, slots=3, wants=(3, 1)),
+        Demand(nodes=1, slots=3, wants=(2, 2, 2), room=1),
+        Demand(nodes=1, slots=2, wants=(2, 1), cancels=True),
+        Demand(nodes=3, slots=2, wants=(2, 2), room=1),
     ],
     ids=str,
 )
-def test_as_far_as_it_goes_nothing_is_broken(timing: Timing) -> None:
-    states, _ = explore(Slots(timing), 6_000)
+def test_as_far_as_it_goes_nothing_is_broken(demand: Demand) -> None:
+    states, _ = explore(Slots(demand), 6_000)
     assert states >= 4_000
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_walks_with_three_nodes_and_three_slots(seed: int) -> None:
     """Anything may happen, at random, until nothing can: then everybody has had its permits, twice."""
-    dice, world = random.Random(seed), Slots(Timing(nodes=3, slots=3, wants=(2, 2, 1), holds=2))
+    dice, world = random.Random(seed), Slots(Demand(nodes=3, slots=3, wants=(2, 2, 1), holds=2))
     state = world.first()
     for _ in range(5_000):
         world.look(state)
@@ -97,17 +97,17 @@ def stubborn(cede: Callable[[Claim, float], None]) -> Callable[[Claim, float], N
 
 @pytest.mark.parametrize("joint", [Greedy, Hasty])
 def test_a_joint_that_is_a_little_wrong_is_found(joint: type[Permits]) -> None:
-    world = Slots(Timing(nodes=1, slots=3, wants=(2, 2)))
+    world = Slots(Demand(nodes=1, slots=3, wants=(2, 2)))
     world.joint = joint
     with pytest.raises(Broken, match="whole"):
         explore(world, 6_000)
 
 
-@pytest.mark.parametrize("timing", [Timing(nodes=1, slots=2, wants=(2, 2)), Timing(nodes=1, slots=3, wants=(3, 2))], ids=str)
-def test_without_ceding_complete_slots_it_comes_to_a_stop(timing: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("demand", [Demand(nodes=1, slots=2, wants=(2, 2)), Demand(nodes=1, slots=3, wants=(3, 2))], ids=str)
+def test_without_ceding_complete_slots_it_comes_to_a_stop(demand: Demand, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Claim, "_cede", stubborn(Claim._cede))
     with pytest.raises(Broken, match="idle"):
-        explore(Slots(timing), 20_000)
+        explore(Slots(demand), 20_000)
 
 
 def test_a_claim_that_goes_round_in_a_circle_is_found() -> None:
@@ -116,4 +116,4 @@ def test_a_claim_that_goes_round_in_a_circle_is_found() -> None:
             return [(("again",), state)]
 
     with pytest.raises(Broken, match="circle"):
-        explore(Circle(Timing(nodes=1, slots=1, wants=(1,))), 10)
+        explore(Circle(Demand(nodes=1, slots=1, wants=(1,))), 10)

@@ -285,27 +285,27 @@ class Meeting:
 
     town: Town
     fragile: bool
-    node_set: list[int] = field(default_factory=lambda: [0] * PARTIES)
+    reach: list[int] = field(default_factory=lambda: [0] * PARTIES)
     passed: list[int] = field(default_factory=lambda: [0] * PARTIES)
     crashes: int = 0
 
     def passes(self, party: int, generation: int) -> None:
         """A party is told that it has passed."""
-        if min(self.node_set) <= generation:
-            raise Violation(f"early: {generation} is over for party {party}, but not all have come: {self.node_set}")
-        self.passed[party] = self.node_set[party] = generation + 1
-        if max(self.passed) > 1 + min(max(passed, node_set - 1) for passed, node_set in zip(self.passed, self.node_set, strict=True)):
+        if min(self.reach) <= generation:
+            raise Violation(f"early: {generation} is over for party {party}, but not all have come: {self.reach}")
+        self.passed[party] = self.reach[party] = generation + 1
+        if max(self.passed) > 1 + min(max(passed, reach - 1) for passed, reach in zip(self.passed, self.reach, strict=True)):
             raise Violation(f"apart: {self.passed}")
 
     async def party(self, client: Holdfast, number: int) -> None:
         """Meet the others again and again; some give up now and then, and come again."""
         world, dice = self.town.world, self.town.world.dice
         barrier = client.barrier("meet", PARTIES, wait=dice.choice([None, 0.2, 1.0]))
-        again = self.node_set[number] > self.passed[number]
-        self.node_set[number] += again  # (it cannot tell whether the others have passed meanwhile: then it is in the next generation)
+        again = self.reach[number] > self.passed[number]
+        self.reach[number] += again  # (it cannot tell whether the others have passed meanwhile: then it is in the next generation)
         while self.passed[number] < ROUNDS:
             await world.sleep(dice.choice([0.0, 0.05, dice.uniform(0, 3.0)]))
-            self.node_set[number] = max(self.node_set[number], self.passed[number] + 1)
+            self.reach[number] = max(self.reach[number], self.passed[number] + 1)
             try:
                 generation = await barrier.wait(f"party {number}")
             except (NotAllArrived, NoQuorum):
@@ -335,7 +335,7 @@ def _met(town: Town, meeting: Meeting) -> Meeting:
 
     def crash() -> None:
         number = dice.randrange(PARTIES)
-        if meeting.node_set[number] >= ROUNDS:  # (or it would begin anew in a generation in which nobody else comes)
+        if meeting.reach[number] >= ROUNDS:  # (or it would begin a generation in which nobody else comes)
             return
         clients[number].driver.kill()
         meeting.crashes += 1

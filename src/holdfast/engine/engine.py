@@ -1152,7 +1152,7 @@ class Engine:
             self._act_on_others(company, now)
 
     def _act_on_others(self, joint: JointRequest, now: float) -> None:
-        """Do what other claims of a goal ask for because of what has happened to one."""
+        """Do what other claims of a joint request ask for because of what has happened to one."""
         stirred = joint.stirred
         joint.stirred = []
         for other in stirred:

@@ -29,7 +29,7 @@ class Ready(NamedTuple):
         dials: Nodes to connect to.
         places: Nodes that are connected, of which it is to be asked where they are.
         speaks: Connections have something new to send.
-        settled: Claims and goals with news for the caller that waits for them.
+        settled: Claims and joint requests with news for the caller that waits for them.
         rounds: Rounds that are over.
         changed: Something else happened: a node's standing changed, a watch has news, or the client
             has ended.

@@ -21,7 +21,7 @@ class Waiting(Generic[W]):
     """The table. A waiter is returned once, and is in the table no longer from then on.
 
     Attributes:
-        claims: Callers that wait for news of a claim or a goal.
+        claims: Callers that wait for news of a claim or a joint request.
         rounds: Callers that wait for a round to be over.
         news: Callers that wait until something changes that is no claim's and no round's.
         leaving: Callers that wait until what they asked for has been sent.

@@ -13,7 +13,7 @@ user has to see to that.
 
 Clients cannot wait for each other in a ring. All clients take their names on old shards first, in
 the order of the shards' names, and then on the one new shard. On each shard they take all names at
-once, as a goal, which waits only for holders.
+once, as a joint request, which waits only for holders.
 
 Fences grow. The lease's fence is the largest that any shard has granted. Before the caller gets the
 lease, a majority of every shard has been raised to it. The next holder, on any of these shards,

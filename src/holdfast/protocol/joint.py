@@ -61,7 +61,7 @@ class Several(Generic[T]):
     """What is held together, known as if it were one: the least, the worst, the first trouble.
 
     Args:
-        parts: The claims, or goals.
+        parts: The claims, or joint requests.
     """
 
     __slots__ = ("parts",)

@@ -167,7 +167,7 @@ class PendingCall(weakref.ref[Any]):
         """Have nothing happened yet.
 
         Args:
-            I/O thread: Does it.
+            io_thread: Does it.
             recipes: The names to acquire.
             timing: For how long to wait, and to hold.
             deadline: When the wait ends.

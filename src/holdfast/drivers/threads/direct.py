@@ -123,10 +123,11 @@ class Direct:
         """Begin, send, and wait for a moment if the nodes are near.
 
         Args:
-            pending call: What the caller wants.
+            pending: What the caller wants.
             callers: How many threads want something of this kind now, with this one.
 
-        Returns: True if it is settled. False if the I/O thread goes on with it. None if nothing was
+        Returns:
+            True if it is settled. False if the I/O thread goes on with it. None if nothing was
             begun.
         """
         try:
@@ -146,7 +147,7 @@ class Direct:
         """Send the release of a lease. False: nothing was done.
 
         Args:
-            pending call: The lease's.
+            pending: The lease's.
             me: Stands for this call.
         """
         try:

@@ -212,14 +212,16 @@ class IOThread:
     def wait(self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf) -> bool:
         """Wait until the I/O thread opens the gate.
 
-        Args: gate: A lock that is held, which the I/O thread releases. until: The moment at which
-            the caller stops waiting, by this driver's clock. cancel: Stops the wait, at most `HEED`
-            seconds after it is set. patience: Seconds after which the I/O thread is taken for
-            blocked. Only time in which this
-                process could run counts: while it is stopped, the I/O thread is stopped, too.
+        Args:
+            gate: A lock that is held, which the I/O thread releases.
+            until: The moment at which the caller stops waiting, by this driver's clock.
+            cancel: Stops the wait, at most `HEED` seconds after it is set.
+            patience: Seconds after which the I/O thread is taken for blocked. Only time in which
+                this process could run counts: while it is stopped, the I/O thread is stopped, too.
 
-        Returns: True if the I/O thread opened the gate. False if `until` or `patience` is over,
-            `cancel` was set, or the I/O thread is gone.
+        Returns:
+            True if the I/O thread opened the gate. False if `until` or `patience` is over, `cancel`
+            was set, or the I/O thread is gone.
 
         Raises:
             Misuse: The caller is a finalizer on the I/O thread's own thread.

@@ -126,11 +126,12 @@ class Sockets:
     """All sockets of an I/O thread: it waits for them, reads, sends, dials and hangs up, and tells
     the engine.
 
-    Attributes: by_node: The link to each node; None while there is none. by_file: The same, by the
-        number of the file. closing: Is the client being closed, so that nobody is dialled any more?
-        drained: Has the kernel just taken what one link had left over? Then its connection may have
-        more
-            to say.
+    Attributes:
+        by_node: The link to each node; None while there is none.
+        by_file: The same, by the number of the file.
+        closing: Whether the client is being closed, so that no node is dialled any more.
+        drained: Whether the kernel has just taken what one link had left over. Then its connection
+            may have more to say.
     """
 
     def __init__(self, engine: Engine, access: Sequence[Access], sources: Sources) -> None:
