@@ -39,7 +39,7 @@ from bench import (  # noqa: E402  (after its place is known)
     scenarios,
     watching,
 )
-from bench.figures import Query, Rounds  # noqa: E402 (after its place is known)
+from bench.figures import Round, Rounds  # noqa: E402 (after its place is known)
 from bench.work import handover  # noqa: E402 (after its place is known)
 
 pytestmark = pytest.mark.slow
@@ -108,7 +108,7 @@ def test_a_bar_is_met_or_missed_or_nobody_can_tell(least: bool, value: float, sp
     assert bars.outcome(value, spread, 1.0, least=least) == outcome
 
 
-class Watchful(Query):
+class Watchful(Round):
     """Says which figures a bar asks for that nobody measures."""
 
     def __init__(self, complaints: list[str]) -> None:
@@ -140,7 +140,7 @@ def test_every_bar_asks_for_what_is_measured() -> None:
     assert unmeasured(bars.ALL) == []
 
 
-class Asked(Query):
+class Asked(Round):
     """Notes whom a bar asks for."""
 
     def __init__(self) -> None:

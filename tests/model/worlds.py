@@ -11,7 +11,7 @@ from typing import Any
 
 from . import slots
 from .explorer import GUARD, LEASE, Bounds, Broken, Search
-from .slots import Slots, Timing
+from .slots import Demand, Slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +106,20 @@ LARGE |= {
 
 # Requests for permits: what is wanted, and how many states there are, about; none: more than are looked at.
 PERMITS = {
-    "permits, 2 and 2 of 3": (Timing(nodes=1, slots=3, wants=(2, 2)), 101_922),
-    "permits, 2 and 1 of 3": (Timing(nodes=1, slots=3, wants=(2, 1)), 90_147),
-    "permits, 2, 1 and 1 of 2": (Timing(nodes=1, slots=2, wants=(2, 1, 1)), 298_482),
-    "permits, 2, 2 and 2 of 3": (Timing(nodes=1, slots=3, wants=(2, 2, 2), room=1), None),
-    "permits, 2 and 2 of 3, and they give up": (Timing(nodes=1, slots=3, wants=(2, 2), cancels=True), None),
-    "permits, 1 and 1 of 2 on two nodes": (Timing(nodes=2, slots=2, wants=(1, 1)), None),
-    "permits, 2 and 2 of 2 on three nodes": (Timing(nodes=3, slots=2, wants=(2, 2), room=1), None),
+    "permits, 2 and 2 of 3": (Demand(nodes=1, slots=3, wants=(2, 2)), 101_922),
+    "permits, 2 and 1 of 3": (Demand(nodes=1, slots=3, wants=(2, 1)), 90_147),
+    "permits, 2, 1 and 1 of 2": (Demand(nodes=1, slots=2, wants=(2, 1, 1)), 298_482),
+    "permits, 2, 2 and 2 of 3": (Demand(nodes=1, slots=3, wants=(2, 2, 2), room=1), None),
+    "permits, 2 and 2 of 3, and they give up": (Demand(nodes=1, slots=3, wants=(2, 2), cancels=True), None),
+    "permits, 1 and 1 of 2 on two nodes": (Demand(nodes=2, slots=2, wants=(1, 1)), None),
+    "permits, 2 and 2 of 2 on three nodes": (Demand(nodes=3, slots=2, wants=(2, 2), room=1), None),
 }
 ENOUGH = 400_000
 
 WORLDS: dict[str, Any] = {**LARGE, **SMALL, **PERMITS}
 
 
-def _ask(name: str, timing: Timing, whole: int | None) -> tuple[bool, str]:
+def _ask(name: str, timing: Demand, whole: int | None) -> tuple[bool, str]:
     """The same for permits."""
     began = time.monotonic()
     try:

@@ -621,8 +621,8 @@ class Laws(Witness):
         """P-L1: when all names are free that the lowest ticket waits for, they are not free for
         long, and no lease has to run out for that.
 
-        (Names of a joint request may be free while it waits for another one. The lowest ticket is the lowest
-        that waits for any of them.)
+        (Names of a joint request may be free while it waits for another one. The lowest ticket is
+        the lowest that waits for any of them.)
         """
         taken = {claim.recipe.name for claim in self.held}
         waiting = [
