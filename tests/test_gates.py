@@ -25,6 +25,7 @@ ROOT = Path(__file__).parent.parent
         (["tests/contract/test_holding.py::test_x", "tests/scripts/test_cost.py::test_y"], True),
         (["tests/live/test_nodes.py::test_x", "tests/protocol/test_claim.py::test_y"], True),
         (["tests/protocol/test_claim.py::test_y"], False),
+        (["tests/face/test_arguments.py::test_x"], True),
         ([f"tests/live/test_nodes.py::test_{it}" for it in range(6)], False),
     ],
 )

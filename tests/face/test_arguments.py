@@ -659,14 +659,14 @@ def test_without_nodes_a_client_describes_and_refuses_to_be_used(text: str, monk
 
 
 class Real:
-    """A client of real nodes in one of the faces, and a lease."""
+    """A client of real nodes in one of the faces, and a lease that is only extended when a test asks for it."""
 
     def __init__(self, face: str, nodes: Nodes) -> None:
         self.runner = asyncio.Runner() if face == "asyncio" else None
         self.client: Any = KINDS[face](*nodes.urls, fresh=nodes.run_ids, max_ttl=LONGEST)
         self.cluster = Cluster(nodes)
         self.call(self.client.ready)
-        self.lease: Any = self.call(self.client.lock(f"arguments.{face}", ttl=LONGEST).acquire)
+        self.lease: Any = self.call(self.client.lock(f"arguments.{face}", ttl=LONGEST, renew=False).acquire)
 
     def look(self) -> float:
         """What remains of the lease."""
