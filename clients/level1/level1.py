@@ -61,7 +61,7 @@ class Vote:
         self.fence = self.wrote = 0  # of its grant (0: none), and what was last written back
         self.bound, self.last = 0.0, -INF  # until when the grant counts, and when its request was sent
         self.hopeless = self.touched = False  # it cannot grant this try any more; it knows the token
-        self.met = False  # it has answered on this connection
+        self.unheard = False  # a connection broke that owed an answer, and none has come since
 
 
 class Claim:
@@ -96,8 +96,8 @@ class Claim:
         """A node is up, dialling, guarded or down from now on. What it has granted counts on (C11)."""
         vote = self.votes[node]
         if vote.owed:  # it may have granted, so that its next grant is not the first (C13)
-            vote.last = max(vote.last, 0.0)
-        vote.owed, vote.wrote, vote.met = [], 0, False
+            vote.last, vote.unheard = max(vote.last, 0.0), True
+        vote.owed, vote.wrote = [], 0
         vote.hopeless = standing in ("guarded", "down") and vote.bound <= now
         if standing == "up" and self.state == "waiting":
             self._ask(node, now)
@@ -115,8 +115,8 @@ class Claim:
             raise ValueError("out of step: no node grants less than was proposed")  # F1
         # It granted the token again, in an answer that was lost (C14).
         limit = self.ticket + (now - self.began) * 1e6 + self.horizon * 1500
-        again = (fence and fresh) or (0 < vote.fence < fence <= limit and (not vote.met or fence > self.largest))
-        vote.met = True
+        again = (fence and fresh) or (0 < vote.fence < fence <= limit and (vote.unheard or fence > self.largest))
+        vote.unheard = False
         early = vote.last == -INF and sent <= self.since and 0 < fence <= self.fence  # C13
         if again or not fence:  # it had lost the token (C12)
             self.vouch.discard(node)

@@ -129,7 +129,7 @@ FAULTS = {
     "who came back vouches for the time before": ("self.vouch, self.asked = self.next, INF", "self.vouch, self.asked = set(counting), INF"),
     "an answer that was lost is not suspected": ("again = (fence and fresh) or", "again = (fence and fresh) or False and"),
     "a broken connection takes its grant away": (
-        "vote.owed, vote.wrote, vote.met = [], 0, False",
+        "vote.owed, vote.wrote = [], 0",
         "vote.owed, vote.wrote, vote.bound = [], 0, 0.0",
     ),
     "nodes that owe two answers are renewed": ("len(self.votes[node].owed) < 2", "True"),

@@ -105,7 +105,7 @@ CONVERSATIONS = {
         {"patient": True, "fence": test_claim.P},
     ),
     "a missing answer is suspected for ever": Conversation(
-        patched(Vote, "raised", "if self.sent == -inf else", "if True else"),
+        patched(Vote, "raised", "if self.unheard else", "if True else"),
         test_claim.test_a_fence_that_its_owner_raises_is_no_gap,
     ),
     "a node that only a renewal won vouches for all of the lease": Conversation(

@@ -2448,6 +2448,26 @@ def test_what_was_proposed_on_the_connection_before_explains_no_rise() -> None:
     talk.lost("gap")
 
 
+def test_what_was_proposed_explains_a_rise_where_no_answer_was_lost() -> None:
+    """Rule C14: on a new connection, too, after one that owed nothing."""
+    talk = Conversation()
+    talk.sends("request to 0 1 2")
+    talk.answers(1, granted(), at=0.1)
+    talk.breaks(1)
+    talk.answers(0, granted(P + 5))
+    talk.answers(2, granted(P + 5))
+    talk.held(P + 5)
+    talk.joins(1)
+    talk.wakes(RENEWAL)
+    talk.sends(f"request to 0 1 2 proposing {P + 5}")
+    talk.answers(0, kept(P + 5), at=3.0)
+    talk.answers(1, kept(P + 5))
+    talk.wakes()
+    talk.sends(f"request to 0 1 2 proposing {P + 5}")
+    talk.answers(0, denied())  # 1 had it for certain all the time
+    talk.held(P + 5)
+
+
 def test_a_denial_raises_nothing_that_a_holder_proposes(held: Held) -> None:
     """And what a broken connection owed is not owed by the next, also if that is the renewal of a lease."""
     talk = held(5)

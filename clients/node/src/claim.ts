@@ -70,6 +70,8 @@ const newVote = (_: unknown, node: number) => ({
   base: 0,
   /** Requests that are not answered yet. `good`: until when a grant counts (rule C2). */
   owed: [] as { mode: Mode; sent: number; good: number; watch: boolean }[],
+  /** Whether a connection broke that owed an answer, and none has come since. */
+  unheard: false,
   /** The P that was sent last, whether the token was ever sent, and whether a cede was cut (rule Q10). */
   wrote: 0,
   touched: false,
@@ -162,8 +164,9 @@ export class Claim {
     // Nobody knows what a failed request did: no bound moves (C4), and a cede may still be executed (Q10).
     if (!word) return ceding ? this.burn(vote) : undefined;
     // A fence that rises: the node may have granted it again in an answer that was lost (C14).
-    const isRaised = word.fence > vote.fence && (vote.sent === -Infinity || word.fence > this.proposed);
+    const isRaised = word.fence > vote.fence && (vote.unheard || word.fence > this.proposed);
     const shown = isRaised && word.fence <= this.latest();
+    vote.unheard = false;
     vote.sent = request.sent;
     vote.base = request.good;
     if (word.fence > 0) this.granted(vote, word.fence, word.second === 1, word.third === 1 || shown);
@@ -201,7 +204,7 @@ export class Claim {
     } else if (was === 'up') {
       if (isCeding(vote)) this.burn(vote);
       // What is owed may have been granted, so that the next grant is not the first (rule C13).
-      if (vote.owed.length > 0) vote.last = Math.max(vote.last, 0);
+      if (vote.owed.length > 0) Object.assign(vote, { last: Math.max(vote.last, 0), unheard: true });
       Object.assign(vote, { owed: [], sent: -Infinity, wrote: 0, watched: undefined, again: Infinity, error: '' });
     }
   }

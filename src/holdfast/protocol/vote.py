@@ -35,6 +35,8 @@ class Vote:
 
     # How many requests the node has not answered yet.
     owed: int = 0
+    # Did a connection break that owed an answer, and has none come since? It may have been a grant.
+    unheard: bool = False
     # The fence that was last sent to be written back.
     wrote: int = 0
     # Was the node asked to make way, and has it not answered? Then nothing that it says counts.
@@ -126,6 +128,7 @@ class Vote:
         """
         self.sent = sent
         self.base = base
+        self.unheard = False
         self.ceding = False
         self.error = None
 
@@ -165,6 +168,7 @@ class Vote:
             return False
         self.sent = sent
         self.base = base
+        self.unheard = False
         self.error = None
         self.lower = False
         self.last = sent
@@ -250,10 +254,12 @@ class Vote:
     def disconnected(self) -> None:
         """Forget what was under way. What the node has granted counts on (rule C11).
 
-        What was under way may have been granted: the next grant is not the first (rule C13).
+        What was under way may have been granted: the next grant is not the first (rule C13), and
+        may tell of that one (rule C14).
         """
         if self.owed:
             self.last = max(self.last, 0.0)
+            self.unheard = True
         self.owed = 0
         self.sent = -inf
         self.wrote = 0
@@ -301,14 +307,14 @@ class Vote:
     def raised(self, fence: int, largest: int) -> bool:
         """Return whether a fence shows that the node granted the token again unheard (rule C14).
 
-        In the first answer on a connection, what was proposed on the one before explains nothing:
-        a grant may have had that fence, too.
+        In the first answer after one that was lost, what was proposed before explains nothing: a
+        grant may have had that fence, too.
 
         Args:
             fence: The fence of a grant that the node does not call new.
             largest: The largest fence that this claim has ever proposed.
         """
-        return fence > (self.fence if self.sent == -inf else max(self.fence, largest))
+        return fence > (self.fence if self.unheard else max(self.fence, largest))
 
     def may_grant(self, reachable: bool) -> bool:
         """Return whether a try may still get this node: one that denied or failed cannot (Q15).
