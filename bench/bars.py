@@ -87,20 +87,20 @@ TASKS = ("pyredlock asyncio", "redlock-ng asyncio", "aioredlock", "pottery async
 
 
 def _pair() -> list[Bar]:
-    five, one, confirmed, floor = "pair, 5 nodes", "pair, 1 node", "holdfast confirmed", "floor: sockets, scripts"
+    plain, loop, confirmed = "floor: sockets, plain", "floor: asyncio, plain", "holdfast confirmed"
+    one, five = "pair, 1 node", "pair, 5 nodes"
+    one_free, five_free = f"{one}, free", f"{five}, free"
     return [
-        Bar("pair", "threads, 5 nodes: pair / floor of sockets", _over(five, confirmed, floor), 1.6, 1.3),
-        Bar("pair", "threads, 5 nodes: client CPU / floor of sockets", _over(five, confirmed, floor, "cpu"), 2.0),
-        Bar("pair", "threads, 5 nodes: pair / redis-py in turn", _over(five, confirmed, "redis-py in turn"), 0.9),
-        Bar("pair", "threads, 5 nodes: pair / pottery", _over(five, confirmed, "pottery"), 0.3),
-        Bar("pair", "threads, 1 node: pair / redis-py Lock", _over(one, confirmed, "redis-py Lock"), 0.75),
-        Bar(
-            "pair",
-            "asyncio, 5 nodes: pair / floor of asyncio",
-            _over(five, "holdfast asyncio confirmed", "floor: asyncio, scripts"),
-            1.25,
-            1.05,
-        ),
+        Bar("pair", "threads, 1 node: pair / redis-py Lock", _over(one, "holdfast", "redis-py Lock"), 0.88),
+        Bar("pair", "threads, 1 node: pair / pyredlock", _over(one, "holdfast", "pyredlock"), 1.24, 1.2),
+        Bar("pair", "threads, 1 node, free: pair / redis-py Lock", _over(one_free, "holdfast", "redis-py Lock"), 0.52),
+        Bar("pair", "asyncio, 1 node: pair / redis-py Lock", _over(one, "holdfast asyncio", "redis-py Lock asyncio"), 0.55),
+        Bar("pair", "threads, 5 nodes: pair / pyredlock", _over(five, "holdfast", "pyredlock"), 1.1, 0.95),
+        Bar("pair", "threads, 5 nodes: client CPU / floor of sockets", _over(five, "holdfast", plain, "cpu"), 1.95),
+        Bar("pair", "threads, 5 nodes: confirmed pair / redis-py in turn", _over(five, confirmed, "redis-py in turn"), 0.9),
+        Bar("pair", "threads, 5 nodes, free: pair / floor of sockets", _over(five_free, "holdfast", plain), 1.15),
+        Bar("pair", "asyncio, 5 nodes: pair / floor of asyncio", _over(five, "holdfast asyncio", loop), 1.7),
+        Bar("pair", "asyncio, 5 nodes, free: pair / floor of asyncio", _over(five_free, "holdfast asyncio", loop), 1.0),
     ]
 
 
@@ -176,7 +176,9 @@ def _threads() -> list[Bar]:
         ),
         Bar("threads", "16 threads: p99 / p50", _within(many, ours, "p99", "p50"), 3.0),
         Bar("busy", f"{one}: acquire / redis-py Lock", _over(one, ours, "redis-py Lock", "mean"), 1.3),
+        Bar("busy", f"{one}: acquire, ms", lambda it: it(one, ours, "p50") / 1e3, 0.3),
         Bar("busy", f"{five}: acquire / redis-py in turn", _over(five, ours, "redis-py in turn", "mean"), 1.3),
+        Bar("busy", f"{five}: acquire, ms", lambda it: it(five, ours, "p50") / 1e3, 1.0),
         Bar("busy", "computing holder: release to next holder, ms", lambda it: it("computing holder", ours, "p50") / 1e3, 1.0),
     ]
 

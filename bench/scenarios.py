@@ -32,15 +32,25 @@ def pairs(nodes: int, delay: float = 0.0) -> Case:
     wanted = alone + peers(THREADS, ASYNCIO, nodes=nodes)
     if delay:
         wanted = tuple(it for it in wanted if it.face != "uvloop")
-    needed = {"redis-py Lock", "redis-py in turn", "pottery"}
+    needed = {"redis-py Lock", "redis-py Lock asyncio", "redis-py in turn", "pyredlock", "pottery"}
     if delay:
-        needed |= {"redlock-py", "pyredlock", "redlock-ng"}
+        needed |= {"redlock-py", "redlock-ng"}
     seldom = frozenset(it.name for it in wanted if (it.kind == PEER and it.name not in needed) or (nodes == 3 and it.kind != OURS))
     name = f"pair, {nodes} node{'s' * (nodes > 1)}" + (f", {delay:g} ms" if delay else "")
     return Case(name, "pair", wanted, nodes, delay, seldom=seldom)
 
 
-PAIR = Scenario("pair", "One lock, uncontended: acquire and release", tuple(pairs(nodes) for nodes in (1, 3, 5)))
+def free_pairs(nodes: int) -> Case:
+    """Those that bars compare, with client and servers wherever the system likes."""
+    wanted = named("holdfast", "holdfast asyncio", "floor: sockets, plain", "floor: asyncio, plain", "pyredlock")
+    if nodes == 1:
+        wanted += named("redis-py Lock", "redis-py Lock asyncio")
+    return replace(pairs(nodes), name=f"pair, {nodes} node{'s' * (nodes > 1)}, free", contenders=wanted, pin="none", seldom=frozenset())
+
+
+PAIR = Scenario(
+    "pair", "One lock, uncontended: acquire and release", (*map(pairs, (1, 3, 5)), free_pairs(1), free_pairs(5))
+)
 DELAYED = Scenario("delay", "The same over a network", (pairs(5, 0.3), pairs(5, 1.0), pairs(5, 5.0)))
 
 # ------------------------------------------------ primitives

@@ -185,7 +185,7 @@ PUSH = [
     Stage("coverage", "./task coverage", 20, cores=2, bar=140),
     Stage("sim", "./task sim --swarm --seeds 0..100", 20, cores=2, bar=40),
     Stage("mutants", "./task mutants --count 10", 20, cores=2, bar=60),
-    Stage("extras", "./task extras && ./task pyright", 20, bar=90),
+    Stage("extras", "./task extras && ./task pyright && ./task lint --all", 20, bar=100),
     Stage("release-check", "./task release-check --quick", 20, bar=40),
     Stage("site", "./task site", 20, bar=30),
 ]
@@ -209,6 +209,7 @@ NIGHT = [
     Stage("foreign", "./task foreign", 20, cores=0.6),
     Stage("extras", "./task extras", 20),
     Stage("pyright", "./task pyright", 10),
+    Stage("lint", "./task lint --all", 10),
     Stage("release-check", "./task release-check", 20),
     Stage("upgrade", "./task upgrade", 20, cores=0.6),
     Stage("dates", "./task dates", 20, cores=0.6),

@@ -139,7 +139,7 @@ def tasks(lines: list[Stage]) -> set[str]:
 
 
 # Which tasks test nothing: they make, show or measure, or are part of another one.
-OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lint", "lost-updates", "man", "nightly", "picture", "replay", "shrink"}
+OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lost-updates", "man", "nightly", "picture", "replay", "shrink"}
 OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
 # What only the night runs.
 ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}

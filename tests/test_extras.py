@@ -24,11 +24,6 @@ def test_each_extra_has_a_program() -> None:
     assert extras.unknown(DECLARED) == []
 
 
-def test_an_extra_without_a_program_is_found() -> None:
-    assert extras.unknown(DECLARED | {"new"}) == ["the extra 'new' has no program in tests/extras.py"]
-    assert extras.unknown(DECLARED - {"redis"}) == ["the extra 'redis' does not exist"]
-
-
 def unlisted(page: str) -> set[str]:
     """The extras for users that the page about the installation lacks."""
     return {it for it in DECLARED - {"dev"} if f"| `holdfast[{it}]` |" not in page}
@@ -38,12 +33,6 @@ def test_the_page_about_the_installation_lists_every_extra() -> None:
     page = (extras.ROOT / "docs/installation.md").read_text()
     assert unlisted(page) == set()
     assert unlisted(page.replace("holdfast[otel]", "holdfast[hotel]")) == {"otel"}
-
-
-def test_a_wheel_says_its_extras(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "a.whl", "w") as archive:
-        archive.writestr("a-1.dist-info/METADATA", "Name: a\nProvides-Extra: one\nProvides-Extra: two\n\nDescription")
-    assert extras.extras_of(tmp_path / "a.whl") == {"one", "two"}
 
 
 def test_a_description_with_links_to_nowhere_is_found(tmp_path: Path) -> None:

@@ -299,7 +299,10 @@ class Connection(Generic[Q]):
         "wake",
     )
 
-    def __init__(self, listener: Listener[Q], node: int, address: Address, manners: ConnectionSettings) -> None:
+    # A statement for each field.
+    def __init__(  # noqa: PLR0915
+        self, listener: Listener[Q], node: int, address: Address, manners: ConnectionSettings
+    ) -> None:
         self.listener = listener
         self.node = node
         self.address = address
