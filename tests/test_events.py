@@ -56,7 +56,7 @@ def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Even
 
 
 def test_every_event_of_the_list_is_there() -> None:
-    kinds = "Attempt Queued Acquired Refused Renewed HeldLong Doubt Lost Released NodeDown NodeRefuses NodeUp NodeGuarded Warned"
+    kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeRefuses NodeUp NodeGuarded Warned"
     kinds += " Opened Forced Discarded Left Allowed Served Gathered"
     assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "LeaseEvent", "NodeEvent"}
     for kind in KINDS:

@@ -12,7 +12,7 @@ import sys; sys.path.insert(0, {str(SOURCE)!r})
 from holdfast import events, log
 from holdfast.face.observers import Observers
 tell = Observers()
-warns = events.HeldLong(name="x", token="t", waited=0.0, held=7.0, fence=3)
+warns = events.Doubt(name="x", token="t", waited=0.0, remaining=7.0, fence=3)
 says = events.Attempt(name="x", token="t", waited=0.0)
 assert "logging" not in sys.modules and not tell.wants_all
 """
@@ -25,7 +25,7 @@ def told(script: str) -> str:
 
 
 def test_a_log_that_nobody_loaded_takes_warnings_alone() -> None:
-    assert "has been held for 7 s" in told("assert tell.logs(warns) and not tell.logs(says); tell.log(warns)")
+    assert "a renewal of 'x' was not confirmed; 7.00 s" in told("assert tell.logs(warns) and not tell.logs(says); tell.log(warns)")
 
 
 def test_a_log_that_is_configured_after_the_client_was_made_is_heeded() -> None:
@@ -36,10 +36,10 @@ def test_a_log_that_is_configured_after_the_client_was_made_is_heeded() -> None:
 
 def test_what_configures_the_log_is_called_once_and_before_the_first_line() -> None:
     script = "calls = []; log.before_the_first_line(lambda: calls.append(1)); assert not calls"
-    assert told(script + "; tell.log(warns); tell.log(warns); log.logger(); assert calls == [1]").count("held for") == 2
+    assert told(script + "; tell.log(warns); tell.log(warns); log.logger(); assert calls == [1]").count("not confirmed") == 2
 
 
 def test_the_command_silences_a_log_that_is_loaded_later() -> None:
     script = "from holdfast.cli.running import quiet; from holdfast.cli.voice import Voice, VERBOSE; quiet(Voice({})); tell.log(warns)"
     assert told(script.format("")) == ""
-    assert told(script.format("VERBOSE")).startswith("holdfast: 'x' has been held for 7 s")
+    assert told(script.format("VERBOSE")).startswith("holdfast: a renewal of 'x' was not confirmed; 7.00 s")

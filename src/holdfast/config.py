@@ -26,7 +26,7 @@ __all__ = ["Clients", "imported"]
 # In place of addresses: servers in a temporary directory, for tests.
 LOCAL = "local"
 OFF = "off"
-_SECONDS = ("ttl", "max_ttl", "node_timeout", "restart_guard", "outage", "long_hold")
+_SECONDS = ("ttl", "max_ttl", "node_timeout", "restart_guard", "outage")
 _OBJECTS = ("observer", "ssl", "credentials")
 _SETS = ("nodes", "shards", "previous")
 _KEYS = ("nodes", *CLIENT_OPTIONS)

@@ -22,7 +22,6 @@ __all__ = [
     "Event",
     "Forced",
     "Gathered",
-    "HeldLong",
     "LeaseEvent",
     "Left",
     "LockEvent",
@@ -232,16 +231,6 @@ class Renewed(LeaseEvent):
 
     remaining: float
     left: float = 0.0
-
-
-class HeldLong(LeaseEvent):
-    """A lease has been held for longer than the client's `long_hold`. It stays held.
-
-    Attributes:
-        held: Seconds that the lease has been held so far.
-    """
-
-    held: float
 
 
 class Doubt(LeaseEvent):

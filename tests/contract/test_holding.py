@@ -15,7 +15,7 @@ from contract.faces import Face
 
 from holdfast import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum, NotHeld
-from holdfast.events import Acquired, Doubt, HeldLong, Renewed
+from holdfast.events import Acquired, Doubt, Renewed
 from holdfast.protocol.ticket import Tickets
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -249,24 +249,6 @@ async def test_s17_a_majority_is_away_for_less_than_a_lease(
     doubt = heard[kinds.index(Doubt)]
     assert (doubt.name, doubt.token, doubt.fence) == (name, lease.token, lease.fence)
     assert 0 < doubt.remaining < 0.8
-    await face.release(lease)
-
-
-async def test_a_lease_that_is_held_for_long_is_told_of_once(face: Face, three: Cluster, name: str) -> None:
-    if not face.hears:
-        pytest.skip("this driver hands on no events")
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append, long_hold=0.5)
-    quick = await face.acquire(client.lock(f"{name}.quick", ttl=0.6))
-    await face.release(quick)
-    lease = await face.acquire(client.lock(name, ttl=0.6))
-    await face.until(lambda: any(isinstance(it, HeldLong) for it in heard))
-    renewed = sum(isinstance(it, Renewed) for it in heard)
-    await face.until(lambda: sum(isinstance(it, Renewed) for it in heard) >= renewed + 3)
-    assert lease.held
-    [told] = [it for it in heard if isinstance(it, HeldLong)]
-    assert (told.name, told.fence, told.token) == (name, lease.fence, lease.token)
-    assert 0.5 <= told.held < 60
     await face.release(lease)
 
 

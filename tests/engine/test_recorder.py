@@ -124,38 +124,6 @@ def test_a_lock_that_somebody_else_had_is_told_and_counted() -> None:
     assert stats.waited == pytest.approx(3 * 1.0 + 2.0 + 4.0)
 
 
-def test_a_lease_that_is_held_for_long_is_told_of_once_and_though_nobody_listens() -> None:
-    record = a_record(telling=False)
-    record.long = 600.0
-    claim = a_claim(State.HELD, since=11.0, fence=7, until=620.0)
-    for now in (14.0, 610.9, 611.0, 614.0, 9000.0):
-        claim.notes = (events.Renewed,)
-        record.notes(claim, now)
-    [told] = record.events
-    assert isinstance(told, events.HeldLong)
-    assert (told.name, told.token, told.waited, told.fence, told.held) == ("jobs", claim.token.decode(), 1.0, 7, 600.0)
-    assert counted(record) == {"renewed": 5}
-    never = a_record()
-    claim.notes = (events.Renewed,)
-    never.notes(claim, 1e9)
-    assert [type(it) for it in never.events] == [events.Renewed], "by default, nobody is warned"
-
-
-@pytest.mark.parametrize("end", ["released", "lost"])
-def test_a_lease_that_has_ended_is_forgotten(end: str) -> None:
-    record = a_record(telling=False)
-    record.long = 600.0
-    claim = a_claim(State.HELD, since=11.0, fence=7, until=620.0, notes=(events.Renewed,))
-    record.notes(claim, 700.0)
-    if end == "lost":
-        claim.state = State.LOST
-        record.news(claim, 701.0)
-    else:
-        claim.state = State.OVER
-        record.ended(claim, State.HELD, 701.0)
-    assert not record._told_long
-
-
 def test_news_of_no_new_state_are_not() -> None:
     """An extension or a release was confirmed, or the client is being closed."""
     record = a_record()
@@ -390,7 +358,6 @@ def test_who_asks_for_permits_waits_when_too_few_are_left() -> None:
 
 def test_a_renewal_of_several_names_is_told_when_all_have_it() -> None:
     record = a_record()
-    record.long = 3.0
     joint = a_joint("a", "b", state=State.HELD, since=11.0)
     one, other = joint.claims
     told = []
@@ -406,7 +373,7 @@ def test_a_renewal_of_several_names_is_told_when_all_have_it() -> None:
         record.notes(claim, 14.0)
         told.append([type(it) for it in record.events])
         record.events = []
-    assert told == [[events.Doubt], [], [], [], [events.Renewed, events.HeldLong], [events.Doubt]]
+    assert told == [[events.Doubt], [], [], [], [events.Renewed], [events.Doubt]]
     assert counted(record) == {"renewed": 1, "doubts": 2}
 
 

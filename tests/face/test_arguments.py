@@ -317,7 +317,6 @@ CLIENT = {
     "node_timeout": Argument(SECONDS, between("0.001", none=True), f"^node_timeout ({NUMBER})"),
     "restart_guard": Argument(SECONDS, between(str(LONGEST + 2), none=True), f"^restart_guard (is at least max_ttl|{NUMBER})"),
     "outage": Argument(SECONDS, between("0", none=True), f"^outage ({NUMBER})"),
-    "long_hold": Argument(SECONDS, between("0", none=True), f"^long_hold ({NUMBER})"),
     "prefix": Argument(TEXTS, is_prefix, "^prefix .*(is text|at most 256 are allowed|has a brace in it|UTF-8 cannot say)"),
     "owner": Argument(TEXTS, is_owner, "^owner .*(is text|at most 128 are allowed|printable ASCII|UTF-8 cannot say)"),
     "fresh": Argument(RUN_IDS, is_fresh, "^fresh is a collection of run_ids"),
@@ -457,7 +456,7 @@ def test_an_unknown_option_is_refused_with_what_it_is_called_here(face: str) -> 
     client = KINDS[face](*HOSTS)
     complaint(lambda: KINDS[face](*HOSTS, timeout=5), r"^unknown client option 'timeout'. Did you mean node_timeout")
     complaint(lambda: KINDS[face](nodes=HOSTS), r"^unknown client option 'nodes'. Did you mean the addresses themselves, Holdfast\(")
-    valid = "ttl, max_ttl, .*, previous, long_hold"
+    valid = "ttl, max_ttl, .*, shards, previous"
     complaint(lambda: KINDS[face](*HOSTS, colour=5), rf"^unknown client option 'colour'. Valid options are {valid}.$")
     for options, told in (
         ({"timeout": 5}, r"'timeout'. Did you mean ttl \(.*\) or wait \("),

@@ -39,11 +39,6 @@ SAID: dict[Event, tuple[str, int, str]] = {
     events.Queued(**LOCK, holder="h"): ("lease", logging.DEBUG, "holder='h'"),
     events.Acquired(**LOCK, fence=7): ("lease", logging.DEBUG, "fence=7"),
     events.Renewed(**LOCK, fence=7, remaining=1): ("lease", logging.DEBUG, "Renewed("),
-    events.HeldLong(**LOCK, fence=7, held=601.5): (
-        "lease",
-        logging.WARNING,
-        "'invoice' has been held for 602 s (fence 7): its work may hang. `max_hold` would end such a lease",
-    ),
     events.Released(**LOCK, fence=7): ("lease", logging.DEBUG, "Released("),
     events.Left(**LOCK, fence=7, remaining=3.5): ("lease", logging.DEBUG, "remaining=3.5"),
     events.Opened(**LOCK, error=OSError("refused")): ("lease", logging.WARNING, "'invoice' runs without its lock (fail_open): refused"),

@@ -16,7 +16,6 @@ from holdfast.events import (
     Discarded,
     Doubt,
     Event,
-    HeldLong,
     Left,
     LockEvent,
     Lost,
@@ -29,10 +28,10 @@ from holdfast.events import (
 
 # One acquisition, a letter for each event: it begins, waits or not, is refused or held, and ends once.
 LETTERS: Mapping[type[LockEvent], str] = {
-    Attempt: "a", Queued: "q", Refused: "f", Opened: "o", Acquired: "h", Renewed: "r", Doubt: "d", HeldLong: "l", Discarded: "x",
+    Attempt: "a", Queued: "q", Refused: "f", Opened: "o", Acquired: "h", Renewed: "r", Doubt: "d", Discarded: "x",
     Released: "e", Lost: "e", Left: "e",
 }  # fmt: skip
-LIFE = re.compile("aq?(fo?|h[rdlx]*(ex?)?)?")
+LIFE = re.compile("aq?(fo?|h[rdx]*(ex?)?)?")
 
 
 TOLD = (Attempt, Acquired, Refused, Released, Lost, Left, Renewed, Doubt)

@@ -121,9 +121,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             lists. In HOLDFAST_NODES, semicolons separate the shards.
         previous: The former shards, or nodes, while you change them. A name that moves is held on
             its old shard, too. With HOLDFAST_NODES: HOLDFAST_PREVIOUS.
-        long_hold: A lease that has been held for this long causes one warning: a log line and a
-            HeldLong event. Work that hangs keeps its lock as long as its process lives; `max_hold`
-            of a lock ends such a lease (default: None, no warning).
 
     Raises:
         ConfigError: An argument, or a variable of the environment, cannot work. The message names
@@ -147,7 +144,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         credentials: Callable[[str], object] | None = None,
         shards: Sets | None = None,
         previous: Sets | Iterable[str | Node] | None = None,
-        long_hold: Seconds | None = None,
         **unknown: Never,
     ) -> None:
         # First of all: whatever is raised from here on, no local variable shows a password.
@@ -159,7 +155,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard)
         options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
         unset = not nodes and shards is None and not environment.nodes()
-        options |= {"outage": outage, "long_hold": long_hold, "around": around, "unset": unset}
+        options |= {"outage": outage, "around": around, "unset": unset}
         options["debug"] = environment.debug()
         listed = "" if nodes or shards is not None or unset else environment.previous()
         now = _sets(nodes, shards)
@@ -1094,7 +1090,6 @@ CLIENT_OPTIONS = (
     "credentials",
     "shards",
     "previous",
-    "long_hold",
 )
 _DEFAULTS: dict[str, Any] = {"ttl": DEFAULT_TTL, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
 _ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"

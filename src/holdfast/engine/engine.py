@@ -143,7 +143,6 @@ class Engine:
         # The number of changes that drivers have heard of.
         self._shown = 0
         self.record = Recorder()
-        self.record.long = settings.long_hold
         # How often something has changed that belongs to no claim or round: a node's standing, a
         # watch, the end.
         self.changes = 0

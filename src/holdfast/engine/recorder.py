@@ -8,7 +8,6 @@ who listens.
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from math import inf
 from typing import Any, NamedTuple
 
 from .. import events
@@ -20,7 +19,7 @@ from .ready import Want
 WAITING, HELD, LOST, OVER = State
 
 # Events that are made although nobody listens, for the log.
-_TROUBLE = (events.Lost, events.Doubt, events.HeldLong)
+_TROUBLE = (events.Lost, events.Doubt)
 # Warnings that are not repeated: of as many names and nodes; then the oldest is forgotten.
 REMEMBERED = 10_000
 
@@ -96,7 +95,6 @@ class Recorder:
         telling: Whether an observer wants the events of locks without trouble.
         epoch: The wall clock less `now`.
         dropped: How many events the driver has dropped because too many are waiting.
-        long: Seconds after which a lease that is still held is reported.
     """
 
     def __init__(self) -> None:
@@ -105,13 +103,10 @@ class Recorder:
         self.telling = False
         self.epoch = 0.0
         self.dropped = 0
-        self.long = inf
         self._contended = 0
         self._waited = 0.0
         # How often requests were refused, by outcome.
         self._refused = {"busy": 0, "no_quorum": 0, "gave_up": 0, "error": 0}
-        # Acquisitions that are held, and have been reported as held for long.
-        self._told_long: set[Want] = set()
         # A set, in order.
         self._warned: dict[tuple[str, str], None] = {}
         # What kinds of warnings there were about each node: sets, in order.
@@ -182,10 +177,6 @@ class Recorder:
                 return
             want.doubted = False
         self.happened(events.Renewed, want, now, remaining=want.until - now, left=left)
-        held = now - (want.since or now)
-        if held >= self.long and want not in self._told_long:
-            self._told_long.add(want)
-            self.happened(events.HeldLong, want, now, held=held)
 
     def _doubted(self, claim: Claim, now: float) -> None:
         """Record that a renewal is overdue, unless another one of the acquisition was already."""
@@ -210,7 +201,6 @@ class Recorder:
             if state is not OVER or want.refusal is not None:
                 want.told = state
         if state is LOST:
-            self._told_long.discard(want)
             if want.stays and want.reason == "closed":
                 self._left(want, now)
             else:
@@ -230,7 +220,6 @@ class Recorder:
             before: Its state before that.
             now: The time.
         """
-        self._told_long.discard(want)
         if want.state is not OVER or before is OVER or before is LOST:
             return
         if isinstance(want, JointRequest):

@@ -6,7 +6,6 @@ Knows limits and defaults. Must not know the environment or where a value came f
 import enum
 from collections.abc import Collection, Iterable
 from datetime import timedelta
-from math import inf
 from typing import Any, NamedTuple
 
 from .. import checks
@@ -59,7 +58,6 @@ class Settings(NamedTuple):
         spreads: A digest of each way in which this client spreads names, the current one first.
         leaving: Whether this shard is only in the former list.
         debug: Whether leases remember the line that acquired them.
-        long_hold: After how long a lease that is still held causes a warning.
         around: An object of the user's, for the calls of this client. The engine does not use it.
     """
 
@@ -78,7 +76,6 @@ class Settings(NamedTuple):
     spreads: tuple[str, ...] = ()
     debug: bool = False
     leaving: bool = False
-    long_hold: float = inf
     around: Any = None
 
     @property
@@ -156,7 +153,6 @@ def settings(
     unset: bool = False,
     debug: bool = False,
     leaving: bool = False,
-    long_hold: object = None,
     around: Any = None,
 ) -> Settings:
     """Check a client's settings. `Client` describes those that users know.
@@ -201,7 +197,6 @@ def settings(
         spreads=spreads,
         debug=debug,
         leaving=leaving,
-        long_hold=inf if long_hold is None else checks.seconds(long_hold, "long_hold"),
         around=around,
     )
 

@@ -122,7 +122,7 @@ def _weight(event: Event) -> tuple[str, int]:
             return "node", _WARNING
         case events.Lost():
             return "lease", _ERROR
-        case events.Doubt() | events.HeldLong() | events.Opened() | events.Forced() | events.Discarded():
+        case events.Doubt() | events.Opened() | events.Forced() | events.Discarded():
             return "lease", _WARNING
         case _:
             return "lease", _DEBUG
@@ -152,9 +152,6 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
         case events.Doubt():
             told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)%s"
             return told, (event.name, event.remaining, event.fence, event.why and f": {event.why}")
-        case events.HeldLong():
-            told = "%r has been held for %.0f s (fence %d): its work may hang. `max_hold` would end such a lease"
-            return told, (event.name, event.held, event.fence)
         case events.Opened():
             return "%r runs without its lock (fail_open): %s", (event.name, message_of(event.error))
         case events.Forced():

@@ -34,7 +34,6 @@ def of(nodes: int) -> Settings:
         outage=None,
         owner="me",
         fresh=(),
-        long_hold=None,
     )
 
 
