@@ -200,7 +200,7 @@ def test_a_server_starts_with_the_configuration_and_clients_are_content(configur
     with Nodes(1, arguments=arguments(configuration)) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids, observer=told.append) as locks:
         with locks.lock("configured", wait=30):
             pass
-    assert not [it for it in told if isinstance(it, events.Warned)]
+    assert not [it for it in told if isinstance(it, events.NodeEvent) and it.state == "warned"]
 
 
 def test_a_configuration_that_is_dangerous_is_noticed() -> None:

@@ -14,7 +14,7 @@ import pytest
 from proof import patches
 
 from holdfast import events
-from holdfast.events import Acquired, Event, LeaseEvent, LockEvent, NodeDown, NodeEvent
+from holdfast.events import Acquired, Event, LeaseEvent, LockEvent, NodeEvent
 
 KINDS = [getattr(events, name) for name in events.__all__]
 
@@ -56,9 +56,8 @@ def test_an_event_says_when_in_a_time_that_everybody_understands(kind: type[Even
 
 
 def test_every_event_of_the_list_is_there() -> None:
-    kinds = "Attempt Queued Acquired Refused Renewed Doubt Lost Released NodeDown NodeRefuses NodeUp NodeGuarded Warned"
-    kinds += " Opened Forced Discarded Left Allowed Served Gathered"
-    assert {kind.__name__ for kind in KINDS} == {*kinds.split(), "Event", "LockEvent", "LeaseEvent", "NodeEvent"}
+    kinds = "Attempt Queued Acquired Refused Renewed Doubt Ended Opened Forced Called NodeEvent Event LockEvent LeaseEvent"
+    assert {kind.__name__ for kind in KINDS} == {*kinds.split()}
     for kind in KINDS:
         names = kind.names_of_fields
         assert ({"name", "token", "waited", "kind", "names", "want"} <= names) is issubclass(kind, LockEvent)
@@ -67,13 +66,15 @@ def test_every_event_of_the_list_is_there() -> None:
 
 
 def test_a_discarded_lease_says_what_to_do_and_where_it_was_acquired_if_that_is_known() -> None:
-    event = events.Discarded(name="nightly", token="t", waited=0.5, fence=7, remaining=9.84)
+    event = events.Ended(how="discarded", name="nightly", token="t", waited=0.5, fence=7, remaining=9.84)
     says = (
         "the lease on 'nightly' (fence 7) was discarded without release; it is no longer renewed and ends in 9.8 s. "
         'Keep the lease that acquire() returns, or use "with".'
     )
     assert str(event) == says
     assert str(event.replace(acquired="app.py:12")) == f"{says} It was acquired at app.py:12."
+    lost = event.replace(how="lost")
+    assert str(lost) == repr(lost)
 
 
 def test_an_event_can_be_sent_elsewhere() -> None:
@@ -96,22 +97,23 @@ def test_what_happened_is_compared_and_when_is_not() -> None:
 
 def test_events_of_locks_and_of_nodes_can_be_told_apart() -> None:
     assert issubclass(Acquired, LockEvent)
-    assert issubclass(NodeDown, NodeEvent)
     assert not issubclass(LockEvent, NodeEvent)
     assert all(issubclass(kind, Event) for kind in KINDS)
 
 
 def test_an_event_prints_as_the_call_that_makes_it() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    event = events.NodeGuarded(at=at, node="redis://a:1", left=3.5, cause="promoted")
-    assert repr(event) == f"NodeGuarded(at={at!r}, node='redis://a:1', left=3.5, cause='promoted', down=0.0)"
+    event = events.NodeEvent(state="guarded", at=at, node="redis://a:1", left=3.5, cause="promoted")
+    assert repr(event) == (
+        f"NodeEvent(at={at!r}, node='redis://a:1', state='guarded', left=3.5, cause='promoted', down=0.0, warning='', about='')"
+    )
 
 
 def test_an_event_can_be_matched_by_its_fields() -> None:
-    match events.Lost(name="a", token="t", waited=0.5, fence=7, reason="gap"):
-        case events.Released() | events.Lost(reason="expired"):
+    match events.Ended(how="lost", name="a", token="t", waited=0.5, fence=7, reason="gap"):
+        case events.Ended(how="released") | events.Ended(how="lost", reason="expired"):
             pytest.fail("another event")
-        case events.Lost(reason="gap", fence=fence):
+        case events.Ended(how="lost", reason="gap", fence=fence):
             assert fence == 7
         case _:
             pytest.fail("no event")

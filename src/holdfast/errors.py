@@ -60,13 +60,13 @@ LONGEST_TOLD = 400
 PAGE = "holdfast/errors"
 
 
-def message_of(error: BaseException | None) -> str:
+def message_of(error: BaseException | str | None) -> str:
     """Return an error's message without the address of its page.
 
     Messages and log lines that quote other errors use it.
 
     Args:
-        error: Any error. Only those of holdfast have a page. None gives "None".
+        error: Any error, or a text. Only errors of holdfast have a page. None gives "None".
 
     Returns:
         The message.

@@ -15,29 +15,19 @@ from typing import Any, NoReturn, Self, dataclass_transform
 
 __all__ = [
     "Acquired",
-    "Allowed",
     "Attempt",
-    "Discarded",
+    "Called",
     "Doubt",
+    "Ended",
     "Event",
     "Forced",
-    "Gathered",
     "LeaseEvent",
-    "Left",
     "LockEvent",
-    "Lost",
-    "NodeDown",
     "NodeEvent",
-    "NodeGuarded",
-    "NodeRefuses",
-    "NodeUp",
     "Opened",
     "Queued",
     "Refused",
-    "Released",
     "Renewed",
-    "Served",
-    "Warned",
 ]
 
 _NEVER = datetime.fromtimestamp(0, UTC)
@@ -136,7 +126,8 @@ class LockEvent(Event):
     """Something happened to an acquisition: to one request for a lock, and to the lease it got.
 
     One acquisition causes one Attempt, at most one Queued, one Acquired or Refused, and after
-    Acquired one Released or Lost. That holds for several names and several permits, too.
+    Acquired one Ended, or two if the lease is discarded. That holds for several names and several
+    permits, too.
 
     Attributes:
         name: The lock's name. Several names are joined by commas.
@@ -245,64 +236,39 @@ class Doubt(LeaseEvent):
     why: str = ""
 
 
-class Lost(LeaseEvent):
-    """The lock is lost.
+class Ended(LeaseEvent):
+    """A lease has ended, or is about to: see `how`.
 
     Attributes:
-        reason: Why, as in `LockLost.reason`. "dropped" if the program had dropped the lease without
-            a release, and its time is over.
-        held: Seconds that the lease was held.
-        why: What was wrong at the nodes, if that is the reason.
-    """
-
-    reason: str
-    held: float = 0.0
-    why: str = ""
-
-
-class Discarded(LeaseEvent):
-    """A lease was dropped without a release, so holdfast no longer renews it.
-
-    `Lost` follows when the time of the lease is over.
-
-    Attributes:
-        remaining: Seconds until the lease ends.
-        acquired: The file and line that acquired the lease, if `HOLDFAST_DEBUG` or Python's
+        how: "released", "lost", "left" (neither renewed nor released: it runs out by itself) or
+            "discarded" (the program dropped the lease without a release, so holdfast no longer
+            renews it). After "discarded", "lost" follows when the time of the lease is over.
+        reason: Why it was lost, as in `LockLost.reason`, or "dropped" after "discarded". Otherwise
+            empty.
+        remaining: Seconds until a lease that was left or discarded ends. Until then no other client
+            of holdfast can get the lock. Otherwise 0.
+        held: Seconds that the lease was held. 0 if it was discarded.
+        why: What was wrong at the nodes, if that is the reason why it was lost.
+        acquired: The file and line that acquired a discarded lease, if `HOLDFAST_DEBUG` or Python's
             development mode is on. None otherwise.
     """
 
-    remaining: float
+    how: str
+    reason: str = ""
+    remaining: float = 0.0
+    held: float = 0.0
+    why: str = ""
     acquired: str | None = None
 
     def __str__(self) -> str:
-        """Return the text of the log line and of the ResourceWarning."""
+        """Return the text of the log line and of the ResourceWarning about a discarded lease."""
+        if self.how != "discarded":
+            return repr(self)
         where = "" if self.acquired is None else f" It was acquired at {self.acquired}."
         return (
             f"the lease on {self.name!r} (fence {self.fence}) was discarded without release; it is no longer renewed "
             f'and ends in {self.remaining:.1f} s. Keep the lease that acquire() returns, or use "with".{where}'
         )
-
-
-class Released(LeaseEvent):
-    """The lock was released.
-
-    Attributes:
-        held: Seconds that the lease was held.
-    """
-
-    held: float = 0.0
-
-
-class Left(LeaseEvent):
-    """The lock was left: it is neither renewed nor released, and runs out by itself.
-
-    Attributes:
-        remaining: Seconds for which no other client of holdfast can get the lock, at least.
-        held: Seconds that the lease was held.
-    """
-
-    remaining: float
-    held: float = 0.0
 
 
 class Forced(Event):
@@ -324,59 +290,29 @@ class Forced(Event):
 # ------------------------------------------------ other calls
 
 
-class Allowed(Event):
-    """A rate has answered a call of `take` or `acquire`.
+class Called(Event):
+    """A call of a rate, a once or a fill was answered, or a wait at a latch or a barrier has ended.
 
     Attributes:
-        name: The rate's name.
-        key_given: Whether the rate has a key, whose limits are its own.
-        allowed: Whether the call is allowed.
-        retry_after: Seconds until a call may be allowed. 0 if this one is.
-        waited: Seconds that the call waited for its turn.
-    """
-
-    name: str
-    key_given: bool
-    allowed: bool
-    retry_after: float = 0.0
-    waited: float = 0.0
-
-
-class Served(Event):
-    """A call of `once` or `fill` returns a value.
-
-    Attributes:
-        name: The key of the once, or the name of the fill.
-        kind: "once" or "fill".
-        how: "ran" (this call ran the function), "kept" (the value was there), "waited" (another
-            caller produced it meanwhile), "stale" (older than its ttl) or "bypassed" (computed
-            without the lock, because `fail_open` allows it).
-        took: Seconds from the first question to the last answer of the nodes.
+        name: The name of the rate, fill, latch or barrier, or the key of the once.
+        kind: "rate", "once", "fill", "latch" or "barrier".
+        how: Of a rate: "allowed" or "refused". Of a latch or a barrier: "complete", or "incomplete"
+            if the caller gets an error because others are missing. Of a once or a fill: "ran" (this
+            call ran the function), "kept" (the value was there), "waited" (another caller produced
+            it meanwhile), "stale" (older than its ttl) or "bypassed" (computed without the lock,
+            because `fail_open` allows it).
+        took: Seconds from the first question to the last answer of the nodes. Of a rate, a latch
+            or a barrier: seconds that the caller waited.
+        key_given: Whether a rate has a key, whose limits are its own.
+        retry_after: Seconds until a call that a rate refused may be allowed. Otherwise 0.
     """
 
     name: str
     kind: str
     how: str
     took: float
-
-
-class Gathered(Event):
-    """A wait at a latch or a barrier has ended.
-
-    Attributes:
-        name: The name of the latch or the barrier.
-        kind: "latch" or "barrier".
-        waited: Seconds that the call waited.
-        complete: Whether all have arrived. If not, the caller gets an error.
-    """
-
-    name: str
-    kind: str
-    waited: float
-    complete: bool
-
-
-# ------------------------------------------------ nodes
+    key_given: bool = False
+    retry_after: float = 0.0
 
 
 class NodeEvent(Event):
@@ -384,61 +320,15 @@ class NodeEvent(Event):
 
     Attributes:
         node: The node's address, without the password.
-    """
-
-    node: str
-
-
-class NodeDown(NodeEvent):
-    """The node cannot be used.
-
-    Attributes:
-        cause: Why.
-    """
-
-    cause: Exception
-
-
-class NodeRefuses(NodeEvent):
-    """The node answers and refuses writes, so it grants no locks.
-
-    `NodeUp` follows when it accepts one.
-
-    Attributes:
-        cause: What the server says, such as "OOM command not allowed ...".
-    """
-
-    cause: Exception
-
-
-class NodeUp(NodeEvent):
-    """The node is in use (again).
-
-    Attributes:
-        down: Seconds for which it had been down, or had refused writes, until now. 0: it had not.
-    """
-
-    down: float = 0.0
-
-
-class NodeGuarded(NodeEvent):
-    """The node may have forgotten leases, because it started or was promoted a short while ago.
-
-    Attributes:
-        left: Seconds until the client uses the node.
-        cause: Which of the two happened.
-        down: Seconds for which it had been down until now. 0: it was not.
-    """
-
-    left: float
-    cause: str = "it started lately and may have forgotten leases"
-    down: float = 0.0
-
-
-class Warned(NodeEvent):
-    """The node works, but something about it is dangerous.
-
-    Attributes:
+        state: "up" (the node is in use, perhaps again), "down" (it cannot be used), "guarded" (it
+            may have forgotten leases, because it started or was promoted a short while ago),
+            "refuses" (it answers and refuses writes, so it grants no locks; "up" follows when it
+            accepts one) or "warned" (it works, but something about it is dangerous).
+        left: Seconds until the client uses a guarded node. Otherwise 0.
+        cause: Why the node is down or refuses writes, as an exception. Why it is guarded, as a
+            text. Otherwise None.
+        down: Seconds for which a node that is up or guarded had been down, or had refused writes,
+            until now. 0 if it had not.
         warning: What is dangerous, and what to do about it.
         about: What kind of danger it is: "eviction", "replicas", "failover" (its address states a
             bound that the server does not keep), "several servers" (at its address), "persistence",
@@ -446,5 +336,10 @@ class Warned(NodeEvent):
             `max_ttl` or their nodes), "shards", "permits", "key", "fence" or "bug".
     """
 
-    warning: str
+    node: str
+    state: str
+    left: float = 0.0
+    cause: Exception | str | None = None
+    down: float = 0.0
+    warning: str = ""
     about: str = ""

@@ -150,15 +150,15 @@ class Tracing:
         Args:
             event: What happened.
         """
-        if not isinstance(event, events.Released | events.Left | events.Lost):
+        if not isinstance(event, events.Ended) or event.how == "discarded":
             return
         asked, held = self._leases.pop((event.want, event.fence), (None, None))
-        if isinstance(event, events.Lost):
+        if event.how == "lost":
             self._lost(event, asked, held)
         if held is not None:
             held.end()
 
-    def _lost(self, event: events.Lost, asked: SpanContext | None, held: Span | None) -> None:
+    def _lost(self, event: events.Ended, asked: SpanContext | None, held: Span | None) -> None:
         told: dict[str, Any] = {
             "holdfast.reason": event.reason,
             "holdfast.lock.kind": event.kind,

@@ -90,9 +90,9 @@ def an_immortal_holder() -> str:
         assert locks.force_release(NAME, "its process is dead", only=theirs.local.token.decode()) == 1
         locks.lock(NAME, wait=1).acquire().release()
         end = time.monotonic() + 2
-        while not any(isinstance(it, events.Warned) for it in told) and time.monotonic() < end:
+        while not any(isinstance(it, events.NodeEvent) and it.state == "warned" for it in told) and time.monotonic() < end:
             time.sleep(0.01)
-        assert len([it for it in told if isinstance(it, events.Warned)]) == 1
+        assert len([it for it in told if isinstance(it, events.NodeEvent) and it.state == "warned"]) == 1
     return f"busy after {waited / 2:.2f} s, one warning, and free after force_release"
 
 
@@ -119,7 +119,7 @@ def the_bridge() -> str:
     with Nodes(1, tcp=True) as nodes, redis.Redis.from_url(nodes.urls[0]) as client:
 
         def signal(event: object) -> None:
-            if isinstance(event, events.Released):
+            if isinstance(event, events.Ended) and event.how == "released":
                 client.lpush(f"lock-signal:{event.name}", 1)
                 client.pexpire(f"lock-signal:{event.name}", 1000)
 

@@ -18,11 +18,11 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Asyncio, Face, Threads
 from proof import patches
+from proof.books import word
 
 import holdfast
 import holdfast.face.aio.lease
 import holdfast.face.sync.lease
-from holdfast import events
 from holdfast.drivers.aio import driver as aio
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.errors import ConfigError
@@ -94,8 +94,8 @@ async def test_a_dropped_lease_is_logged_soon_and_once(face: Face, five: Cluster
         assert re.fullmatch(says, texts[0]), texts
     [line] = [it for it in told.lines if it.getMessage() in told.texts]
     assert (line.name, line.levelno) == ("holdfast.lease", logging.WARNING)
-    await face.until(lambda: [it for it in seen if isinstance(it, events.Discarded)], SOON)
-    [event] = [it for it in seen if isinstance(it, events.Discarded)]
+    await face.until(lambda: [it for it in seen if word(it) == "discarded"], SOON)
+    [event] = [it for it in seen if word(it) == "discarded"]
     assert (event.name, event.fence, event.acquired) == (name, fence, None)
     assert LONG / 2 < event.remaining <= LONG
     assert five.holders(name) != [None] * 5, "garbage collection releases nothing"

@@ -20,6 +20,7 @@ from contract.cluster import Cluster
 from contract.faces import FACES, Asyncio, Face, Threads
 from contract.simulated import Simulated
 from proof import patches
+from proof.books import word
 
 from holdfast import LeaseInfo, LeaseState
 from holdfast.drivers.aio import driver as aio
@@ -28,7 +29,7 @@ from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.engine.engine import Engine
 from holdfast.engine.recorder import Recorder
 from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, NotHeld
-from holdfast.events import Left, Lost, Released
+from holdfast.events import Ended
 from holdfast.face import lease as shared
 from holdfast.protocol.claim import Claim
 from holdfast.testing.driver import Driver as SimulatedDriver
@@ -191,8 +192,8 @@ async def test_observers_hear_that_it_was_left(face: Face, five: Cluster, name: 
     left.leave()
     at_the_end = await face.acquire(locks.lock(f"{name}/2", ttl=LONG))
     await face.call(locks.close, True)
-    ends = [it for it in heard if isinstance(it, Left | Released | Lost)]
-    assert [(type(it), it.token) for it in ends] == [(Left, left.token), (Left, at_the_end.token)]
+    ends = [it for it in heard if isinstance(it, Ended)]
+    assert [(word(it), it.token) for it in ends] == [("left", left.token), ("left", at_the_end.token)]
     assert all(LONG / 2 < it.remaining <= LONG for it in ends)
 
 

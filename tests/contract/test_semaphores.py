@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
+from proof.books import word
 
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
-from holdfast.events import Warned
 from holdfast.face.lease import LeaseState
 
 
@@ -200,8 +200,8 @@ async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str)
     await face.release(lease)
     if face.hears:
         # (Of clients of other tests, which may still be there, it is warned, too.)
-        await face.until(lambda: any(isinstance(it, Warned) and name in it.warning for it in heard))
-        [told] = [it.warning for it in heard if isinstance(it, Warned) and name in it.warning]
+        await face.until(lambda: any(word(it) == "warned" and name in it.warning for it in heard))
+        [told] = [it.warning for it in heard if word(it) == "warned" and name in it.warning]
         assert told.startswith(f"another client names 3 permits for semaphore {name!r}, and this one 4: ")
 
 

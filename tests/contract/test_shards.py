@@ -16,6 +16,7 @@ from contract.cluster import Cluster
 from contract.faces import FACES, Face
 from contract.simulated import Simulated, SimulatedCluster
 from proof import patches
+from proof.books import word
 
 from holdfast.embedded import Nodes
 from holdfast.engine import registry
@@ -569,7 +570,7 @@ async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[s
     before, options = {"a": sets["a"]}, {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
 
     def warned(told: list[Any]) -> list[str]:
-        return [it.warning for it in told if type(it).__name__ == "Warned"]
+        return [it.warning for it in told if word(it) == "warned"]
 
     await face.ready(face.spread(before, **options, owner="old:1", observer=old.append))
     await face.until(lambda: sets["a"].everywhere("ZCARD", f"{{holdfast}}:clients:{name}::0") == [1] * 3)

@@ -42,7 +42,7 @@ def threads(most: int, complain: aside.Complain, _: bool = True) -> ThreadCalls:
 
 
 def down(count: int) -> list[Event]:
-    return [events.NodeUp(node=str(number)) for number in range(count)]
+    return [events.NodeEvent(state="up", node=str(number)) for number in range(count)]
 
 
 def made(calls: ThreadCalls) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from proof import patches
+from proof.books import word
 
 from holdfast import events
 from holdfast.errors import ConfigError, LockBusy
@@ -18,40 +19,54 @@ from holdfast.face.observers import Observers, structured
 LOCK: dict[str, Any] = {"name": "invoice", "token": "t", "waited": 0.5}
 NODE: dict[str, Any] = {"node": "redis://a:6379"}
 SAID: dict[Event, tuple[str, int, str]] = {
-    events.NodeDown(**NODE, cause=OSError("refused")): ("node", logging.WARNING, "redis://a:6379 is down: refused"),
-    events.NodeRefuses(**NODE, cause=OSError("full")): ("node", logging.WARNING, "redis://a:6379 refuses writes: full"),
-    events.NodeGuarded(**NODE, left=8.26): ("node", logging.WARNING, "left alone for 8.3 s: it started lately and may have forgotten"),
-    events.NodeGuarded(**NODE, left=8.0, cause="it was promoted"): ("node", logging.WARNING, "left alone for 8.0 s: it was promoted"),
-    events.NodeUp(**NODE): ("node", logging.INFO, "redis://a:6379 is up"),
-    events.NodeUp(**NODE, down=59.9): ("node", logging.INFO, "redis://a:6379 is up"),
-    events.NodeUp(**NODE, down=75.2): ("node", logging.INFO, "redis://a:6379 is up (it could not be used for 75 s)"),
-    events.NodeGuarded(**NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it could not be used for 60 s)"),
-    events.Warned(**NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
+    events.NodeEvent(state="down", **NODE, cause=OSError("refused")): ("node", logging.WARNING, "redis://a:6379 is down: refused"),
+    events.NodeEvent(state="refuses", **NODE, cause=OSError("full")): ("node", logging.WARNING, "redis://a:6379 refuses writes: full"),
+    events.NodeEvent(state="guarded", **NODE, left=8.26, cause="it started"): ("node", logging.WARNING, "left alone for 8.3 s: it started"),
+    events.NodeEvent(state="up", **NODE): ("node", logging.INFO, "redis://a:6379 is up"),
+    events.NodeEvent(state="up", **NODE, down=59.9): ("node", logging.INFO, "redis://a:6379 is up"),
+    events.NodeEvent(state="up", **NODE, down=75.2): ("node", logging.INFO, "redis://a:6379 is up (it could not be used for 75 s)"),
+    events.NodeEvent(state="guarded", **NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it could not be used for 60 s)"),
+    events.NodeEvent(state="warned", **NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),
-    events.Discarded(**LOCK, fence=7, remaining=9.84): (
+    events.Ended(how="discarded", **LOCK, fence=7, remaining=9.84): (
         "lease",
         logging.WARNING,
         "the lease on 'invoice' (fence 7) was discarded without release",
     ),
-    events.Lost(**LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
-    events.Lost(**LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "is lost: refused (fence 7): a: full"),
+    events.Ended(how="lost", **LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
+    events.Ended(how="lost", **LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "refused (fence 7): a: full"),
     events.Attempt(**LOCK): ("lease", logging.DEBUG, "Attempt("),
     events.Queued(**LOCK, holder="h"): ("lease", logging.DEBUG, "holder='h'"),
     events.Acquired(**LOCK, fence=7): ("lease", logging.DEBUG, "fence=7"),
     events.Renewed(**LOCK, fence=7, remaining=1): ("lease", logging.DEBUG, "Renewed("),
-    events.Released(**LOCK, fence=7): ("lease", logging.DEBUG, "Released("),
-    events.Left(**LOCK, fence=7, remaining=3.5): ("lease", logging.DEBUG, "remaining=3.5"),
+    events.Ended(how="released", **LOCK, fence=7): ("lease", logging.DEBUG, "Released("),
+    events.Ended(how="left", **LOCK, fence=7, remaining=3.5): ("lease", logging.DEBUG, "remaining=3.5"),
     events.Opened(**LOCK, error=OSError("refused")): ("lease", logging.WARNING, "'invoice' runs without its lock (fail_open): refused"),
     events.Forced(name="invoice", holder="t", nodes=3, reason="stuck"): ("lease", logging.WARNING, "was taken from t on 3 nodes: stuck"),
     events.Refused(**LOCK, error=LockBusy("invoice", 0.5, None, None)): ("lease", logging.DEBUG, "LockBusy("),
-    events.Allowed(name="mails", key_given=True, allowed=False): ("lease", logging.DEBUG, "allowed=False"),
-    events.Served(name="report", kind="once", how="ran", took=1.5): ("lease", logging.DEBUG, "how='ran'"),
-    events.Gathered(name="start", kind="latch", waited=1.5, complete=True): ("lease", logging.DEBUG, "complete=True"),
+    events.Called(name="mails", kind="rate", how="refused", took=0.0, key_given=True): ("lease", logging.DEBUG, "allowed=False"),
+    events.Called(name="report", kind="once", how="ran", took=1.5): ("lease", logging.DEBUG, "how='ran'"),
+    events.Called(name="start", kind="latch", how="complete", took=1.5): ("lease", logging.DEBUG, "complete=True"),
+}
+# What operators search for: the name of what happened, and the facts of its own.
+LOGGED = {
+    "released": "Released held",
+    "lost": "Lost reason held why",
+    "left": "Left remaining held",
+    "discarded": "Discarded remaining acquired",
+    "up": "NodeUp down",
+    "down": "NodeDown cause",
+    "guarded": "NodeGuarded left cause down",
+    "refuses": "NodeRefuses cause",
+    "warned": "Warned warning about",
+    "rate": "Allowed key_given allowed retry_after waited",
+    "once": "Served kind how took",
+    "latch": "Gathered kind waited complete",
 }
 
 
 def test_every_event_is_here() -> None:
-    kinds = {getattr(events, name) for name in events.__all__} - {events.Event, events.LockEvent, events.LeaseEvent, events.NodeEvent}
+    kinds = {getattr(events, name) for name in events.__all__} - {events.Event, events.LockEvent, events.LeaseEvent}
     assert {type(it) for it in SAID} == kinds
 
 
@@ -69,15 +84,16 @@ def test_each_record_has_the_facts_for_programs(event: Event, caplog: pytest.Log
     Observers().log(event)
     facts = caplog.records[0].holdfast  # type: ignore[attr-defined]  # (what a log record has as its extra)
     assert json.loads(json.dumps(facts)) == facts == structured(event)
-    assert facts["event"] == type(event).__name__
-    expected = {"lock" if name == "name" else name for name in event.fields if name != "at"}
-    assert facts.keys() == expected | {"event"}
+    name, *own = LOGGED.get(event.kind if isinstance(event, events.Called) else word(event), "").split() or [type(event).__name__]
+    assert facts["event"] == name
+    fields = {type(event): event.fields, events.Ended: events.LeaseEvent.fields, events.NodeEvent: ["node"], events.Called: ["name"]}
+    assert facts.keys() == {"lock" if it == "name" else it for it in (*fields[type(event)], *own) if it != "at"} | {"event"}
 
 
 def test_facts_for_programs_are_in_values_that_json_has() -> None:
     token = "1700000000000000:0123456789abcdef0123456789abcdef:00000001"
     held: dict[str, Any] = {"name": "a,b", "token": f"{token}:w", "waited": 0.5, "names": ("a", "b"), "fence": 7}
-    facts = structured(events.Lost(**held, fences={"a": 7, "b": 6}, reason="gap", held=1.5, want=9, kind="write"))
+    facts = structured(events.Ended(how="lost", **held, fences={"a": 7, "b": 6}, reason="gap", held=1.5, want=9, kind="write"))
     assert facts == {
         "event": "Lost",
         "lock": "a,b",
@@ -185,7 +201,7 @@ def test_no_line_has_a_whole_token(kind: str, caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
-    Observers().log(events.Lost(name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
+    Observers().log(events.Ended(how="lost", name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message
 
 

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 import hiredis
 import pytest
+from proof.books import word
 
 import holdfast
 from holdfast import events
@@ -109,7 +110,7 @@ class Down:
         self.nodes: list[str] = []
 
     def __call__(self, event: events.Event) -> None:
-        if isinstance(event, events.NodeDown):
+        if word(event) == "down":
             self.nodes.append(event.node)
 
 

@@ -385,14 +385,13 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
         nodes,
         """
         import asyncio, ctypes, os, sys, time, warnings
-        from holdfast import events
         from holdfast.aio import Holdfast
         from holdfast.errors import WrongProcess
 
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
         down = []
         # With a prefix of its own: other tests use some of these nodes only, and clients warn of that.
-        locks = Holdfast(prefix="s23:", observer=lambda event: isinstance(event, events.NodeDown) and down.append(event))
+        locks = Holdfast(prefix="s23:", observer=lambda event: getattr(event, "state", "") == "down" and down.append(event))
 
         async def child():
             async with locks.lock("fork:child", wait=5) as mine:

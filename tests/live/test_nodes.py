@@ -18,11 +18,11 @@ import pytest
 from contract.cluster import Cluster, ask, asks
 from contract.faces import Face
 from live.tls_kit import Listener
+from proof.books import word
 
 from holdfast.drivers import sockets
 from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
-from holdfast.events import Lost, NodeDown, NodeUp, Warned
 from holdfast.protocol.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -74,7 +74,7 @@ async def test_b30_cut_connections_lose_neither_a_lease_nor_a_place_in_line(face
     await asyncio.gather(*users)
     assert len(served) == 4
     assert served == sorted(served), "in the order of their tickets"
-    assert not [it for it in heard if isinstance(it, Lost)]
+    assert not [it for it in heard if word(it) == "lost"]
 
 
 async def test_b30_connections_that_are_cut_all_the_time(face: Face, three: Cluster, name: str) -> None:
@@ -325,8 +325,8 @@ async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: C
     three.ask(1, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
     heard: list[Any] = []
     client = await face.connected(three, observer=heard.append)
-    await face.until(lambda: sum(isinstance(it, NodeUp) for it in heard) == 3)
-    (warned,) = [it for it in heard if isinstance(it, Warned)]
+    await face.until(lambda: sum(word(it) == "up" for it in heard) == 3)
+    (warned,) = [it for it in heard if word(it) == "warned"]
     assert warned.node == three.urls[1]
     assert "allkeys-lru" in warned.warning
     assert "Set maxmemory-policy noeviction" in warned.warning
@@ -336,7 +336,7 @@ async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: C
 
 def warned(heard: list[Any]) -> list[tuple[str, str]]:
     """What was warned of, in order of the nodes."""
-    return sorted((it.node, it.warning) for it in heard if isinstance(it, Warned))
+    return sorted((it.node, it.warning) for it in heard if word(it) == "warned")
 
 
 async def test_s11_a_value_without_an_expiry_on_a_minority_is_warned_of_once(face: Face, three: Cluster, name: str) -> None:
@@ -548,8 +548,8 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     await face.release(await face.acquire(client.lock(name)))
     await face.until(lambda: client.nodes()[2].state == "down")
     assert "asked for" in str(client.nodes()[2].cause) or isinstance(client.nodes()[2].cause, hiredis.HiredisError | ConnectionError)
-    await face.until(lambda: any(isinstance(it, NodeDown) for it in heard))  # (observers hear of it a moment later)
-    assert [it.node for it in heard if isinstance(it, NodeDown)] == [urls[2]]
+    await face.until(lambda: any(word(it) == "down" for it in heard))  # (observers hear of it a moment later)
+    assert [it.node for it in heard if word(it) == "down"] == [urls[2]]
     await face.finish()
     await listener.close()
 

@@ -17,7 +17,7 @@ from holdfast import Holdfast, current
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
 from holdfast.errors import NoQuorum
-from holdfast.events import NodeDown
+from holdfast.events import NodeEvent
 
 TTL = 1.0
 WORKERS, JOBS = 50, 10
@@ -198,12 +198,12 @@ def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) 
 LARGE = 900_000  # bytes; a hundred of them are more than a server keeps for a connection that subscribes: by default 32 MB
 
 
-async def many_tasks(three: Cluster, key: str) -> list[NodeDown]:
+async def many_tasks(three: Cluster, key: str) -> list[NodeEvent]:
     """A hundred tasks of one process want one large result, and one large value. The connections that were lost meanwhile."""
-    lost: list[NodeDown] = []
+    lost: list[NodeEvent] = []
 
     def observes(event: object) -> None:
-        if isinstance(event, NodeDown):
+        if isinstance(event, NodeEvent) and event.state == "down":
             lost.append(event)
 
     async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, observer=observes) as locks:

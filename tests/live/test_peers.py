@@ -17,7 +17,7 @@ import redis
 from bench import environments
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.events import Released
+from holdfast.events import Ended
 
 HEAD = "import sys, redis\nurls = sys.argv[1:]\nservers = [redis.Redis.from_url(it) for it in urls]\n"
 # Each line of input is a name of one of these; what it returned is a line of output.
@@ -156,7 +156,7 @@ def woken(*, bridged: bool, within: float) -> bool:
     `bridged`: our client has the observer that the page on moving over shows.
     """
     with Nodes(1, tcp=True) as nodes, redis.Redis.from_url(nodes.urls[0]) as server:
-        names: dict[str, Any] = {"server": server, "Released": Released}
+        names: dict[str, Any] = {"server": server, "Ended": Ended}
         exec(BRIDGE.findall(PAGE.read_text())[0], names)
         observer = names["signal"] if bridged else None
         locks = Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="lock:", observer=observer)

@@ -12,9 +12,9 @@ import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import Face
 from nemesis.proxy import Proxy
+from proof.books import word
 
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
-from holdfast.events import NodeGuarded, Warned
 from holdfast.face import migration
 from holdfast.primitives.rate import plan as rate
 
@@ -82,7 +82,7 @@ async def test_a_promoted_replica_grants_nothing_until_the_leases_of_its_primary
     (cause,) = caught.value.causes.values()
     assert re.fullmatch(r"guarded, [0-9.]+ s left: it was a replica, was promoted lately, and may lack leases that .* granted", str(cause))
     assert second.nodes()[0].state == "guarded"
-    assert [it.node for it in heard if isinstance(it, NodeGuarded)] == [pair.urls[1]]
+    assert [it.node for it in heard if word(it) == "guarded"] == [pair.urls[1]]
     await face.release(lease)
     await face.release(await face.acquire(second.lock(name, wait=5)))
     began = face.now()
@@ -119,8 +119,8 @@ async def test_a_primary_with_a_replica_is_warned_of(face: Face, pair: Cluster, 
     heard: list[Any] = []
     client = only(face, pair, 0, observer=heard.append)
     await face.release(await face.acquire(client.lock(name, wait=5)))
-    await face.until(lambda: any(isinstance(it, Warned) for it in heard))
-    (warned,) = [it for it in heard if isinstance(it, Warned)]
+    await face.until(lambda: any(word(it) == "warned" for it in heard))
+    (warned,) = [it for it in heard if word(it) == "warned"]
     assert warned.node == pair.urls[0] and warned.warning.startswith("it has replicas (1). If one is promoted in its place")
 
 

@@ -20,9 +20,9 @@ from contract.cluster import Cluster, ask
 from contract.faces import Face
 from failovers.groups import Process, free_port
 from live.test_promotion import ports, replicate
+from proof.books import word
 
 from holdfast.errors import ConfigError, NoQuorum, message_of
-from holdfast.events import Warned
 from holdfast.testing import memory
 
 NODE_TIMEOUT = 10.0  # seconds: a refusal needs none of them, however busy the machine is
@@ -163,8 +163,8 @@ async def test_a_product_is_used_and_warned_of_if_its_address_says_unproven(face
         heard: list[Any] = []
         one = client(face, f"{url}?unproven=true", observer=heard.append)
         await face.release(await face.acquire(one.lock(name, wait=15)))
-        await face.until(lambda: any(isinstance(it, Warned) for it in heard))
-        assert [it.about for it in heard if isinstance(it, Warned)] == ["product"]
+        await face.until(lambda: any(word(it) == "warned" for it in heard))
+        assert [it.about for it in heard if word(it) == "warned"] == ["product"]
         assert one.nodes()[0].guarantee == "unproven"
         await face.finish()
 
@@ -258,7 +258,7 @@ async def test_a_balancer_before_one_server_is_a_wire(face: Face, name: str, tmp
             for _ in range(3):
                 await face.release(await face.acquire(one.lock(name, wait=15)), confirm=True)
                 nodes.ask(0, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
-            assert not [it for it in heard if isinstance(it, Warned)]
+            assert not [it for it in heard if word(it) == "warned"]
             await face.finish()
 
 
@@ -274,8 +274,8 @@ async def test_a_balancer_before_two_servers_is_no_node(face: Face, name: str, t
             first = one.nodes()[0].run_id
             cut(nodes)
             await face.until(lambda: one.nodes()[0].run_id not in ("", first))
-            await face.until(lambda: any(isinstance(it, Warned) for it in heard))
-            (warned,) = [it for it in heard if isinstance(it, Warned)]
+            await face.until(lambda: any(word(it) == "warned" for it in heard))
+            (warned,) = [it for it in heard if word(it) == "warned"]
             assert warned.about == "several servers"
             assert "it was running already while the former one answered" in warned.warning
             causes: set[str] = set()

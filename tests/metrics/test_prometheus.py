@@ -179,7 +179,7 @@ def acquisition(name: str, number: int) -> Iterator[events.Event]:
     yield events.Attempt(**about)
     yield events.Acquired(**about, fence=number)
     yield events.Renewed(**about, fence=number, remaining=9.0, left=6.0)
-    yield events.Released(**about, fence=number, held=0.1)
+    yield events.Ended(how="released", **about, fence=number, held=0.1)
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -153,7 +153,7 @@ class Client:
         return RESPITE if isinstance(error, NoQuorum) else 0.0
 
     def _enter(self, event: events.Event) -> None:
-        if not (self.settings.deaf and isinstance(event, events.Released)):
+        if not (self.settings.deaf and isinstance(event, events.Ended) and event.how == "released"):
             self.books(event)
 
     def balance(self, stats: holdfast.Stats) -> None:
@@ -162,7 +162,7 @@ class Client:
         # Observers have a thread of their own, which may still be at it.
         while (wrongs := self.books.wrongs(stats)) and time.monotonic() < deadline:
             time.sleep(LOOK)
-        told = {it.__name__: self.books.kinds[it] for it in TOLD}
+        told = {it: self.books.kinds[it] for it in TOLD}
         self.diary.note(FAILED if wrongs else BALANCED, self.settings.owner, told=wrongs or told)
 
 

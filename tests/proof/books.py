@@ -7,41 +7,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from holdfast.engine.recorder import Stats
-from holdfast.events import (
-    Acquired,
-    Attempt,
-    Discarded,
-    Doubt,
-    Event,
-    Left,
-    LockEvent,
-    Lost,
-    Opened,
-    Queued,
-    Refused,
-    Released,
-    Renewed,
-)
+from holdfast.events import Ended, Event, LockEvent, NodeEvent
 
 # One acquisition, a letter for each event: it begins, waits or not, is refused or held, and ends once.
-LETTERS: Mapping[type[LockEvent], str] = {
-    Attempt: "a", Queued: "q", Refused: "f", Opened: "o", Acquired: "h", Renewed: "r", Doubt: "d", Discarded: "x",
-    Released: "e", Lost: "e", Left: "e",
+LETTERS = {
+    "Attempt": "a", "Queued": "q", "Refused": "f", "Opened": "o", "Acquired": "h", "Renewed": "r", "Doubt": "d", "discarded": "x",
+    "released": "e", "lost": "e", "left": "e",
 }  # fmt: skip
 LIFE = re.compile("aq?(fo?|h[rdx]*(ex?)?)?")
 
 
-TOLD = (Attempt, Acquired, Refused, Released, Lost, Left, Renewed, Doubt)
+TOLD = ("Attempt", "Acquired", "Refused", "released", "lost", "left", "Renewed", "Doubt")
+
+
+def word(event: Event) -> str:
+    """How a lease ended, the state of a node, or else the name of the event's class."""
+    if isinstance(event, Ended):
+        return event.how
+    return event.state if isinstance(event, NodeEvent) else type(event).__name__
 
 
 class Books:
     """The acquisitions of one client's shard, entered event by event, in order. An observer."""
 
     def __init__(self) -> None:
-        self.kinds: Counter[type[LockEvent]] = Counter()
+        self.kinds: Counter[str] = Counter()
         self._lives: dict[int, str] = {}
         self._what: dict[int, tuple[object, ...]] = {}
         self._mixed: set[int] = set()
@@ -51,8 +44,8 @@ class Books:
         if not isinstance(event, LockEvent):
             return
         what = (event.kind, event.names)
-        self.kinds[type(event)] += 1
-        self._lives[event.want] = self._lives.get(event.want, "") + LETTERS[type(event)]
+        self.kinds[word(event)] += 1
+        self._lives[event.want] = self._lives.get(event.want, "") + LETTERS[word(event)]
         if self._what.setdefault(event.want, what) != what:
             self._mixed.add(event.want)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from proof import patches
+from proof.books import word
 from sim.conftest import Town
 from sim.face import Holdfast
 
 from holdfast.engine.engine import Engine
 from holdfast.errors import NotAllArrived
-from holdfast.events import Warned
 from holdfast.operations.repair import commands as recipes
 from holdfast.operations.repair import plan as repair
 from holdfast.operations.repair.commands import Told
@@ -160,7 +160,7 @@ def test_a_rolling_restart_with_readers_forgets_nothing_that_they_read(town: Bui
 def test_without_either_a_rolling_restart_forgets_everything(town: Build, nodes: int) -> None:
     shop = rolling(town, 0, nodes, "nothing")
     assert shop.forgotten == ALL
-    told = [it.node for it in shop.client.driver.told if isinstance(it, Warned)]
+    told = [it.node for it in shop.client.driver.told if word(it) == "warned"]
     assert sorted(told) == [f"redis://node{it}:6379" for it in range(nodes)], "each is warned of once"
 
 

@@ -275,7 +275,7 @@ def test_a_restarted_node_is_left_alone_for_its_guard(stage: Theatre) -> None:
 def test_events_are_kept(stage: Theatre) -> None:
     stage.nodes[0].stop()
     stage.later(2.0)
-    assert [type(it).__name__ for it in stage.one.told if "Node" in type(it).__name__][-1] == "NodeDown"
+    assert [it.state for it in stage.one.told if type(it).__name__ == "NodeEvent"][-1] == "down"
 
 
 def test_a_witness_sees_everything() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..events import Event, Warned
+from ..events import Event, NodeEvent
 from .voice import VERBOSE, Voice, in_shells
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def cautions(voice: Voice, name: str) -> Callable[[Event], None]:
 
     def observe(event: Event) -> None:
         # Several nodes warn of the same.
-        if not isinstance(event, Warned) or event.warning in said:
+        if not isinstance(event, NodeEvent) or event.state != "warned" or event.warning in said:
             return
         said.add(event.warning)
         voice.note("warned", {"name": name, "node": event.node, "about": event.about, "warning": event.warning})

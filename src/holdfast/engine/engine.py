@@ -74,6 +74,7 @@ FORGETFUL = (
     "Set appendonly yes, or call repair() after each restart and before the next."
 )
 REPLACED = "its server is new to clients of this node, and does not know which leases an earlier one granted"
+STARTED = "it started lately and may have forgotten leases"
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
 
 # The bytes before the digest in a command that calls a script by it, and where they end at the
@@ -1490,16 +1491,17 @@ class Engine:
         self._fell[connection.node] = inf if news in ("up", "guarded") else min(fell, now)
         down = max(0.0, now - fell)
         if news == "up":
-            self.record.note(events.NodeUp(at=at, node=label, down=down))
+            self.record.note(events.NodeEvent(at=at, node=label, state="up", down=down))
             if self._lasting:
                 self._examine_soon(now)
         elif news == "guarded":
-            guarded = events.NodeGuarded(at=at, node=label, left=connection.wake - now, down=down)
-            self.record.note(guarded.replace(cause=told) if (told := _guarded(connection)) else guarded)
+            why = _guarded(connection) or STARTED
+            left = connection.wake - now
+            self.record.note(events.NodeEvent(at=at, node=label, state="guarded", left=left, cause=why, down=down))
         else:
             cause = self.node_set.causes[connection.node] or ConnectionError("no connection")
-            kind = events.NodeRefuses if news == "refusing" else events.NodeDown
-            self.record.note(kind(at=at, node=label, cause=cause))
+            state = "refuses" if news == "refusing" else "down"
+            self.record.note(events.NodeEvent(at=at, node=label, state=state, cause=cause))
 
     def _forgetful(self, connection: Connection[Command]) -> bool:
         """Return whether a node that is up again may lack leases that are still held.

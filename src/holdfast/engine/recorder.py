@@ -19,7 +19,7 @@ from .ready import Want
 WAITING, HELD, LOST, OVER = State
 
 # Events that are made although nobody listens, for the log.
-_TROUBLE = (events.Lost, events.Doubt)
+_TROUBLE = ("lost", events.Doubt)
 # Warnings that are not repeated: of as many names and nodes; then the oldest is forgotten.
 REMEMBERED = 10_000
 
@@ -91,7 +91,8 @@ class Recorder:
 
     Attributes:
         events: The events.
-        counts: How often each kind of event has happened.
+        counts: How often each kind of event has happened. How a lease ended and the state of a node
+            are kinds of their own.
         telling: Whether an observer wants the events of locks without trouble.
         epoch: The wall clock less `now`.
         dropped: How many events the driver has dropped because too many are waiting.
@@ -99,7 +100,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.events: list[events.Event] = []
-        self.counts: Counter[type[events.Event]] = Counter()
+        self.counts: Counter[type[events.Event] | str] = Counter()
         self.telling = False
         self.epoch = 0.0
         self.dropped = 0
@@ -117,8 +118,9 @@ class Recorder:
 
         The event also gets the facts that all events of its acquisition have.
         """
-        self.counts[kind] += 1
-        if self.telling or kind in _TROUBLE:
+        counted = facts.get("how", kind)
+        self.counts[counted] += 1
+        if self.telling or counted in _TROUBLE:
             claims = want.claims
             names = tuple(dict.fromkeys([it.recipe.label for it in claims]))
             if issubclass(kind, events.LeaseEvent):
@@ -204,7 +206,8 @@ class Recorder:
             if want.stays and want.reason == "closed":
                 self._left(want, now)
             else:
-                self.happened(events.Lost, want, now, reason=want.reason, held=now - want.since, why=want.why)
+                facts = {"reason": want.reason, "held": now - want.since, "why": want.why}
+                self.happened(events.Ended, want, now, how="lost", **facts)
         elif state is HELD and want.since == now:
             self._contended += want.contended
             self._waited += now - want.began
@@ -227,7 +230,7 @@ class Recorder:
         if before is HELD and want.stays:
             self._left(want, now)
         elif before is HELD:
-            self.happened(events.Released, want, now, held=now - want.since)
+            self.happened(events.Ended, want, now, how="released", held=now - want.since)
         else:
             self._refuse(want, None, now)
 
@@ -239,11 +242,11 @@ class Recorder:
 
     def _left(self, want: Want, now: float) -> None:
         """Record that an acquisition has ended and its keys stay."""
-        self.happened(events.Left, want, now, remaining=want.until - now, held=now - want.since)
+        self.happened(events.Ended, want, now, how="left", remaining=want.until - now, held=now - want.since)
 
     def note(self, event: events.Event) -> None:
         """Record an event that no claim has caused: a node's, or a caller's."""
-        self.counts[type(event)] += 1
+        self.counts[event.state if isinstance(event, events.NodeEvent) else type(event)] += 1
         self.events.append(event)
 
     def note_at(self, now: float, event: events.Event) -> None:
@@ -257,7 +260,7 @@ class Recorder:
             node: The node.
             warning: What is dangerous, and what to do about it.
             now: The time.
-            about: What kind of danger it is, as in `Warned.about`.
+            about: What kind of danger it is, as in `NodeEvent.about`.
             topic: Identifies the warning, so that it is not repeated. Default: its kind.
         """
         self._kinds.setdefault(node, {})[about] = None
@@ -267,7 +270,7 @@ class Recorder:
         self._warned[known] = None
         if len(self._warned) > REMEMBERED:
             del self._warned[next(iter(self._warned))]
-        self.events.append(events.Warned(at=self.at(now), node=node, warning=warning, about=about))
+        self.events.append(events.NodeEvent(at=self.at(now), node=node, state="warned", warning=warning, about=about))
 
     def kinds_of(self, node: str) -> tuple[str, ...]:
         """Return the kinds of the warnings that there were about a node."""
@@ -294,11 +297,11 @@ class Recorder:
             attempts=counts[events.Attempt],
             acquired=counts[events.Acquired],
             refused=counts[events.Refused],
-            released=counts[events.Released],
-            lost=counts[events.Lost],
+            released=counts["released"],
+            lost=counts["lost"],
             renewed=counts[events.Renewed],
             doubts=counts[events.Doubt],
-            down=counts[events.NodeDown],
+            down=counts["down"],
             dropped=self.dropped,
             contended=self._contended,
             waited=self._waited,
@@ -308,7 +311,7 @@ class Recorder:
             opened=counts[events.Opened],
             forced=counts[events.Forced],
             longest_wait=max(waiting, default=0.0),
-            left=counts[events.Left],
+            left=counts["left"],
         )
 
     def at(self, now: float) -> datetime:

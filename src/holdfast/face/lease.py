@@ -570,7 +570,7 @@ class Lease(ABC):
             return False
         return True
 
-    def _dropped(self) -> events.Discarded | None:
+    def _dropped(self) -> events.Ended | None:
         """Return the event for a held lease that its owner has dropped.
 
         None for a part of another lease, which is reported as a whole.
@@ -578,7 +578,8 @@ class Lease(ABC):
         if self._above is not None:
             return None
         fences = self.fences
-        return events.Discarded(
+        return events.Ended(
+            how="discarded",
             name=self.name,
             token=next(iter(self._claim.claims)).token.decode(),
             waited=self.waited,

@@ -102,8 +102,9 @@ def structured(event: Event) -> dict[str, Any]:
 
     The time is left out, because each log record has one.
     """
-    told: dict[str, Any] = {"event": type(event).__name__}
-    for name, value in event.facts().items():
+    word, facts = _logged(event)
+    told: dict[str, Any] = {"event": word}
+    for name, value in facts.items():
         if isinstance(value, BaseException):
             told[name] = shortened(readable(message_of(value), LONGEST_REASON))
         elif isinstance(value, tuple):
@@ -113,16 +114,55 @@ def structured(event: Event) -> dict[str, Any]:
     return told
 
 
+# What the log calls the end of a lease, by its `how`, and the facts that only such an end has.
+_ENDS = {
+    "released": ("Released", ("held",)),
+    "lost": ("Lost", ("reason", "held", "why")),
+    "left": ("Left", ("remaining", "held")),
+    "discarded": ("Discarded", ("remaining", "acquired")),
+}
+# The same for a node, by its `state`.
+_STATES = {
+    "up": ("NodeUp", ("down",)),
+    "down": ("NodeDown", ("cause",)),
+    "guarded": ("NodeGuarded", ("left", "cause", "down")),
+    "refuses": ("NodeRefuses", ("cause",)),
+    "warned": ("Warned", ("warning", "about")),
+}
+# The same for a call, by its `kind`.
+_CALLS = {
+    "rate": ("Allowed", ("key_given", "allowed", "retry_after", "waited")),
+    **dict.fromkeys(("once", "fill"), ("Served", ("kind", "how", "took"))),
+    **dict.fromkeys(("latch", "barrier"), ("Gathered", ("kind", "waited", "complete"))),
+}
+
+
+def _logged(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return an event's name and facts in the log, which searches and alerts depend on."""
+    facts = event.facts()
+    match event:
+        case events.Ended():
+            (word, own), common = _ENDS[event.how], events.LeaseEvent.fields
+        case events.NodeEvent():
+            (word, own), common = _STATES[event.state], ("at", "node")
+        case events.Called():
+            (word, own), common = _CALLS[event.kind], ("at", "name")
+            facts |= {"allowed": event.how == "allowed", "complete": event.how == "complete", "waited": event.took}
+        case _:
+            return type(event).__name__, facts
+    return word, {name: facts[name] for name in (*common, *own)}
+
+
 def _weight(event: Event) -> tuple[str, int]:
     """The logger that an event belongs to, and its level."""
     match event:
-        case events.NodeUp():
+        case events.NodeEvent(state="up"):
             return "node", _INFO
         case events.NodeEvent():
             return "node", _WARNING
-        case events.Lost():
+        case events.Ended(how="lost"):
             return "lease", _ERROR
-        case events.Doubt() | events.Opened() | events.Forced() | events.Discarded():
+        case events.Doubt() | events.Opened() | events.Forced() | events.Ended(how="discarded"):
             return "lease", _WARNING
         case _:
             return "lease", _DEBUG
@@ -138,16 +178,16 @@ def _after(down: float, text: str, arguments: tuple[Any, ...]) -> tuple[str, tup
 def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
     """The text of an event, and what is filled in."""
     match event:
-        case events.NodeDown():
+        case events.NodeEvent(state="down"):
             return "%s is down: %s", (event.node, message_of(event.cause))
-        case events.NodeRefuses():
+        case events.NodeEvent(state="refuses"):
             return "%s refuses writes: %s", (event.node, message_of(event.cause))
-        case events.NodeGuarded():
+        case events.NodeEvent(state="guarded"):
             told = "%s is left alone for %.1f s: %s"
             return _after(event.down, told, (event.node, event.left, event.cause))
-        case events.NodeUp():
+        case events.NodeEvent(state="up"):
             return _after(event.down, "%s is up", (event.node,))
-        case events.Warned():
+        case events.NodeEvent(state="warned"):
             return "%s: %s", (event.node, event.warning)
         case events.Doubt():
             told = "a renewal of %r was not confirmed; %.2f s are left (fence %d)%s"
@@ -158,8 +198,11 @@ def _line(event: Event) -> tuple[str, tuple[Any, ...]]:
             holder = "nobody" if event.holder is None else readable(event.holder) or "''"
             told = "%r was taken from %s on %d nodes: %s"
             return told, (event.name, holder, event.nodes, readable(event.reason, LONGEST_REASON))
-        case events.Lost():
+        case events.Ended(how="lost"):
             why = event.why and f": {event.why}"
             return "%r is lost: %s (fence %d)%s", (event.name, event.reason, event.fence, why)
-        case _:
+        case events.Ended(how="discarded"):
             return "%s", (str(event),)
+        case _:
+            word, facts = _logged(event)
+            return "%s", (f"{word}({', '.join(f'{name}={value!r}' for name, value in facts.items())})",)

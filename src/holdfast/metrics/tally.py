@@ -50,17 +50,13 @@ class Tally(ABC):
             events.Attempt: self._attempt,
             events.Acquired: self._acquired,
             events.Refused: self._refused,
-            events.Released: self._ended,
-            events.Left: self._ended,
-            events.Lost: self._lost,
+            events.Ended: self._ended,
             events.Renewed: self._renewed,
             events.Doubt: self._doubt,
             events.Opened: self._opened,
             events.Forced: self._forced,
-            events.NodeDown: self._node_down,
-            events.Warned: self._warned,
-            events.Allowed: self._allowed,
-            events.Served: self._served,
+            events.NodeEvent: self._node,
+            events.Called: self._called,
         }
         self._put(table.BUILD, 1, (VERSION,))
 
@@ -150,14 +146,15 @@ class Tally(ABC):
         self._waits(-1, event)
         self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
 
-    def _ended(self, event: events.Released | events.Left | events.Lost) -> None:
+    def _ended(self, event: events.Ended) -> None:
+        # A discarded lease is held until it is lost.
+        if event.how == "discarded":
+            return
         plain = self._labels(event)
         self._put(table.HELD, -1, plain)
         self._put(table.HOLD, event.held, plain)
-
-    def _lost(self, event: events.Lost) -> None:
-        self._ended(event)
-        self._put(table.LOST, 1, self._labels(event, event.reason))
+        if event.how == "lost":
+            self._put(table.LOST, 1, self._labels(event, event.reason))
 
     def _renewed(self, event: events.Renewed) -> None:
         self._put(table.RENEWALS, 1, ("ok",))
@@ -172,14 +169,14 @@ class Tally(ABC):
     def _forced(self, event: events.Forced) -> None:
         self._put(table.FORCED, 1)
 
-    def _node_down(self, event: events.NodeDown) -> None:
-        self._put(table.NODE_DOWN, 1, (event.node,))
+    def _node(self, event: events.NodeEvent) -> None:
+        if event.state == "down":
+            self._put(table.NODE_DOWN, 1, (event.node,))
+        elif event.state == "warned":
+            self._put(table.WARNINGS, 1, (event.about,))
 
-    def _warned(self, event: events.Warned) -> None:
-        self._put(table.WARNINGS, 1, (event.about,))
-
-    def _allowed(self, event: events.Allowed) -> None:
-        self._put(table.RATE, 1, ("allowed" if event.allowed else "refused",))
-
-    def _served(self, event: events.Served) -> None:
-        self._put(table.SERVED, 1, (event.kind, event.how))
+    def _called(self, event: events.Called) -> None:
+        if event.kind == "rate":
+            self._put(table.RATE, 1, (event.how,))
+        elif event.kind in ("once", "fill"):
+            self._put(table.SERVED, 1, (event.kind, event.how))

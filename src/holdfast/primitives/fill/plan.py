@@ -19,7 +19,7 @@ from ...checks import Seconds
 from ...engine.plans import Ask, Call, Clock, Keeps, Offer, Plan, Wall
 from ...engine.settings import Settings
 from ...errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, Overtaken
-from ...events import Opened, Served
+from ...events import Called, Opened
 from ...face.decorators import Kind, finished, kind_of, label
 from ...face.lease import Lease
 from ...face.terms import Bound, LockTerms, allow, terms
@@ -354,12 +354,12 @@ def get(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[Found[Any]]:
     began: float = yield Clock()
     found: Found[Any] = yield from _get(asked, acquire)
     facts: dict[str, Any] = {"name": asked.name, "kind": "fill", "how": how(found)}
-    yield Offer(lambda now: Served(**facts, took=now - began))
+    yield Offer(lambda now: Called(**facts, took=now - began))
     return found
 
 
 def how(found: Found[Any]) -> str:
-    """Where a value comes from, as in `Served.how`."""
+    """Where a value comes from, as in `Called.how`."""
     if found.computed:
         return "ran" if found.cause is None else "bypassed"
     if found.stale:

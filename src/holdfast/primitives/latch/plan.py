@@ -18,7 +18,7 @@ from ...engine.engine import Watch
 from ...engine.plans import TICK, Ask, Clock, Keeps, Listen, Offer, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
-from ...events import Gathered
+from ...events import Called
 from ...face.terms import LONGEST_WAIT, Bound, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.plan import mend
@@ -334,9 +334,9 @@ def _gathered(terms: LatchTerms, plan: Plan[T]) -> Plan[T]:
     try:
         found = yield from plan
     except NotAcquired:
-        yield Offer(lambda now: Gathered(**facts, waited=now - began, complete=False))
+        yield Offer(lambda now: Called(**facts, how="incomplete", took=now - began))
         raise
-    yield Offer(lambda now: Gathered(**facts, waited=now - began, complete=True))
+    yield Offer(lambda now: Called(**facts, how="complete", took=now - began))
     return found
 
 

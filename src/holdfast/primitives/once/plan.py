@@ -17,7 +17,7 @@ from ... import checks
 from ...checks import Seconds
 from ...engine.plans import Ask, Keeps, Offer, Pause, Plan
 from ...errors import ConfigError, LockLost, Misuse, readable
-from ...events import Served
+from ...events import Called
 from ...face.decorators import OBJECT, Function, Kind, Name, fields, fillable, kind_of_call, label, varies
 from ...face.lease import Lease
 from ...face.schedule import EPOCH, SECOND, Calendar, Schedule, schedule
@@ -355,7 +355,7 @@ class Turn:
         self.partly = False
         # Whether there was a result to forget, or a copy on some node.
         self.had = False
-        # Where the result comes from, as in `Served.how`. A result that the first question finds
+        # Where the result comes from, as in `Called.how`. A result that the first question finds
         # was kept.
         self.how = "kept"
 
@@ -477,7 +477,7 @@ class Turn:
     def served(self) -> Plan[None]:
         """Have observers hear where the result comes from, and how long it took."""
         facts: dict[str, Any] = {"name": self._recipe.label, "kind": "once", "how": self.how}
-        yield Offer(lambda now: Served(**facts, took=now - self._began), self._places[0].shard)
+        yield Offer(lambda now: Called(**facts, took=now - self._began), self._places[0].shard)
 
     def keep(self, lease: Lease, outcome: object) -> Plan[None]:
         """Store the outcome of the function, after it has run.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -20,7 +19,7 @@ from ...checks import Seconds
 from ...engine.plans import Ask, Clock, Keeps, Meet, Offer, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, NoQuorum, RateLimited
-from ...events import Allowed, Opened
+from ...events import Called, Opened
 from ...face.decorators import Function, LockOf, unfilled
 from ...face.migration import same_servers
 from ...face.terms import Bound, waiting
@@ -426,8 +425,10 @@ def take(limits: RateTerms, cost: int) -> Plan[Allowance]:
 
 def _answered(limits: RateTerms, allowed: bool, retry_after: float, waited: float) -> Offer:
     """Have observers hear of how a call was answered."""
-    event = partial(Allowed, name=limits.name, key_given=limits.key is not None, allowed=allowed)
-    return Offer(lambda now: event(retry_after=retry_after, waited=waited))
+    how = "allowed" if allowed else "refused"
+    keyed = limits.key is not None
+    event = Called(name=limits.name, kind="rate", how=how, took=waited, key_given=keyed, retry_after=retry_after)
+    return Offer(lambda now: event)
 
 
 def acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
