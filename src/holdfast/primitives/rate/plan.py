@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 from zlib import crc32
 
@@ -425,10 +426,8 @@ def take(limits: RateTerms, cost: int) -> Plan[Allowance]:
 
 def _answered(limits: RateTerms, allowed: bool, retry_after: float, waited: float) -> Offer:
     """Have observers hear of how a call was answered."""
-    how = "allowed" if allowed else "refused"
-    keyed = limits.key is not None
-    event = Called(name=limits.name, kind="rate", how=how, took=waited, key_given=keyed, retry_after=retry_after)
-    return Offer(lambda now: event)
+    event = partial(Called, name=limits.name, kind="rate", how="allowed" if allowed else "refused")
+    return Offer(lambda now: event(took=waited, key_given=limits.key is not None, retry_after=retry_after))
 
 
 def acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
