@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from holdfast import checks
-from holdfast.errors import BadName, ConfigError, HoldfastError
+from holdfast.errors import ConfigError, HoldfastError
 
 unhurried = settings(deadline=None)  # others may have the machine
 
@@ -133,11 +133,12 @@ def test_half_of_a_surrogate_pair_is_refused(before: str, half: str, after: str)
     assert caught.value.__suppress_context__
 
 
-def test_a_text_that_cannot_be_a_name_has_an_error_of_its_own() -> None:
+def test_a_text_that_cannot_be_a_name_has_a_reason_of_its_own() -> None:
     """It may be a client's of a service. What is no text at all is the program's."""
     for text in ("four", "\ud800"):
-        with pytest.raises(BadName):
+        with pytest.raises(ConfigError) as refused:
             checks.name(text, "a lock's name", most=3)
+        assert refused.value.reason == "bad_name"
     with pytest.raises(ConfigError) as caught:
         checks.name(5, "a lock's name", most=3)
     assert type(caught.value) is ConfigError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from typing import get_args
 
 import pytest
 from proof import patches
@@ -13,7 +14,6 @@ from holdfast import errors
 from holdfast.errors import (
     ITSELF,
     BadFence,
-    BadName,
     Cancelled,
     ConfigError,
     HoldfastError,
@@ -25,6 +25,7 @@ from holdfast.errors import (
     NotAllArrived,
     RateLimited,
     StaleFence,
+    is_closed,
     message_of,
     outcome_of,
 )
@@ -33,6 +34,8 @@ FACTS = ("LockBusy", "RateLimited", "NotAllArrived", "NoQuorum", "Cancelled", "L
 PLAIN = [getattr(errors, name) for name in errors.__all__ if name not in FACTS]
 EVERY = [
     *(kind("so it is") for kind in PLAIN),
+    *(Misuse("so it is", reason) for reason in get_args(errors.MisuseReason)),
+    ConfigError("so it is", "bad_name"),
     LockBusy("a", 1.5, None, None),
     RateLimited("a", 1.5, None, 10, 60.0, 3.5),
     NotAllArrived("a", 1.5, 2, 3, ("x", "y")),
@@ -86,7 +89,7 @@ def test_B53_the_tree_is_as_drawn() -> None:
 def test_each_error_is_caught_only_as_what_it_is() -> None:
     for error in EVERY:
         assert isinstance(error, TimeoutError) is (type(error) in (LockBusy, RateLimited, NotAllArrived))
-        assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadName, BadFence))
+        assert isinstance(error, ValueError) is (type(error) in (ConfigError, BadFence))
         assert isinstance(error, RuntimeError) is isinstance(error, Misuse)
         assert isinstance(error, OSError) is (type(error) in (LockBusy, RateLimited, NotAllArrived)), (
             "no connection of anybody's has failed"
@@ -137,7 +140,8 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
 def test_the_text_of_an_error_ends_in_the_address_of_its_page(error: HoldfastError) -> None:
-    assert error.page == f"holdfast/errors#{type(error).__name__.lower()}"
+    reason = getattr(error, "reason", "other") if isinstance(error, Misuse | ConfigError) else "other"
+    assert error.page == f"holdfast/errors#{type(error).__name__.lower() if reason == 'other' else reason}"
     assert str(error) in (f"{error.message} [{error.page}]", f"{error.message}\n[{error.page}]")
     assert error.args == (error.message,), "the address is not stored: a pickled error has it once"
     assert str(pickle.loads(pickle.dumps(error))).count("holdfast/errors#") == 1
@@ -165,13 +169,18 @@ def test_how_a_call_ended_in_one_word(error: BaseException | None, outcome: str)
 def test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own() -> None:
     told = str(NoQuorum("a", 1.0, {"n1": ConfigError("too old"), "n2": OSError("refused")}, 2))
     assert told.splitlines()[1:] == ["  n1: too old", "  n2: refused", "[holdfast/errors#noquorum]"]
-    assert str(ConfigError()) == "[holdfast/errors#configerror]"
+    assert str(ConfigError("")) == "[holdfast/errors#configerror]"
 
 
 def test_a_text_without_the_address_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     patches.method(monkeypatch, HoldfastError, "__str__", "{space}[{self.page}]", "")
     with pytest.raises(AssertionError):
         test_the_text_of_an_error_ends_in_the_address_of_its_page(EVERY[0])
+
+
+def test_an_error_of_a_closed_client_is_told_from_others() -> None:
+    assert [it for it in EVERY if is_closed(it)] == [it for it in EVERY if isinstance(it, Misuse) and it.reason == "closed"]
+    assert is_closed(errors.closed()) and not is_closed(KeyError())
 
 
 def test_causes_that_name_their_page_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from test_docs import headings
@@ -153,8 +154,8 @@ def causes(path: str, source: str) -> Found:
 
 @cache
 def messages(path: str, source: str) -> Found:
-    """The messages of all error classes but ConfigError and BadName, wherever they are raised or returned."""
-    names = set(errors.__all__) - {"ConfigError", "BadName"}
+    """The messages of all error classes but ConfigError, wherever they are raised or returned."""
+    names = set(errors.__all__) - {"ConfigError"}
     found = {}
     tree = ast.parse(source)
     for function in functions(tree):
@@ -209,6 +210,7 @@ def test_every_error_class_has_the_heading_that_its_messages_name() -> None:
         kind = getattr(errors, name)
         page = kind.page.fget(kind.__new__(kind))
         assert page.removeprefix("holdfast/errors#") in anchors, name
+    assert {*get_args(errors.MisuseReason), "bad_name"} - {"other"} <= anchors
 
 
 def test_every_event_is_on_the_page_about_watching() -> None:

@@ -22,7 +22,7 @@ import pytest
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from wire import test_connection as test_connection
 
-from holdfast.errors import BadName, ConfigError
+from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive
 from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT
 from holdfast.protocol.nodes import CONNECTING, DOWN, UP, Standing
@@ -286,7 +286,7 @@ def keys() -> list[dict[str, Any]]:
     for prefix, name in names:
         try:
             four = [it.decode() for it in exclusive.keys_of(exclusive.key_of(name, prefix))]
-        except BadName:
+        except ConfigError:
             four = None
         found.append({"prefix": prefix, "name": name, "keys": four})
     return found

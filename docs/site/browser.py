@@ -133,8 +133,8 @@ def search(browser: Browser, address: str, own: str) -> list[str]:
         page.locator(".md-search__button").first.click()
         field = page.locator("input[role=combobox]")
         field.wait_for(timeout=WAIT)
-        field.fill("SelfDeadlock")
-        page.locator("a[href*='reference/errors']", has_text="SelfDeadlock").first.wait_for(timeout=WAIT)
+        field.fill("RateLimited")
+        page.locator("a[href*='reference/errors']", has_text="RateLimited").first.wait_for(timeout=WAIT)
     except TimedOut as error:
         wrong.append(f"{address}: the search finds nothing: {error}")
     page.close()

@@ -15,9 +15,7 @@ from .client.sync import Holdfast
 from .engine.recorder import Stats
 from .errors import (
     BadFence,
-    BadName,
     Cancelled,
-    Closed,
     ConfigError,
     HoldfastError,
     LockBusy,
@@ -26,12 +24,8 @@ from .errors import (
     NoQuorum,
     NotAcquired,
     NotAllArrived,
-    NotHeld,
     RateLimited,
-    SelfDeadlock,
     StaleFence,
-    WrongLoop,
-    WrongProcess,
 )
 from .face.lease import LeaseInfo, LeaseState
 from .face.rwlock import RWLock
@@ -82,10 +76,8 @@ else:
 __all__ = [
     "BadFence",
     "Allowance",
-    "BadName",
     "Barrier",
     "Cancelled",
-    "Closed",
     "ConfigError",
     "Election",
     "Fill",
@@ -110,7 +102,6 @@ __all__ = [
     "NodeView",
     "NotAcquired",
     "NotAllArrived",
-    "NotHeld",
     "Observation",
     "Once",
     "Options",
@@ -124,7 +115,6 @@ __all__ = [
     "Repaired",
     "Result",
     "Row",
-    "SelfDeadlock",
     "Semaphore",
     "Serializer",
     "StaleFence",
@@ -132,8 +122,6 @@ __all__ = [
     "Straggler",
     "Survey",
     "Waiter",
-    "WrongLoop",
-    "WrongProcess",
     "__version__",
     "current",
     "ElectionOptions",

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isfinite
+from typing import Literal
 
-from .errors import BadName, ConfigError
+from .errors import ConfigError
 
 Seconds = float | timedelta
 # The password in an address that was passed as another argument.
@@ -87,25 +88,26 @@ def whole(value: object, what: str, *, most: int, least: int = 1) -> int:
     return value
 
 
-def text(value: object, what: str, *, most: int, wrong: type[ConfigError] = ConfigError) -> str:
+def text(value: object, what: str, *, most: int, reason: Literal["bad_name", "other"] = "other") -> str:
     """Return a text of at most `most` bytes of UTF-8. Raise ConfigError for anything else.
 
-    A text that is too long, or no UTF-8, raises `wrong`.
+    `reason` is that of the error about a text that is too long, or no UTF-8.
     """
     if not isinstance(value, str):
         raise ConfigError(f"{what} is text, not {shown(value)}")
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise wrong(f"{what} {shown(value)} has half of a surrogate pair in it, which UTF-8 cannot say") from None
+        told = f"{what} {shown(value)} has half of a surrogate pair in it, which UTF-8 cannot say"
+        raise ConfigError(told, reason) from None
     if size > most:
-        raise wrong(f"{what} has {size} bytes of UTF-8; at most {most} are allowed")
+        raise ConfigError(f"{what} has {size} bytes of UTF-8; at most {most} are allowed", reason)
     return value
 
 
 def name(value: object, what: str, *, most: int) -> str:
-    """As `text`, for a name or a key. Raise BadName for a text that is too long, or no UTF-8."""
-    return text(value, what, most=most, wrong=BadName)
+    """As `text`, for a name or a key. A bad one has the reason "bad_name"."""
+    return text(value, what, most=most, reason="bad_name")
 
 
 def flag(value: object, what: str) -> bool:

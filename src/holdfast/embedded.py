@@ -30,7 +30,7 @@ from typing import Self
 import hiredis
 
 from .checks import shown
-from .errors import ConfigError, Misuse, WrongProcess
+from .errors import ConfigError, Misuse
 from .folders import private
 
 __all__ = ["Nodes", "find_server"]
@@ -83,7 +83,7 @@ class Nodes:
     restarted has a new run id, and clients do wait for it.
 
     Threads may share the object. In any process but the one that started the servers, such as a
-    forked child, its methods raise `WrongProcess`. Nodes are counted from 0.
+    forked child, its methods raise `Misuse`. Nodes are counted from 0.
 
     Args:
         count: How many servers to start, at least 1 (default 5).
@@ -136,7 +136,7 @@ class Nodes:
         Raises:
             ConfigError: No server was found, or one does not start. The message has the end of the
                 log.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         self._mine()
         with self._lock:
@@ -188,7 +188,7 @@ class Nodes:
 
         Raises:
             Misuse: The nodes do not run.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         with self._steered(node) as server:
             server.stop()
@@ -205,7 +205,7 @@ class Nodes:
         Raises:
             ConfigError: The server does not start. The message has the end of its log.
             Misuse: The nodes do not run.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         with self._steered(node) as server:
             server.stop()
@@ -225,7 +225,7 @@ class Nodes:
 
         Raises:
             Misuse: The node is dead, or the nodes do not run.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         with self._steered(node) as server:
             server.freeze()
@@ -238,7 +238,7 @@ class Nodes:
 
         Raises:
             Misuse: The node is dead, or the nodes do not run.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         with self._steered(node) as server:
             server.thaw()
@@ -254,7 +254,7 @@ class Nodes:
 
         Raises:
             Misuse: The node is dead, or the nodes do not run.
-            WrongProcess: Another process started the servers.
+            Misuse: Another process started the servers (`wrong_process`).
         """
         with self._steered(node) as server:
             return server.alive().pid
@@ -271,7 +271,7 @@ class Nodes:
         # Checked before the lock is taken: in a forked child, a thread that no longer exists may
         # hold the lock for ever.
         if self._owner not in (0, os.getpid()):
-            raise WrongProcess(f"process {self._owner} started these nodes, and nobody else may steer them")
+            raise Misuse(f"process {self._owner} started these nodes, and nobody else may steer them", "wrong_process")
 
 
 def find_server(given: str | None = None) -> str:

@@ -12,28 +12,20 @@ error.
     │   └── Cancelled                            the caller's `cancel` was set
     ├── LockLost                                 it was held, and that is no longer certain
     │   └── StaleFence                           a fenced resource has seen a later holder
-    ├── Misuse             (also RuntimeError)   the caller's program is wrong
-    │   ├── NotHeld                              used after its release
-    │   ├── SelfDeadlock                         waited for by the thread or task that holds it
-    │   ├── WrongProcess                         used on the other side of a fork
-    │   ├── WrongLoop                            used from another event loop
-    │   └── Closed                               the client was closed
+    ├── Misuse             (also RuntimeError)   the caller's program is wrong: see `reason`
     ├── BadFence           (also ValueError)     a request has no fence, or an unreadable one
     └── ConfigError        (also ValueError)     an argument, address or server that cannot work
-        └── BadName                              a text that cannot be a name or a key
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeGuard
 
 __all__ = [
     "BadFence",
-    "BadName",
     "Cancelled",
-    "Closed",
     "ConfigError",
     "HoldfastError",
     "LockBusy",
@@ -42,12 +34,8 @@ __all__ = [
     "NoQuorum",
     "NotAcquired",
     "NotAllArrived",
-    "NotHeld",
     "RateLimited",
-    "SelfDeadlock",
     "StaleFence",
-    "WrongLoop",
-    "WrongProcess",
 ]
 
 
@@ -124,7 +112,9 @@ class HoldfastError(Exception):
 
     @property
     def page(self) -> str:
-        """The address of the page about this class, such as "holdfast/errors#lockbusy"."""
+        """The address of the page about it, such as "holdfast/errors#lockbusy"."""
+        if isinstance(self, Misuse | ConfigError) and self.reason != "other":
+            return f"{PAGE}#{self.reason}"
         kinds = [it.__name__ for it in type(self).__mro__ if it.__module__ == __name__ and it.__name__ in __all__]
         return f"{PAGE}#{kinds[0].lower()}"
 
@@ -403,31 +393,36 @@ class StaleFence(LockLost):
         self.seen = seen
 
 
+MisuseReason = Literal["not_held", "self_deadlock", "wrong_process", "wrong_loop", "closed", "other"]
+
+
 class Misuse(HoldfastError, RuntimeError):
-    """The caller's program is wrong."""
+    """The caller's program is wrong.
+
+    Attributes:
+        reason: "not_held" (the lease was released before), "self_deadlock" (this thread or task
+            holds the lock already, and would wait for itself), "wrong_process" (the lease belongs
+            to the process on the other side of a fork), "wrong_loop" (it belongs to another event
+            loop), "closed" (the client was closed, and has not been entered again since) or
+            "other".
+    """
+
+    reason: MisuseReason = "other"
+
+    def __init__(self, message: str, reason: MisuseReason = "other") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
-class NotHeld(Misuse):
-    """The lease was released before."""
+def closed() -> Misuse:
+    """Return the error for a use of a client that was closed."""
+    told = "this client was closed. To use it again, enter it: `with client:`, or `async with client:`"
+    return Misuse(told, "closed")
 
 
-class SelfDeadlock(Misuse):
-    """This thread or task holds the lock already, and would wait for itself."""
-
-
-class WrongProcess(Misuse):
-    """The lease belongs to the process on the other side of a fork."""
-
-
-class WrongLoop(Misuse):
-    """The lease belongs to another event loop."""
-
-
-class Closed(Misuse):
-    """The client was closed, and has not been entered again since."""
-
-
-CLOSED = "this client was closed. To use it again, enter it: `with client:`, or `async with client:`"
+def is_closed(error: BaseException) -> TypeGuard[Misuse]:
+    """Return whether an error says that a client was closed."""
+    return isinstance(error, Misuse) and error.reason == "closed"
 
 
 class BadFence(HoldfastError, ValueError):
@@ -448,15 +443,16 @@ class ConfigError(HoldfastError, ValueError):
     """An argument, an address or a server cannot work. The message says what to change.
 
     Attributes:
+        reason: "bad_name" if a text cannot be the name or the key of anything, or if several names
+            cannot be locked together. If the text comes from a request, the mistake is the
+            client's. Otherwise "other".
         fix: The command to a server that grants what is missing there, such as "ACL SETUSER app
             +zadd". Empty: none is known.
     """
 
+    reason: Literal["bad_name", "other"] = "other"
     fix: str = ""
 
-
-class BadName(ConfigError):
-    """A text cannot be the name or the key of anything, or several names cannot be locked together.
-
-    If the text comes from a request, the mistake is the client's.
-    """
+    def __init__(self, message: str, reason: Literal["bad_name", "other"] = "other") -> None:
+        super().__init__(message)
+        self.reason = reason

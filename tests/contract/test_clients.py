@@ -13,9 +13,10 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 from proof.books import word
+from proof.misuse import misuse
 
 from holdfast import LeaseState
-from holdfast.errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum
+from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum
 from holdfast.events import Acquired, Attempt, LockEvent, Queued, Refused, Renewed
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -219,7 +220,7 @@ async def test_close_releases_and_tells_everybody(face: Face, five: Cluster, nam
     await face.until(lambda: min(five.waiters(name)) == min(five.waiters(f"{name}/other")) == 1)
     began = face.now()
     await asyncio.gather(face.close(client), face.close(client))
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await waiter
     second = await next_one
     assert face.now() - began < 3 * TICK
@@ -230,7 +231,7 @@ async def test_close_releases_and_tells_everybody(face: Face, five: Cluster, nam
     await face.until(lambda: max(five.waiters(f"{name}/other")) == 0)
     await face.close(client)
     for wants in (client.lock(name).acquire, client.lock(name).try_acquire, client.ready):
-        with pytest.raises(Closed):
+        with misuse("closed"):
             await face.call(wants)
     assert second.held
     await face.release(second)
@@ -245,7 +246,7 @@ async def test_a_closed_client_is_opened_again_by_entering_it(face: Face, five: 
     for _ in range(3):
         await face.close(client)
         for wants in (lock.acquire, rate.take, client.ready):
-            with pytest.raises(Closed, match=r"this client was closed.* enter it: `with client:`, or"):
+            with misuse("closed", match=r"this client was closed.* enter it: `with client:`, or"):
                 await face.call(wants)
         entered = client.__aenter__ if hasattr(client, "__aenter__") else client.__enter__
         assert await face.call(entered) is client

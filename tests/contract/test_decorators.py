@@ -20,11 +20,12 @@ from contract.cluster import Cluster
 from contract.faces import FACES, Asyncio, Face, Threads, in_a_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from proof.misuse import misuse
 
 import holdfast
 from holdfast import LeaseState, current
 from holdfast.embedded import Nodes
-from holdfast.errors import LockBusy, LockLost, NoQuorum, NotHeld, RateLimited
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, RateLimited
 
 FOREVER = 60  # seconds that nobody waits for
 
@@ -274,7 +275,7 @@ async def test_current_is_the_innermost_and_then_the_outer_again(face: Face, fiv
             note()
 
     def outside() -> None:
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             current()
 
     await face.call(outer)
@@ -289,13 +290,13 @@ async def test_a_generator_s_lease_is_current_in_its_own_steps_only(face: Face, 
     second = Steps(locks.lock(f"{name}:2")(counting(face, log))(5))
     for steps in (first, second, second, first):
         await steps.next()
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             current()
     assert [it.name[-1] for it in log if it is not None] == ["1", "2", "2", "1"]
     for steps in (first, second):
         with pytest.raises(KeyError):
             await steps.throw(KeyError())
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             current()
     assert log[-2:] == ["over, held: True"] * 2
 
@@ -308,9 +309,9 @@ async def test_what_a_step_starts_inherits_the_current_lease_until_the_function_
         found.append(current())
         found.append(await asyncio.to_thread(current))
         await goes_on.wait()
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             current()
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             await asyncio.to_thread(current)
         assert found[0].fence > 0  # whoever kept it has it
 
@@ -343,7 +344,7 @@ async def test_a_thread_of_its_own_inherits_nothing(face: Face, five: Cluster, n
     def look() -> None:
         try:
             found.append(current())
-        except NotHeld as error:
+        except Misuse as error:
             found.append(error)
 
     async def body(lease: Any) -> None:
@@ -352,7 +353,7 @@ async def test_a_thread_of_its_own_inherits_nothing(face: Face, five: Cluster, n
         thread.join()
 
     await face.call(locks.lock(name)(function(face, body)))
-    assert [type(it) for it in found] == [NotHeld]
+    assert [it.reason for it in found] == ["not_held"]
 
 
 async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: Cluster, name: str) -> None:
@@ -363,7 +364,7 @@ async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: C
         @locks.lock(name)
         def gives() -> None:
             current().release()
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 current()
 
     else:
@@ -371,7 +372,7 @@ async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: C
         @locks.lock(name)
         async def gives() -> None:
             await current().release()
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 current()
 
     await face.call(gives)
@@ -681,7 +682,7 @@ def planned(plan: Any, log: list[Any], leases: list[Any]) -> Any:
     """A generator that follows a plan."""
     try:
         leases.append(current())
-    except NotHeld:
+    except Misuse:
         pass
     for number, (sent, thrown) in enumerate(plan):
         try:
@@ -699,7 +700,7 @@ async def planned_async(plan: Any, log: list[Any], leases: list[Any]) -> Any:
     """The same, async. (Who yields when it is to end is left in the middle for ever: that has a test of its own.)"""
     try:
         leases.append(current())
-    except NotHeld:
+    except Misuse:
         pass
     for number, (sent, thrown) in enumerate(plan):
         await asyncio.sleep(0)
@@ -780,7 +781,7 @@ def test_a_decorated_generator_behaves_as_the_generator_itself(nodes: Nodes) -> 
                 assert outcome(move, what, decorated) == outcome(move, what, bare)
                 assert logs[0] == logs[1]
                 check_hold(leases, begun, bare.gi_frame is None)
-                with pytest.raises(NotHeld):
+                with misuse("not_held"):
                     current()
             begun = begun or bare.gi_frame is not None
             for generator in (bare, decorated):
@@ -807,7 +808,7 @@ def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Node
                 assert await outcome_async(move, what, decorated) == await outcome_async(move, what, bare)
                 assert logs[0] == logs[1]
                 check_hold(leases, begun, bare.ag_frame is None)
-                with pytest.raises(NotHeld):
+                with misuse("not_held"):
                     current()
             begun = begun or bare.ag_frame is not None
             for generator in (bare, decorated):

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
+from proof.misuse import misuse
 
 from holdfast import Leader, current
 from holdfast.engine.engine import Engine
-from holdfast.errors import Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.lease import LeaseState
 
 
@@ -75,7 +76,7 @@ async def test_one_leads_and_everybody_can_see_who(face: Face, five: Cluster, na
     assert await face.try_acquire(its) is None
     await face.call(leadership.resign, True)
     assert (leadership.is_leader, leadership.state) == (False, LeaseState.RELEASED)
-    with pytest.raises(NotHeld):
+    with misuse("not_held"):
         leadership.check()
     assert what(await face.call(its.leader)) == (leadership.term, 0, None, True), "and of the last term nobody is left"
     again = await face.call(its.campaign)
@@ -138,7 +139,7 @@ async def test_it_is_a_lock_of_its_own(face: Face, five: Cluster, name: str) -> 
         outer, inner = face.block(client.election(name)), face.block(client.lock(name))
         leadership, lease = (yield outer.enter), (yield inner.enter)
         assert leadership.held and lease.held
-        with pytest.raises(SelfDeadlock, match="again inside of its own body"):
+        with misuse("self_deadlock", match="again inside of its own body"):
             yield client.election(name).campaign
         yield inner.leave
         yield outer.leave
@@ -263,7 +264,7 @@ async def test_a_leader_says_something_else(face: Face, five: Cluster, name: str
             await face.call(leadership.publish, wrong)
     assert (await face.call(other.election(name).leader)).version == 5, "nothing of that was said"
     await face.call(leadership.resign)
-    with pytest.raises(NotHeld):
+    with misuse("not_held"):
         await face.call(leadership.publish, "late")
 
 
@@ -365,10 +366,10 @@ async def test_who_looks_on_when_the_client_is_closed(face: Face, five: Cluster,
     looking = asyncio.ensure_future(face.call(eyes.look))
     await face.sleep(0.1)
     await face.close(client)
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await asyncio.wait_for(looking, 10)
     if not isinstance(face, Asyncio):
-        with pytest.raises(Closed):
+        with misuse("closed"):
             await face.call(client.election(name).leader)
 
 

@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
+from proof.misuse import misuse
 
 from holdfast import Found
-from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, Misuse, NoQuorum, SelfDeadlock
+from holdfast.errors import Cancelled, ConfigError, LockBusy, Misuse, NoQuorum
 from holdfast.events import Opened
 from holdfast.protocol.exclusive import beside
 
@@ -207,7 +208,7 @@ async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_val
         async def again() -> Any:
             return await client.fill(name, 60, again).get()
 
-    with pytest.raises(SelfDeadlock, match="again inside of its own body"):
+    with misuse("self_deadlock", match="again inside of its own body"):
         await face.call(client.fill(name, 60, again).get)
     assert await face.call(client.fill(name, 60, compute).get) == Found(value=7, computed=True)
 
@@ -317,11 +318,11 @@ async def test_whoever_waits_is_told_that_the_client_is_closed_and_who_computes_
     waiter = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
     await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 1)
     await face.close(client)
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await waiter
     work.shut = False
     assert await computer == Found(value=1, computed=True)
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await face.call(client.fill(name, 60, work.compute).get)
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
+from proof.misuse import misuse
 
-from holdfast.errors import Cancelled, Closed, ConfigError, Misuse, NoQuorum, NotAllArrived
+from holdfast.errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAllArrived
 
 QUICK: dict[str, Any] = {"ttl": 1, "max_ttl": 1}  # a node that restarts is left alone for three seconds
 
@@ -378,7 +379,7 @@ async def test_who_waits_when_the_client_is_closed(face: Face, five: Cluster, na
     await face.sleep(0.2)
     await face.close(client)
     for call in (*waiters, face.call(latch.arrive), face.call(latch.is_open), face.call(barrier.wait, "a")):
-        with pytest.raises(Closed):
+        with misuse("closed"):
             await call
 
 

@@ -17,9 +17,10 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
 from proof.books import word
+from proof.misuse import misuse
 
 from holdfast import LeaseState
-from holdfast.errors import LockLost, NotHeld
+from holdfast.errors import LockLost
 from holdfast.face.sync import lease as lease_of_threads
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.exclusive import keys_of
@@ -100,7 +101,7 @@ async def test_a_lease_that_is_released_while_it_is_looked_at_is_not_lost(face: 
     Ending.looked = looked
     assert lease.state is not LeaseState.LOST
     assert not left
-    with pytest.raises(NotHeld):
+    with misuse("not_held"):
         lease.check()
 
 
@@ -192,7 +193,7 @@ async def test_releasing_a_lost_lease_raises_once(face: Face, five: Cluster, nam
         assert caught.value.reason in ("expired", "slow"), "slow: on a busy machine"
         assert caught.value.fence == lease.fence
         assert await face.release(lease, confirm) == 0
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             lease.check()
 
 

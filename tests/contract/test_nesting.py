@@ -16,8 +16,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 from proof.books import word
+from proof.misuse import misuse
 
-from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.lease import Lease, LeaseState
 from holdfast.face.owner import Owners
 from holdfast.weakset import SafeWeakSet
@@ -31,16 +32,16 @@ async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluste
         lease = yield block.enter
         before = five.calls()
         for waits in (client.lock(name), client.lock(name, wait=5), client.lock("another", name)):
-            with pytest.raises(SelfDeadlock, match=r"wait for itself.*reentrant"):
+            with misuse("self_deadlock", match=r"wait for itself.*reentrant"):
                 yield waits.acquire
-            with pytest.raises(SelfDeadlock):
+            with misuse("self_deadlock"):
                 yield face.block(waits).enter
         assert five.calls() == before, "nothing was sent"
         with pytest.raises(LockBusy) as caught:
             yield client.lock(name, wait=0).acquire
         assert caught.value.holder == lease.token
         assert (yield client.lock(name).try_acquire) is None
-        with pytest.raises(SelfDeadlock):  # (a try that failed has changed nothing)
+        with misuse("self_deadlock"):  # (a try that failed has changed nothing)
             yield client.lock(name).acquire
         yield block.leave
         lease = yield client.lock(name, wait=5).acquire
@@ -104,7 +105,7 @@ async def test_b12_entered_again(face: Face, five: Cluster, name: str) -> None:
         assert {it.state for it in (one, two, three)} == {LeaseState.HELD}
         yield third.leave
         assert (three.state, two.state, one.held) == (LeaseState.RELEASED, LeaseState.HELD, True)
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             three.check()
         yield inner.leave
         assert five.holders(name).count(one.token) >= 3
@@ -219,7 +220,7 @@ async def test_some_of_the_names(face: Face, five: Cluster, name: str) -> None:
         both = yield outer.enter
         one = yield client.lock(b, reentrant=True).acquire
         assert (one.name, one.fence, one.token) == (b, both.fences[b], both.tokens[b])
-        with pytest.raises(SelfDeadlock, match="all names at once"):
+        with misuse("self_deadlock", match="all names at once"):
             yield client.lock(b, c, reentrant=True).acquire
         yield one.release
         assert both.held

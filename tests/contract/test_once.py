@@ -16,9 +16,10 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
+from proof.misuse import misuse
 
 from holdfast import Result, current
-from holdfast.errors import Cancelled, Closed, ConfigError, LockBusy, LockLost, Misuse, NoQuorum, SelfDeadlock
+from holdfast.errors import Cancelled, ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.values import MOST
 from holdfast.primitives.once.commands import note
 
@@ -402,7 +403,7 @@ async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluste
             with lock:
                 try:
                     once.run(body)
-                except SelfDeadlock:
+                except Misuse:
                     return "told"
     else:
 
@@ -410,7 +411,7 @@ async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluste
             async with lock:
                 try:
                     await once.run(body)
-                except SelfDeadlock:
+                except Misuse:
                     return "told"
 
     assert await face.call(once.run, body) == "told"
@@ -485,9 +486,9 @@ async def test_a_client_that_is_closed_while_somebody_waits(face: Face, five: Cl
     waiting = asyncio.ensure_future(run(face, other.once(name, keep=60), job))
     await face.until(lambda: max(five.waiters(f"{name}[once]")) == 1)
     await face.close(other)
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await waiting
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await run(face, other.once(name, keep=60), job)
     assert await running == "done"
 
@@ -830,7 +831,7 @@ async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five:
         async def forgets() -> Any:  # type: ignore[misc]  # (the same for asyncio)
             return await once.forget()
 
-    with pytest.raises(SelfDeadlock):
+    with misuse("self_deadlock"):
         await face.call(once.run, forgets)
     assert not await result(face, once)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
+from proof.misuse import misuse
 
 import holdfast
 from holdfast import LeaseState, LockLost, NotAcquired, aio, current
@@ -323,7 +324,7 @@ def test_the_threads_client_in_tasks_of_one_loop(client: Any, name: str) -> None
 
 @pytest.mark.parametrize("enter", ["with", "manager", "stack", "acquire", "function", "generator"])
 def test_one_user_enters_again(client: Any, name: str, enter: str) -> None:
-    """Certainly the same user: a reentrant lock is entered again, another one raises SelfDeadlock."""
+    """Certainly the same user: a reentrant lock is entered again, another one raises Misuse."""
     for reentrant in (True, False):
         lock = client.lock(name, wait=5, reentrant=reentrant)
         with ExitStack() as stack:
@@ -346,7 +347,7 @@ def test_one_user_enters_again(client: Any, name: str, enter: str) -> None:
                 with _managed(lock) as inner:
                     assert inner.fence == outer.fence
             elif enter != "acquire":
-                with pytest.raises(holdfast.SelfDeadlock):
+                with misuse("self_deadlock"):
                     lock.acquire()
 
 
@@ -365,5 +366,5 @@ def _rows(lock: Any) -> Iterator[Any]:
     yield current()
     try:
         yield lock.acquire().fence
-    except holdfast.SelfDeadlock:
+    except holdfast.Misuse:
         yield None

@@ -11,7 +11,7 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast.engine.plans import Ask, Call, Listen, Pause, Plan, Step
-from holdfast.errors import Closed, HoldfastError, NotHeld, Overtaken
+from holdfast.errors import HoldfastError, Misuse, Overtaken, is_closed
 from holdfast.protocol.query import Query
 from holdfast.wire.resp import pack
 
@@ -84,7 +84,7 @@ async def test_who_waits_for_news_is_told_of_the_clients_end(face: Face, five: C
     await face.until(lambda: told)
     await face.sleep(0.05)
     await face.close(client)
-    assert isinstance(await waiting, Closed)
+    assert is_closed(await waiting)
 
 
 async def test_a_watch_ends_when_nobody_refers_to_it(face: Face, five: Cluster) -> None:
@@ -110,12 +110,12 @@ async def test_a_plan_calls_what_waits_and_has_its_errors_thrown_in(face: Face, 
         told = [seen.answers[0] == lease.token.encode(), (yield Call(lambda: "not awaited"))]
         try:
             yield Call(lease.check)
-        except NotHeld as error:
+        except Misuse as error:
             told.append(error)
         return told
 
     told = await face.call(client._look, plan())
-    assert told[:2] == [True, "not awaited"] and isinstance(told[2], NotHeld)
+    assert told[:2] == [True, "not awaited"] and told[2].reason == "not_held"
 
     def careless() -> Plan[None]:
         yield Call(lambda: {}["nothing"])

@@ -10,7 +10,7 @@ from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import LeaseState
-from holdfast.errors import NoQuorum, NotHeld
+from holdfast.errors import Misuse, NoQuorum
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -91,7 +91,7 @@ async def test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release(face
         extension = asyncio.create_task(face.extend(lease))
         await face.sleep(0.1)
         await face.release(lease, confirm)
-        with pytest.raises((NotHeld, NoQuorum)):
+        with pytest.raises((Misuse, NoQuorum)):
             await asyncio.wait_for(extension, 10)
         await three.thaw(0, 1)
 

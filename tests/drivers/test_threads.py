@@ -17,7 +17,7 @@ import pytest
 from drivers.bench import Call, Damage, closing
 from drivers.on_threads import ThreadsBench
 
-from holdfast.errors import Closed, HoldfastError
+from holdfast.errors import HoldfastError, is_closed
 
 
 @contextmanager
@@ -107,7 +107,7 @@ def nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle(bench:
     """The caller starts the I/O thread which `close` did not have to end. It asks for nothing, and ends."""
     idle(bench)
     call = between_look_and_ask(bench, bench.driver.close)
-    assert type(call.error) is Closed
+    assert is_closed(call.error)
     assert not bench.engine.live
 
 
@@ -121,7 +121,7 @@ def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
 
     io_thread = bench.driver.io_thread
     call = between_look_and_ask(bench, again)
-    assert type(call.error) is Closed
+    assert is_closed(call.error)
     assert io_thread is not bench.driver.io_thread
     assert not io_thread.engine.live
 
@@ -228,7 +228,7 @@ def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(ben
     assert io_thread.gone and not call.done
     driver.reopen()
     bench.callers()
-    assert type(call.error) is Closed
+    assert is_closed(call.error)
     # In the child of a fork, the one that was closed is the parent's.
     with mock.patch.object(io_thread, "_process", -1):
         assert "forked" in str(io_thread.silence("just now"))

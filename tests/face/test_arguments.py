@@ -37,7 +37,7 @@ from holdfast.client.shared import CLIENT_OPTIONS
 from holdfast.clock import clock
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
-from holdfast.errors import BadName, ConfigError, message_of
+from holdfast.errors import ConfigError, message_of
 from holdfast.face.terms import ElectionOptions, Options, PermitOptions
 from holdfast.primitives.once.plan import OnceOptions
 
@@ -377,7 +377,7 @@ def complaint(call: Callable[[], object], says: str) -> None:
         call()
     assert outside() == before, "something was started before it was refused"
     error, text = caught.value, message_of(caught.value)
-    assert type(error) in (ConfigError, BadName)
+    assert type(error) is ConfigError
     assert re.search(says, text, re.DOTALL), f"it says {text!r}"
     assert SECRET not in "".join([repr(error), text, *traceback.format_exception(error)])
     assert len(text) < 2500, "more than a log should hold"

@@ -24,10 +24,11 @@ from uuid import UUID
 import pytest
 from fastapi import APIRouter, FastAPI
 from proof import patches
+from proof.misuse import misuse
 
 import holdfast
 import holdfast.aio
-from holdfast.errors import ConfigError, Misuse, NotHeld
+from holdfast.errors import ConfigError, Misuse
 from holdfast.face import decorators as decorating
 from holdfast.face import lock as locking
 from holdfast.face import terms
@@ -806,7 +807,7 @@ def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_outside_there_is_no_current_lease() -> None:
     assert holdfast.current is holdfast.aio.current is current
-    with pytest.raises(NotHeld, match="decorated with a lock"):
+    with misuse("not_held", match="decorated with a lock"):
         current()
     with pytest.raises(Misuse):
         current()
@@ -825,13 +826,13 @@ def test_the_current_lease_is_that_of_the_innermost_and_belongs_to_nobody_here()
         with Current(inner):  # type: ignore[arg-type]  # (a stand-in)
             assert current() is inner
             inner._released = True
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 current()
         assert current() is outer
         del outer  # an interrupted end: the context must not keep a lease alive, which would be renewed for ever
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             current()
-    with pytest.raises(NotHeld):
+    with misuse("not_held"):
         current()
 
 
@@ -849,7 +850,7 @@ def test_what_was_entered_in_one_context_may_be_left_in_another() -> None:
 
     asyncio.run(main())
     thrown.close()  # in another context than that of the task in which it began
-    with pytest.raises(NotHeld):
+    with misuse("not_held"):
         current()
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from proof.misuse import misuse
 
-from holdfast import ConfigError, Misuse, SelfDeadlock, StaleFence
+from holdfast import ConfigError, Misuse, StaleFence
 from holdfast.fencing import Seen, memory
 
 pytestmark = pytest.mark.servers
@@ -149,7 +150,7 @@ async def test_who_is_inside_would_wait_for_itself() -> None:
 
     def again() -> None:
         with seen.guard({"a": 5}):
-            with pytest.raises(SelfDeadlock, match="inside with 'a' already"), seen.guard({"b": 5, "a": 5}):
+            with misuse("self_deadlock", match="inside with 'a' already"), seen.guard({"b": 5, "a": 5}):
                 raise AssertionError
         with seen.guard({"b": 5, "a": 5}):
             pass
@@ -157,7 +158,7 @@ async def test_who_is_inside_would_wait_for_itself() -> None:
     await asyncio.to_thread(again)
     tasks = Seen(keep=None)
     async with tasks.aguard({"a": 5}):
-        with pytest.raises(SelfDeadlock, match="inside with 'a' already"):
+        with misuse("self_deadlock", match="inside with 'a' already"):
             async with tasks.aguard({"a": 5}):
                 raise AssertionError
     async with tasks.aguard({"a": 5}):

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from integrations.requests_ import Answer, ask, respond
+from proof.misuse import misuse
 
 import holdfast
 from holdfast import ConfigError, aio
 from holdfast.embedded import Nodes
-from holdfast.errors import BadName, LockLost, NoQuorum, NotHeld
+from holdfast.errors import LockLost, Misuse, NoQuorum
 from holdfast.integrations.asgi import Errors, health, lifespan
 
 
@@ -65,9 +66,9 @@ async def test_an_application_that_answers_500_and_raises_gets_the_status_of_the
         await respond(send, 500, b"sorry", more=more)
         raise errors[0]
 
-    errors: list[Exception] = [BadName("a[once]"), KeyError("other")]
+    errors: list[Exception] = [ConfigError("a[once]", "bad_name"), KeyError("other")]
     answer = Answer()
-    with suppress(BadName):
+    with suppress(ConfigError):
         await ask(Errors(app), into=answer)
     assert (answer.status, answer.body == b"sorry") == ((500, True) if more else (422, False))
     del errors[0]
@@ -82,7 +83,7 @@ async def test_an_application_that_answers_500_and_raises_gets_the_status_of_the
     [
         (LockLost("a", "expired", 7), [], 1011),
         (LockLost("a", "expired", 7), ["websocket.accept", "websocket.send"], 1011),
-        (BadName("a[once]"), [], 1008),
+        (ConfigError("a[once]", "bad_name"), [], 1008),
         (NoQuorum("a", 1.0, {}, 2), [], 1013),
     ],
 )
@@ -108,7 +109,7 @@ async def test_a_websocket_is_closed_with_a_code(error: Exception, sent: list[st
 
 
 async def test_mistakes_and_other_errors_go_on() -> None:
-    for error in (NotHeld("not held"), ConfigError("wrong"), KeyError("other")):
+    for error in (Misuse("not held", "not_held"), ConfigError("wrong"), KeyError("other")):
         with pytest.raises(type(error)):
             await ask(Errors(raising(error)))
 
@@ -142,7 +143,7 @@ async def test_a_lifespan_can_be_entered_many_times(nodes: Nodes) -> None:
                 pass
             with threads.lock("b", wait=5):
                 pass
-        with pytest.raises(holdfast.Closed):
+        with misuse("closed"):
             threads.lock("b").acquire()
     assert order == ["in", "out"] * 20
 

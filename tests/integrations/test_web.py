@@ -34,9 +34,9 @@ CASES = {
     "busy, and nobody knows for how long": (busy(None), 409, "busy", "1"),
     "limited": (errors.RateLimited("api", 0.0, None, 10, 60.0, 90.5), 429, "rate-limited", "91"),
     "no quorum": (no_quorum(), 503, "unavailable", "10"),
-    "closed": (errors.Closed("closed"), 503, "unavailable", "10"),
+    "closed": (errors.closed(), 503, "unavailable", "10"),
     "lost": (errors.LockLost("invoice:42", "expired", 7), 503, "lost", None),
-    "name": (errors.BadName("'invoice:42[once]' cannot be a lock's name"), 422, "name", None),
+    "name": (errors.ConfigError("'invoice:42[once]' cannot be a lock's name", "bad_name"), 422, "name", None),
     "missing fence": (errors.BadFence("none"), 428, "fence", None),
     "bad fence": (errors.BadFence("none", "x"), 400, "fence", None),
 }
@@ -60,7 +60,7 @@ def test_a_stale_fence_is_412() -> None:
     assert found.status == 412
 
 
-@pytest.mark.parametrize("error", [errors.NotHeld("x"), errors.ConfigError("x"), errors.Misuse("x"), errors.WrongLoop("x")])
+@pytest.mark.parametrize("error", [errors.ConfigError("x"), *(errors.Misuse("x", it) for it in ("other", "not_held", "wrong_loop"))])
 def test_a_mistake_in_the_program_is_no_answer(error: errors.HoldfastError) -> None:
     with pytest.raises(errors.HoldfastError) as raised:
         Statuses().answer(error, "GET /x")

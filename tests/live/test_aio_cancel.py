@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 from live.test_aio_kit import SOON, Eye, Tapped, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
+from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-from holdfast.errors import Closed, LockLost, NotHeld
+from holdfast.errors import LockLost, Misuse
 
 __all__ = ["eye"]
 
@@ -205,10 +206,10 @@ async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
         await turns(1)
         outcome = await cut(close(locks), k % 20)
         if outcome == "done" or k % 20:  # (a task that is cancelled before its first step has done nothing)
-            with pytest.raises(Closed):
+            with misuse("closed"):
                 await waiting
             assert not any(it.held for it in leases)
-            with pytest.raises(Closed):
+            with misuse("closed"):
                 await locks.lock(name).acquire()
         await locks.close()
         await asyncio.wait([waiting])
@@ -321,7 +322,7 @@ async def test_whoever_extends_what_another_task_gives_back(nodes: Nodes, eye: E
             await lease.release(confirm)
             async with asyncio.timeout(SOON):
                 outcomes = await asyncio.gather(*extensions, return_exceptions=True)
-            assert all(isinstance(it, float | NotHeld) for it in outcomes)
+            assert all(isinstance(it, float | Misuse) for it in outcomes)
             await there_at_once(locks.lock(name))
         await eye.gone(name)
         assert idle(locks)
@@ -345,7 +346,7 @@ async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, co
                 assert lease.held
             await lease.release()  # whatever became of the first one: twice is nothing
             await there_at_once(locks.lock(name))
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 lease.check()
             await asyncio.wait([other])
             await eye.gone(name)
@@ -407,7 +408,7 @@ async def test_who_may_join_and_believe_what_was_cut_while_it_was_left(
                         again.check()
                         assert [it for (it,) in eye.asks(list(range(5)), [("GET", again.name)])].count(again.token) >= 3
                     for lease in got:
-                        with pytest.raises(NotHeld):
+                        with misuse("not_held"):
                             await lease.extend()
                         assert await lease.release() == 0
                     raise

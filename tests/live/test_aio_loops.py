@@ -15,11 +15,12 @@ from typing import Any
 
 import pytest
 from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, ended, eye, idle, program, ran, some, true, turns
+from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-from holdfast.errors import Closed, HoldfastError, LockLost, WrongLoop
+from holdfast.errors import HoldfastError, LockLost, is_closed
 
 __all__ = ["eye"]
 
@@ -208,16 +209,16 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
 
     async def elsewhere() -> None:
         for what in (lambda: lease.held, lambda: lease.state, lambda: lease.remaining, lease.check):
-            with pytest.raises(WrongLoop, match="another event loop"):
+            with misuse("wrong_loop", match="another event loop"):
                 what()
         for coroutine in (lease.extend(), lease.release(), lease.release(confirm=True)):
-            with pytest.raises(WrongLoop):
+            with misuse("wrong_loop"):
                 await coroutine
         assert lease.fence > 0 and lease.name == name and lease.token  # facts are anybody's
         assert repr(lease) == f"<Lease {name!r} fence={lease.fence} of another process or event loop>"
 
     second.run_until_complete(elsewhere())
-    with pytest.raises(WrongLoop):  # in no loop at all
+    with misuse("wrong_loop"):  # in no loop at all
         lease.check()
     first.run_until_complete(lease.release(confirm=True))
     assert eye.left(name) == []
@@ -272,7 +273,7 @@ async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
     await asyncio.gather(locks.close(), locks.close(), locks.aclose())
     assert eye.left(*names) == []
     await asyncio.wait([body, waiter])
-    assert isinstance(waiter.exception(), Closed)
+    assert is_closed(waiter.exception())
     error = body.exception()
     assert isinstance(error, LockLost) and error.reason == "closed"
     assert lost.is_set() and not lease.held
@@ -281,7 +282,7 @@ async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
     with pytest.raises(LockLost):
         await lease.release()
     for refused in (locks.lock(names[0]).acquire(), locks.lock(names[0]).try_acquire(), locks.ready()):
-        with pytest.raises(Closed):
+        with misuse("closed"):
             await refused
     await locks.close()
 
@@ -291,7 +292,7 @@ async def test_closed_before_it_was_used(nodes: Nodes) -> None:
     locks = client(nodes)
     await locks.close()
     for refused in (locks.lock(some("closed")).acquire(), locks.ready()):
-        with pytest.raises(Closed):
+        with misuse("closed"):
             await refused
 
 
@@ -386,7 +387,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
         """
         import asyncio, ctypes, os, sys, time, warnings
         from holdfast.aio import Holdfast
-        from holdfast.errors import WrongProcess
+        from holdfast.errors import Misuse, is_closed
 
         warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
         down = []
@@ -414,7 +415,7 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
                 for misuse in (lambda: lease.held, lease.check, lambda: lease.release().send(None), lambda: lease.extend().send(None)):
                     try:
                         misuse()
-                    except WrongProcess:
+                    except Misuse:
                         continue
                     os._exit(2)
                 asyncio._set_running_loop(None)

@@ -20,12 +20,13 @@ import pytest
 from contract.cluster import Cluster, ask, asks
 from contract.faces import Asyncio, Face, Threads
 from live.tls_kit import Papers, Proxy
+from proof.misuse import misuse
 
 import holdfast.aio
 from holdfast import Holdfast, Node
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
-from holdfast.errors import Closed, ConfigError, HoldfastError, NoQuorum, message_of
+from holdfast.errors import ConfigError, HoldfastError, NoQuorum, message_of
 from holdfast.wire.address import parse
 
 SECRET = "sEcr3t/ü&+%"  # distinctive in any form: as it is, encoded, and half of it
@@ -199,7 +200,7 @@ async def test_a_coroutine_that_comes_after_the_end_is_closed(option: str) -> No
     await one.close()
     go.set()
     await face.until(lambda: bool(made) and inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED)
-    with pytest.raises(Closed):
+    with misuse("closed"):
         await waiting
     await face.finish()
 

@@ -19,10 +19,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from proof.misuse import misuse
 
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
-from holdfast.errors import Closed, ConfigError, Misuse, NoQuorum, WrongProcess
+from holdfast.errors import ConfigError, Misuse, NoQuorum
 from holdfast.folders import private
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
@@ -173,13 +174,13 @@ def test_nodes_that_nobody_closed_end_with_the_interpreter(watch: str) -> None:
 def test_a_forked_child_that_exits_leaves_its_parents_servers_alone(watch: str) -> None:
     body = """
 import os, sys
-from holdfast.errors import WrongProcess
+from holdfast.errors import Misuse
 child = os.fork()
 if child == 0:
     nodes.close()
     try:
         nodes.kill(0)
-    except WrongProcess:
+    except Misuse:
         sys.exit(7)  # not os._exit: atexit runs, and the finalizers with it
 _, status = os.waitpid(child, 0)
 print(os.waitstatus_to_exitcode(status), nodes.pid(0) > 0, nodes.pid(1) > 0, flush=True)
@@ -469,7 +470,7 @@ def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
             patched.setattr(os, "getpid", lambda: -1)
             nodes.close()
             for steer in (nodes.start, lambda: nodes.kill(0)):
-                with pytest.raises(WrongProcess):
+                with misuse("wrong_process"):
                     steer()
         assert say(nodes.urls[0], "PING") == "+PONG"
 
@@ -533,5 +534,5 @@ def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_servers_that_were_stopped_with_their_client_are_not_promised_again() -> None:
     with Holdfast.local(nodes=1) as locks:
         locks.lock("a", wait=5).acquire().release()
-    with pytest.raises(Closed, match="the servers of this client were stopped when it was closed"), locks:
+    with misuse("closed", match="the servers of this client were stopped when it was closed"), locks:
         pass

@@ -384,7 +384,7 @@ child = os.fork()
 if not child:
     try:
         lease.check()
-    except WrongProcess:
+    except Misuse:
         say("not the child's")
     io_thread = lease._pending.io_thread
     gevent.sleep(1)

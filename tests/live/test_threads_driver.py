@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
+from proof.misuse import misuse
 
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, unyielding
@@ -28,7 +29,7 @@ from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
-from holdfast.errors import Cancelled, HoldfastError, LockLost, NotHeld
+from holdfast.errors import Cancelled, HoldfastError, LockLost
 from holdfast.face import lease as face_lease
 from holdfast.face.sync import lease as lease_of_threads
 from holdfast.weakset import SafeWeakSet
@@ -473,7 +474,7 @@ def test_a_lease_that_was_released_by_another_thread_in_its_block(client: Holdfa
         other = threading.Thread(target=lease.release)
         other.start()
         other.join()
-        with pytest.raises(NotHeld):
+        with misuse("not_held"):
             lease.check()
     with client.lock("elsewhere", wait=5):
         pass

@@ -23,6 +23,7 @@ import pytest
 from contract.cluster import Cluster, ask
 from contract.programs import run
 from proof import patches
+from proof.misuse import misuse
 
 from holdfast import Holdfast, LeaseState, Lock
 from holdfast.drivers import threads
@@ -30,7 +31,7 @@ from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
-from holdfast.errors import HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, SelfDeadlock
+from holdfast.errors import HoldfastError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face import owner
 from holdfast.face.sync import lease as leases
 from holdfast.face.sync.lock import Lock as LockOfThreads
@@ -255,16 +256,16 @@ def _asks(place: Place, lock: Lock, got: Got, told: str) -> None:
             with lock as again:
                 assert place.held(again), f"{told}: a block runs without the lock"
                 assert all(it.held for it in believed), f"{told}: it was believed, and is no more"
-        except (LockBusy, SelfDeadlock) as error:
+        except (LockBusy, Misuse) as error:
             raise AssertionError(f"{told}: it waits for itself") from error
     # Who may believe: whoever is told that it is held has it.
     for lease in got:
         if lease in believed:
             assert place.held(lease), f"{told}: it is believed, and not held"
         else:
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 lease.check()
-            with pytest.raises(NotHeld):
+            with misuse("not_held"):
                 lease.extend()
     # Who may hand it on: given back, it is free for others long before its ttl is over.
     for lease in got:

@@ -56,7 +56,7 @@ def test_s23_a_forked_child_and_its_parent_s_lease(three: Cluster) -> None:
                 found = getattr(lease, access)
                 if callable(found):
                     found()
-            except WrongProcess as error:
+            except Misuse as error:
                 wrong += "forked" in str(error)
         own = locks.lock("child's").acquire()
         assert own.token.split(":")[1] != inbox
@@ -97,7 +97,7 @@ def test_a_child_that_leaves_its_parent_s_block_ends_as_it_wanted_to(three: Clus
     status, out, errors = run(source, three)
     assert out.splitlines() == ["7 True", "1 True"]
     assert status == 0
-    assert "WrongProcess" in errors
+    assert "errors#wrong_process" in errors
 
 
 def test_children_of_children_with_clients_of_their_own(three: Cluster) -> None:
@@ -372,7 +372,7 @@ USED = """
                 found = getattr(lease, access)
                 if callable(found):
                     found()
-            except WrongProcess as error:
+            except Misuse as error:
                 wrong += "forked" in str(error)
         own = locks.lock("child's", wait=5).acquire()
         say("child", wrong, own.held, own.token.split(":")[1] != inbox, locks.lock("parent's").try_acquire())

@@ -180,7 +180,7 @@ FORKS = """
     if not child:
         try:
             lease.check()
-        except WrongProcess:
+        except Misuse:
             pass
         with locks.lock("tls.child", wait=10):
             assert locks.lock("tls.forked").try_acquire() is None

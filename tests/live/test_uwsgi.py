@@ -29,7 +29,7 @@ APPLICATION = """
 import os, time
 from holdfast import Holdfast
 from holdfast.drivers.threads import io_thread
-from holdfast.errors import WrongProcess
+from holdfast.errors import Misuse
 
 if os.environ.get("FAULT"):
     io_thread.getpid = lambda: 0
@@ -50,7 +50,7 @@ def application(environ, start_response):
     inherited = loaded != os.getpid()
     try:
         mine = leases[0].held
-    except WrongProcess:
+    except Misuse:
         mine = None
     return [f"{fence} {inherited} {mine}".encode()]
 """

@@ -30,7 +30,7 @@ import holdfast
 import holdfast.aio
 from holdfast import events
 from holdfast.clock import clock
-from holdfast.errors import HoldfastError, LockLost, NoQuorum, NotAcquired, WrongProcess
+from holdfast.errors import HoldfastError, LockLost, Misuse, NoQuorum, NotAcquired
 
 from . import servers
 from .history import ASKED, BALANCED, FAILED, FORKED, GRANTED, LOST, RAISED, READY, REFUSED, RELEASED, UNTIL
@@ -220,7 +220,7 @@ class Threads(Client):
         try:
             try:
                 lease.check()
-            except WrongProcess:
+            except Misuse:
                 self.diary.note(FORKED, child, name=turn.name)
             else:
                 self.diary.note(FAILED, child, told="its parent's lease is good in it")

@@ -18,7 +18,7 @@ from sim.face import Holdfast, Observation
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.plans import Ask, Listen, Plan
-from holdfast.errors import Closed, LockLost, NoQuorum, NotAcquired
+from holdfast.errors import LockLost, Misuse, NoQuorum, NotAcquired, is_closed
 from holdfast.primitives.election import plan as election
 from holdfast.primitives.election.commands import Heard, Speech
 from holdfast.primitives.election.plan import Leader, View
@@ -104,7 +104,9 @@ class Country:
             except NotAcquired:
                 await world.sleep(0.05)
                 continue
-            except Closed:
+            except Misuse as error:
+                if not is_closed(error):
+                    raise
                 return
             try:
                 for _ in range(dice.randint(0, 5)):
@@ -133,8 +135,9 @@ class Country:
                     seen.append(self.sees(view.began, view._rank, leader))
                     if len(seen) > 1 and seen[-1].rank < seen[-2].rank:
                         raise Violation(f"back: {seen[-2]}, then {seen[-1]}")
-            except Closed:
-                pass
+            except Misuse as error:
+                if not is_closed(error):
+                    raise
 
         self.observers.append((client, seen))
         client.driver.run(look())

@@ -17,7 +17,7 @@ from typing import TypedDict, Unpack
 
 from holdfast.engine.ready import Want
 from holdfast.engine.registry import LIFE
-from holdfast.errors import Closed, ConfigError, NoQuorum, NotAcquired
+from holdfast.errors import ConfigError, Misuse, NoQuorum, NotAcquired, is_closed
 from holdfast.protocol.claim import State
 from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
@@ -266,7 +266,9 @@ class Exploration(Stage):
                 await world.sleep(dice.uniform(0.0, 0.1))
             except Cancelled:
                 world.saw("users cancelled")
-            except Closed:
+            except Misuse as error:
+                if not is_closed(error):
+                    raise
                 return
 
     async def _use(self, driver: Driver, dice: Random) -> None:

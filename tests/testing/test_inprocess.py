@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from proof.misuse import misuse
 
 import holdfast.aio
 import holdfast.testing
-from holdfast import Holdfast, LockBusy, LockLost, Misuse, NoQuorum, WrongProcess
+from holdfast import Holdfast, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.errors import ConfigError
 from holdfast.testing import memory
 
@@ -186,7 +187,7 @@ def test_a_forked_child_uses_them_and_leaves_them_alone() -> None:
     source = """
 import os
 from holdfast import Holdfast
-from holdfast.errors import WrongProcess
+from holdfast.errors import Misuse
 from holdfast.testing import memory
 nodes = memory()
 if os.fork() == 0:
@@ -195,7 +196,7 @@ if os.fork() == 0:
     nodes.close()
     try:
         nodes.kill(0)
-    except WrongProcess:
+    except Misuse:
         os._exit(7)
 print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
 with Holdfast(*nodes.urls) as locks, locks.lock("x", wait=20):
@@ -230,7 +231,7 @@ def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
     with memory() as nodes:
         with monkeypatch.context() as patched:
             patched.setattr(os, "getpid", lambda: -1)
-            with pytest.raises(WrongProcess):
+            with misuse("wrong_process"):
                 nodes.kill(0)
         nodes.kill(0)
 

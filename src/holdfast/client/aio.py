@@ -17,7 +17,7 @@ from ..drivers.aio.run import run
 from ..engine.plans import Plan
 from ..engine.recorder import Stats, total
 from ..engine.status import NodeStatus
-from ..errors import CLOSED, Closed
+from ..errors import closed
 from ..face.aio.decorators import Filled, Limited, Locked, Skipping
 from ..face.aio.lease import Lease
 from ..face.aio.lock import Lock
@@ -125,7 +125,7 @@ class Holdfast(_Client):
         driver = drivers.get(loop)
         if driver is None or driver.gone or (driver.closed and not self._closed):
             if self._closed:
-                raise Closed(CLOSED)
+                raise closed()
             # Copied by one C call, because loops in other threads come and go meanwhile.
             for other in list(drivers):
                 if other.is_closed():

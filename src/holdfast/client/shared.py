@@ -16,7 +16,7 @@ from .. import checks
 from ..checks import Seconds
 from ..engine.recorder import Stats
 from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
-from ..errors import Closed, ConfigError
+from ..errors import ConfigError, Misuse
 from ..face import environment, spreading
 from ..face.decorators import Choice, Kind, Name, keyed, named
 from ..face.lease import LeaseInfo
@@ -396,14 +396,14 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
         With asyncio, this is for the running event loop: each loop closes its own part. Leases that
         are still held are lost, with the reason "closed": `on_lost` is called, and
-        asyncio blocks are cancelled. Callers that wait get Closed.
+        asyncio blocks are cancelled. Callers that wait get Misuse (`closed`).
 
         Waits until a majority of the nodes has confirmed, and 20 ms for the others. They get the
         release all the same, unless they are down. Then waits for `on_lost`, the observer and the
         log. Either takes at most `node_timeout`. Idempotent.
 
         The interpreter's exit closes clients, too. Entering a closed client (`with`, `async with`)
-        opens it again, with new connections. Any other use of it raises Closed.
+        opens it again, with new connections. Any other use of it raises Misuse (`closed`).
 
         Args:
             leave: Do not release the locks that are held. They run out by themselves, at most one
@@ -1065,8 +1065,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     def _check_servers(self) -> None:
         if self._servers is not None:
-            raise Closed(
-                "the servers of this client were stopped when it was closed: make a new one by `Holdfast.local()`"
+            raise Misuse(
+                "the servers of this client were stopped when it was closed: make a new one by `Holdfast.local()`",
+                "closed",
             )
 
     def _stop_servers(self) -> None:

@@ -17,7 +17,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, Ge
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import checks
-from ..errors import ConfigError, Misuse, NotHeld
+from ..errors import ConfigError, Misuse
 from .lease import Lease, LeaseState
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def current() -> Any:
         The lease.
 
     Raises:
-        NotHeld: No decorated function runs here, or its lease was released.
+        Misuse: No decorated function runs here, or its lease was released (`not_held`).
     """
     found = _current.get(None)
     lease = None if found is None else found()
     if lease is None or lease._released:
-        raise NotHeld(
-            "there is no current lease here: it is that of a function decorated with a lock, while the function runs"
+        raise Misuse(
+            "there is no current lease here: it is that of a function decorated with a lock, while the function runs",
+            "not_held",
         )
     return lease
 

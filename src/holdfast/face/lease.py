@@ -16,7 +16,7 @@ from ..checks import Seconds
 from ..drivers.callbacks import Call
 from ..engine.ready import Want
 from ..engine.settings import Settings, lease_of
-from ..errors import HoldfastError, LockLost, Misuse, NoQuorum, NotHeld
+from ..errors import HoldfastError, LockLost, Misuse, NoQuorum
 from ..protocol.claim import Claim, State
 from ..protocol.command import READER, WRITER
 from ..protocol.exclusive import Exclusive
@@ -206,10 +206,10 @@ class Lease(ABC):
             LockLost: The lease was lost before or meanwhile.
             NoQuorum: No majority confirmed within `node_timeout`, counted from the first of several
                 calls that wait. The lease is in DOUBT, and held until its earlier deadline.
-            NotHeld: The lease was released or left.
+            Misuse: The lease was released or left (`not_held`).
             ConfigError: `ttl` or `max_hold` is out of range.
-            WrongProcess: The lease belongs to the process that this one was forked from.
-            WrongLoop: With asyncio, the lease belongs to another event loop.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
         """
 
     @abstractmethod
@@ -227,7 +227,7 @@ class Lease(ABC):
             Misuse: The lease is no write lease, or the lock is entered more than once.
             LockLost: The lease was lost before or meanwhile.
             NoQuorum: No majority confirmed within `node_timeout`.
-            NotHeld: The lease was released or left.
+            Misuse: The lease was released or left (`not_held`).
         """
 
     @abstractmethod
@@ -247,7 +247,7 @@ class Lease(ABC):
 
         Raises:
             LockLost: The lease was lost before. Raised once.
-            WrongProcess: The lease belongs to the process that this one was forked from.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
         """
 
     @abstractmethod
@@ -264,7 +264,7 @@ class Lease(ABC):
         most one `ttl` after this call.
 
         Sends nothing and waits for nothing, so it is no coroutine with asyncio either. From then on
-        `state` is RELEASED, `held` is False, `check` raises NotHeld, and `release` has no effect.
+        `state` is RELEASED, `held` is False, `check` raises Misuse, and `release` has no effect.
         `lost` is not set, and `on_lost` is not called. Idempotent, and without effect on a lease
         that was released or is OPEN.
 
@@ -273,8 +273,8 @@ class Lease(ABC):
 
         Raises:
             LockLost: The lease was lost before. Raised once.
-            WrongProcess: The lease belongs to the process that this one was forked from.
-            WrongLoop: With asyncio, the lease belongs to another event loop.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
         """
         try:
             self._all_stay()
@@ -448,13 +448,13 @@ class Lease(ABC):
 
         Raises:
             LockLost: The lease is lost. The error's `reason` says why.
-            NotHeld: The lease was released or left.
-            WrongProcess: The lease belongs to the process that this one was forked from.
-            WrongLoop: With asyncio, the lease belongs to another event loop.
+            Misuse: The lease was released or left (`not_held`).
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
         """
         state = self.state
         if state is RELEASED:
-            raise NotHeld(f"the lease of {self.name!r} was released or left before")
+            raise Misuse(f"the lease of {self.name!r} was released or left before", "not_held")
         if state is LOST:
             raise self._loss()
 
@@ -660,7 +660,7 @@ class Lease(ABC):
 
         Raises:
             LockLost: It is lost.
-            NotHeld: It was released or left.
+            Misuse: It was released or left (`not_held`).
         """
         length = self._terms.timing.ttl if ttl is None else lease_of(ttl, self._settings.max_ttl)
         self.check()
@@ -672,7 +672,7 @@ class Lease(ABC):
         Raises:
             Misuse: It is no write lease, or entered more than once.
             LockLost: It is lost.
-            NotHeld: It was released or left.
+            Misuse: It was released or left (`not_held`).
         """
         if self._kind != WRITER:
             what = "a read lease already" if self.shared else "no lease of a read-write lock"

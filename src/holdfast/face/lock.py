@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..errors import NotHeld
+from ..errors import Misuse
 from ..protocol.command import READER, WRITER
 from ..protocol.semaphore import Slots
 from .decorators import Function, LockOf, unfilled
@@ -70,10 +70,10 @@ class Lock(Bound, ABC, Generic[T]):
         Raises:
             LockBusy: `wait` ran out, and another client holds the lock. The error says who.
             NoQuorum: Too few nodes answered to know whether the lock is free.
-            SelfDeadlock: This thread or task is inside the lock already, and would wait for itself.
-            Misuse: This thread or task is inside the lock already, with another `max_hold`.
+            Misuse: This thread or task is inside the lock already, and would wait for itself
+                (`self_deadlock`), or with another `max_hold`.
             Cancelled: `cancel` was set.
-            Closed: The client was closed before or during the wait.
+            Misuse: The client was closed before or during the wait (`closed`).
             ConfigError: The nodes refuse this client or this lock, and waiting does not help.
         """
 
@@ -89,7 +89,7 @@ class Lock(Bound, ABC, Generic[T]):
         Raises:
             NoQuorum: Too few nodes answered to know whether the lock is free.
             Misuse: This thread or task is inside the lock already, with another `max_hold`.
-            Closed: The client is closed.
+            Misuse: The client is closed (`closed`).
             ConfigError: The nodes refuse this client or this lock.
         """
 
@@ -157,10 +157,11 @@ class Lock(Bound, ABC, Generic[T]):
         if not mine and len(self._entered) == 1:
             mine = list(self._entered)
         if not mine:
-            raise NotHeld(
+            raise Misuse(
                 f"{self.name!r} was not entered here, or by several callers at once: leave the block in the thread or "
                 "task that entered it. An ExitStack, or `with` on the lease that `acquire()` returns, may be left "
-                "anywhere"
+                "anywhere",
+                "not_held",
             )
         del self._entered[mine[-1]]
         return mine[-1]

@@ -20,7 +20,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..drivers.greenlets import itself
-from ..errors import Misuse, SelfDeadlock
+from ..errors import Misuse
 from ..protocol.command import WRITER
 from ..protocol.timing import Timing
 from .lease import Lease
@@ -124,7 +124,7 @@ class Owners(Generic[T]):
         """Return the lease that this caller may share, or None.
 
         Raises:
-            SelfDeadlock: Waiting would never end.
+            Misuse: Waiting would never end (`self_deadlock`).
             Misuse: The lease has other terms.
         """
         mine = [lease for owner, lease in here.inside() if owner.client is self and lease._going]
@@ -145,19 +145,21 @@ class Owners(Generic[T]):
             return None
         told = ", ".join(map(repr, within))
         if upgrade:
-            raise SelfDeadlock(
+            raise Misuse(
                 f"{told} is held by this very thread or task, not to write, and cannot become a write lock: "
                 "two that tried would wait for each other for ever. "
-                "Leave it first; or take the write lock to begin with, and `downgrade()` it"
+                "Leave it first; or take the write lock to begin with, and `downgrade()` it",
+                "self_deadlock",
             )
         if terms.reentrant:
-            raise SelfDeadlock(
-                f"{told} is held here, and not all of {terms.name!r}: take all names at once, before anything else"
+            raise Misuse(
+                f"{told} is held here, and not all of {terms.name!r}: take all names at once, before anything else",
+                "self_deadlock",
             )
         advice = "do not ask for it again inside of its own body"
         if terms.alone == terms.names:
             advice = "use reentrant=True, or only try"
-        raise SelfDeadlock(f"{told} is held by this very thread or task, which would wait for itself: {advice}")
+        raise Misuse(f"{told} is held by this very thread or task, which would wait for itself: {advice}", "self_deadlock")
 
 
 # ------------------------------------------------ what the call stack tells

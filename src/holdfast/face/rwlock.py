@@ -27,7 +27,7 @@ class RWLock(Bound, Generic[L]):
     below any fence that it has seen, and a read below the highest fence of a write.
 
     Do not use the name for `lock`, too. The two keep each other out, but have no common queue.
-    Waiting to write inside your own read block raises SelfDeadlock. `lease.downgrade()` goes from
+    Waiting to write inside your own read block raises Misuse. `lease.downgrade()` goes from
     writing to reading.
     """
 

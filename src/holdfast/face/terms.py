@@ -12,7 +12,7 @@ from .. import checks
 from ..checks import Seconds
 from ..drivers.cancel import Cancel
 from ..engine.settings import SHORTEST, Settings, lease_of
-from ..errors import BadName, ConfigError
+from ..errors import ConfigError
 from ..protocol.command import Recipe
 from ..protocol.exclusive import Exclusive
 from ..protocol.readwrite import ReadWrite
@@ -246,7 +246,7 @@ _EXPIRY = {
 def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclusive, ...]:
     """Return one lock for each name."""
     if not names:
-        raise BadName("a lock needs a name")
+        raise ConfigError("a lock needs a name", "bad_name")
     given_names: tuple[object, ...] = names
     for it in given_names:
         if isinstance(it, int | float | timedelta) and not isinstance(it, bool):
@@ -257,7 +257,7 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     prefix, horizon = settings.prefix, settings.horizon
     recipes = tuple([Exclusive(it, prefix=prefix, ttl=ttl, horizon=horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
-        raise BadName(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough")
+        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough", "bad_name")
     return recipes
 
 

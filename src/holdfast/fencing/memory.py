@@ -13,7 +13,7 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextma
 from dataclasses import dataclass
 
 from ..checks import Seconds, seconds, shown
-from ..errors import Misuse, SelfDeadlock, StaleFence
+from ..errors import Misuse, StaleFence
 from .bearer import Fences, fences_of
 
 _SWEEP = 1024  # names, from which on there may be some to forget
@@ -72,7 +72,7 @@ class Seen:
 
         Raises:
             StaleFence: A later holder has been here. The body does not run.
-            SelfDeadlock: This thread is inside with this name already.
+            Misuse: This thread is inside with this name already (`self_deadlock`).
             Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no
                 fence.
         """
@@ -107,7 +107,7 @@ class Seen:
 
         Raises:
             StaleFence: A later holder has been here. The body does not run.
-            SelfDeadlock: This task is inside with this name already.
+            Misuse: This task is inside with this name already (`self_deadlock`).
             Misuse: This `Seen` is for threads, or the lease has no fence.
         """
         async with AsyncExitStack() as stack:
@@ -176,8 +176,9 @@ def _loop_runs() -> bool:
 
 def _see_owner(record: _Record, name: str, caller: object) -> None:
     if record.owner == caller:
-        raise SelfDeadlock(
-            f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once"
+        raise Misuse(
+            f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once",
+            "self_deadlock",
         )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from .. import Holdfast as ThreadHoldfast
 from ..aio import Holdfast
 from ..checks import Seconds, seconds
-from ..errors import Closed, ConfigError, HoldfastError, NoQuorum
+from ..errors import ConfigError, HoldfastError, Misuse, NoQuorum, is_closed
 from ..kit import majorities, unlocked
 from .web import Answering, Problem
 
@@ -32,9 +32,9 @@ Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 class Errors(Answering):
     """Middleware that answers requests which holdfast's errors have ended.
 
-    `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and `Closed` 503, `LockLost` 503,
-    `StaleFence` 412, `BadName` 422. Other errors of holdfast are mistakes in the program and go on.
-    After the response has begun, the error goes on too, and the server cuts the response off.
+    `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and a closed client 503, `LockLost` 503,
+    `StaleFence` 412, a bad name 422. Other errors of holdfast are mistakes in the program, and go
+    on. After the response has begun, the error goes on too, and the server cuts the response off.
 
     A websocket is closed: with 1013 where a client may come back later, otherwise with 1008 if the
     mistake is the client's, and with 1011 if it is not.
@@ -140,11 +140,15 @@ def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Second
         if deep:
             try:
                 await _blocking(locks.ready, wait)
-            except (NoQuorum, Closed, ConfigError):
+            except HoldfastError as error:
+                if not (isinstance(error, NoQuorum | ConfigError) or is_closed(error)):
+                    raise
                 usable = False
         try:
             nodes = locks.nodes()
-        except Closed:
+        except Misuse as error:
+            if not is_closed(error):
+                raise
             nodes = ()
         if deep:
             # A node whose connection broke while it was asked is down by now.

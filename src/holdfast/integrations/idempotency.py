@@ -16,7 +16,7 @@ from typing import Any
 
 from ..aio import Holdfast
 from ..checks import Seconds
-from ..errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
+from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, is_closed, message_of
 from .asgi import App, Message, Receive, Scope, Send, answer, where
 from .web import LOGGER, Problem, Statuses, problem
 
@@ -100,15 +100,16 @@ class Idempotency:
             kept = await once.run(partial(self._handle, scope, reading, response))
         except _NotKept:
             await response.flush()
-        except (LockBusy, LockLost, NoQuorum, Closed) as error:
+        except Exception as error:
+            if not (isinstance(error, LockBusy | LockLost | NoQuorum) or is_closed(error)):
+                # A framework may have sent a response to what it raises again, for the server's
+                # log.
+                await response.flush()
+                raise
             # Errors of the handler's own locks are for `Errors`, as without this middleware.
             if response.begun or (response.ran and error is response.raised):
                 raise
             await answer(send, _refused(error, response))
-        except Exception:
-            # A framework may have sent a response to what it raises again, for the server's log.
-            await response.flush()
-            raise
         else:
             await reading.rest()
             if response.ran:

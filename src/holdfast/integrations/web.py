@@ -17,12 +17,11 @@ from typing import Any
 
 from ..errors import (
     BadFence,
-    BadName,
-    Closed,
     ConfigError,
     HoldfastError,
     LockBusy,
     LockLost,
+    Misuse,
     NoQuorum,
     RateLimited,
     StaleFence,
@@ -99,13 +98,13 @@ class Statuses:
                 limits = rate_headers(error.limit, error.period, 0, error.retry_after)
                 title, after = "Too many requests.", _after(error.retry_after)
                 found = problem(429, "rate-limited", title, after, *limits, lock=name)
-            case NoQuorum() | Closed():
+            case NoQuorum() | Misuse(reason="closed"):
                 title = "The lock service is not available. Nothing was done."
                 found = problem(503, "unavailable", title, _after(self.outage), lock=name)
             case StaleFence() | BadFence():
                 title = "A later holder has written, or the fence is missing."
                 found = problem(status_of(error), "fence", title, lock=name)
-            case BadName():
+            case ConfigError(reason="bad_name"):
                 # A value of the request, such as an id of 600 bytes, makes a name that cannot be.
                 found = problem(422, "name", "A value of the request cannot be part of a lock's name.")
             case LockLost():

@@ -6,14 +6,13 @@ Knows `nodes()` and `stats()` of both faces. Must not know metrics.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Closed
+from ..errors import Misuse, is_closed
 
 __all__ = ["follow"]
 
@@ -68,6 +67,9 @@ def _sampled(known: weakref.ref[Any], sample: Sample) -> bool:
     if client is None:
         return False
     # A closed client may be opened again.
-    with contextlib.suppress(Closed):
+    try:
         sample(client.nodes(), client.stats())
+    except Misuse as error:
+        if not is_closed(error):
+            raise
     return True

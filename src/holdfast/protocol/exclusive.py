@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Self
 
 from .. import checks
-from ..errors import BadName
+from ..errors import ConfigError
 from ..scripts import RELEASE, REQUEST
 from .command import Rider
 
@@ -119,12 +119,12 @@ def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
         parts: Also accept the names of locks that belong to other primitives.
 
     Raises:
-        BadName: The name could collide with another lock's keys, is empty or too long.
+        ConfigError: The name could collide with another lock's keys, or is empty or too long.
     """
     checks.name(name, "a lock's name", most=LONGEST)
     key = (prefix + name).encode()
     if not name:
-        raise BadName("a lock needs a name")
+        raise ConfigError("a lock needs a name", "bad_name")
     if b"}" in key and not _tag_in(key):
         why = "it has a '}' but no hash tag like '{tag}' before it; leave the '}' out"
     elif key.endswith(b"]") and not parts and re.search(_PART, key):
@@ -133,7 +133,7 @@ def key_of(name: str, prefix: str = "", parts: bool = False) -> bytes:
         why = "it looks like the keys in which locks keep their queues and fences"
     else:
         return key
-    raise BadName(f"{name!r} cannot be a lock's name: {why}")
+    raise ConfigError(f"{name!r} cannot be a lock's name: {why}", "bad_name")
 
 
 def tag_of(name: str) -> bytes:

@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from ..aio import Holdfast, Leadership
-from ..errors import Closed, ConfigError, HoldfastError, NoQuorum, message_of
+from ..errors import ConfigError, HoldfastError, NoQuorum, is_closed, message_of
 from . import models
 from .problems import Problem
 
@@ -94,9 +94,9 @@ class Peers:
                 self._leading = leading = await election.campaign()
                 self.announced = True
                 await leading.lost.wait()
-            except Closed:
-                return
             except HoldfastError as error:
+                if is_closed(error):
+                    return
                 log.warning("the address of this gateway is not announced yet: %s", message_of(error))
                 await asyncio.sleep(AGAIN)
             finally:

@@ -11,7 +11,7 @@ from math import ceil
 from typing import Any, Self
 
 from .. import LockStatus
-from ..errors import Closed, ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotHeld, message_of, readable
+from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, message_of, readable
 
 MEDIA = "application/problem+json"
 # Seconds that a client is asked to stay away for, at most.
@@ -119,9 +119,9 @@ def problem_of(error: Exception) -> Problem:
             return Problem("no-quorum", text, after=1.0, nodes=causes)
         case LockLost():
             return Problem("lost", text, name=error.name, reason=error.reason, fence=error.fence)
-        case NotHeld():
+        case Misuse(reason="not_held"):
             return Problem("released", text)
-        case Closed():
+        case Misuse(reason="closed"):
             return Problem("draining", text, after=5.0)
         case ConfigError():
             return Problem("invalid", text, errors=[{"pointer": "", "detail": text}])

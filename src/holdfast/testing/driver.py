@@ -21,7 +21,7 @@ from ..engine.recorder import Stats
 from ..engine.settings import Settings
 from ..engine.status import NodeStatus
 from ..engine.waiting import Waiting, fallen
-from ..errors import CLOSED, Closed
+from ..errors import closed
 from ..events import Event
 from ..protocol import readwrite
 from ..protocol.claim import Claim, State
@@ -268,7 +268,7 @@ class Driver:
         return self.engine.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
-        """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
+        """Let time pass, less if there is news for the watch. Raise Misuse after `close`."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
@@ -369,7 +369,7 @@ class Driver:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed(CLOSED)
+            raise closed()
 
     def _end(self, claim: Want, heard: bool = False) -> None:
         if not claim.done:

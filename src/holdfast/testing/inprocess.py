@@ -23,7 +23,7 @@ from typing import Any, Self, TypeVar
 
 from .. import checks
 from ..checks import Seconds
-from ..errors import ConfigError, Misuse, WrongProcess
+from ..errors import ConfigError, Misuse
 from ..folders import private
 from .network import MATURE, Link, Node
 from .server import Lua
@@ -147,7 +147,7 @@ class MemoryNodes:
         Raises:
             IndexError: There is no such node.
             Misuse: The nodes were closed.
-            WrongProcess: Another process started the nodes.
+            Misuse: Another process started the nodes (`wrong_process`).
         """
         self._steer(node, lambda it: it.stop() if it.running else None)
 
@@ -162,7 +162,7 @@ class MemoryNodes:
         Raises:
             IndexError: There is no such node.
             Misuse: The nodes were closed.
-            WrongProcess: Another process started the nodes.
+            Misuse: Another process started the nodes (`wrong_process`).
         """
         self._steer(node, lambda it: it.restart() if it.running else it.start())
 
@@ -175,7 +175,7 @@ class MemoryNodes:
         Raises:
             IndexError: There is no such node.
             Misuse: The node is dead, or the nodes were closed.
-            WrongProcess: Another process started the nodes.
+            Misuse: Another process started the nodes (`wrong_process`).
         """
         self._steer(node, lambda it: it.freeze(inf), alive=True)
 
@@ -188,7 +188,7 @@ class MemoryNodes:
         Raises:
             IndexError: There is no such node.
             Misuse: The node is dead, or the nodes were closed.
-            WrongProcess: Another process started the nodes.
+            Misuse: Another process started the nodes (`wrong_process`).
         """
         self._steer(node, lambda it: it.thaw(now=True), alive=True)
 
@@ -203,7 +203,7 @@ class MemoryNodes:
             ConfigError: `seconds` is no such time.
             IndexError: There is no such node.
             Misuse: The nodes were closed.
-            WrongProcess: Another process started the nodes.
+            Misuse: Another process started the nodes (`wrong_process`).
         """
         lag = checks.seconds(seconds, "seconds")
 
@@ -224,7 +224,7 @@ class MemoryNodes:
     def _told(self, what: Callable[[], T]) -> T:
         """Call a function in the nodes' thread, and return its result."""
         if os.getpid() != self._owner:
-            raise WrongProcess(f"process {self._owner} started these nodes, and only that process may steer them")
+            raise Misuse(f"process {self._owner} started these nodes, and only that process may steer them", "wrong_process")
         if not self._finalizer.alive:
             raise Misuse("these nodes were closed")
         return self._house.told(what).result(PATIENCE)

@@ -31,7 +31,7 @@ from ...engine.recorder import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
 from ...engine.waiting import Waiting, fallen
-from ...errors import CLOSED, Closed, HoldfastError, Misuse
+from ...errors import HoldfastError, Misuse, closed
 from ...events import Event
 from ...protocol import readwrite
 from ...protocol.claim import State
@@ -367,7 +367,7 @@ class Driver:
         return self.engine.listen(self.clock())
 
     async def sleep(self, seconds: float, watch: Watch | None = None) -> bool:
-        """Let time pass, less if there is news for the watch. Raise Closed if the client is."""
+        """Let time pass, less if there is news for the watch. Raise Misuse after `close`."""
         until = self.clock() + seconds
         while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
@@ -576,7 +576,7 @@ class Driver:
                 "its leases are lost; try again"
             ) from failure
         if self.closed:
-            raise Closed(CLOSED)
+            raise closed()
 
     def let_go(self, claim: Want) -> None:
         """Give it back, or stop waiting for it.

@@ -18,7 +18,7 @@ from ...engine.engine import Engine, Watch
 from ...engine.recorder import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
-from ...errors import CLOSED, Cancelled, Closed, HoldfastError
+from ...errors import Cancelled, HoldfastError, closed
 from ...events import Event
 from ...log import logger
 from ...protocol.claim import State
@@ -85,7 +85,7 @@ class Driver:
 
     def _check_open(self) -> None:
         if self.closed:
-            raise Closed(CLOSED)
+            raise closed()
         if not self.settings.addresses:
             raise self.settings.nodeless
 
@@ -154,7 +154,7 @@ class Driver:
         # `close` says nothing to an idle I/O thread, which this caller may just have started. (A
         # client that was opened again has another I/O thread.)
         if self.closed or (io_thread is not self._io_thread and not io_thread.gone):
-            raise Closed(CLOSED)
+            raise closed()
         # The claim itself ends the wait in time; a single try takes a third of its ttl at most.
         patience = inf if wait is None else (wait or pending.timing.ttl) + io_thread.patience
         alive = bool(settled) or io_thread.wait(gate, cancel=cancel, patience=patience)

@@ -20,7 +20,7 @@ from ...engine.engine import Engine, Watch
 from ...engine.ready import Ready, Want
 from ...engine.settings import Settings
 from ...engine.waiting import Waiting, fallen
-from ...errors import CLOSED, Closed, ConfigError, HoldfastError, Misuse
+from ...errors import ConfigError, HoldfastError, Misuse, closed
 from ...events import Event
 from ...protocol import readwrite
 from ...protocol.claim import Claim, State
@@ -249,7 +249,7 @@ class IOThread:
         """Why the I/O thread has not opened a gate: an error to raise, `from io_thread.failure`."""
         # Its client may be open again, with another I/O thread.
         if self.closing and not self.foreign:
-            return Closed(CLOSED)
+            return closed()
         if self.gone:
             return HoldfastError(f"this process was forked, or holdfast failed, {doing}")
         return HoldfastError(

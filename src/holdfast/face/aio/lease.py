@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ...checks import Seconds
 from ...drivers.aio.driver import Driver
 from ...engine.ready import Want
-from ...errors import LockLost, WrongLoop, WrongProcess
+from ...errors import LockLost, Misuse
 from ...protocol.claim import State
 from ...protocol.timing import Timing
 from .. import lease
@@ -72,12 +72,13 @@ class Lease(lease.Lease):
     def _check_owner(self) -> bool:
         driver = self._driver
         if driver.foreign:
-            raise WrongProcess(
+            raise Misuse(
                 f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
-                "lock here"
+                "lock here",
+                "wrong_process",
             )
         if asyncio._get_running_loop() is not driver.loop:
-            raise WrongLoop(f"the lease of {self.name!r} belongs to another event loop: use it there")
+            raise Misuse(f"the lease of {self.name!r} belongs to another event loop: use it there", "wrong_loop")
         # A release ends the claim before anything else can run in this loop.
         return False
 
@@ -195,9 +196,9 @@ class Lease(lease.Lease):
             return
         try:
             await self.release()
-        except (LockLost, WrongProcess) as wrong:
+        except (LockLost, Misuse) as wrong:
             # A forked child that ends inside the block ends with its own exception.
-            if error is None:
+            if error is None or (isinstance(wrong, Misuse) and wrong.reason != "wrong_process"):
                 raise
             error.add_note(f"and {wrong}")
 

@@ -210,7 +210,7 @@ class Leadership(Lease):
             LockLost: This is not the leader any more.
             NoQuorum: Too few nodes answered. Observers may see the value all the same, now or
                 later, because each renewal sends it again.
-            NotHeld: The leadership was resigned.
+            Misuse: The leadership was resigned (`not_held`).
             ConfigError: The value is no such text. Nothing was sent.
         """
 
@@ -230,7 +230,7 @@ class Leadership(Lease):
 
         Raises:
             LockLost: The leadership was lost before. Raised once.
-            WrongProcess: It belongs to the process that this one was forked from.
+            Misuse: It belongs to the process that this one was forked from (`wrong_process`).
         """
 
     def __repr__(self) -> str:
@@ -283,9 +283,9 @@ class Election(Lock[T]):
         Raises:
             LockBusy: `wait` ran out, and another client leads.
             NoQuorum: Too few nodes answered to know whether another client leads.
-            SelfDeadlock: This thread or task leads already, and would wait for itself.
+            Misuse: This thread or task leads already, and would wait for itself (`self_deadlock`).
             Cancelled: `cancel` was set.
-            Closed: The client was closed before or during the wait.
+            Misuse: The client was closed before or during the wait (`closed`).
         """
 
     @abstractmethod
@@ -322,7 +322,7 @@ class Election(Lock[T]):
 
         Raises:
             ConfigError: `wait` is no duration.
-            Closed: Raised by the loop: the client was closed.
+            Misuse: Raised by the loop: the client was closed (`closed`).
         """
 
     def __repr__(self) -> str:

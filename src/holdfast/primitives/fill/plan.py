@@ -525,7 +525,7 @@ class Fill(Bound, ABC, Generic[T]):
             LockBusy: `wait` ran out while another caller was computing.
             NoQuorum: Too few nodes answer to know who computes, there is no stale value, and
                 `fail_open` is off.
-            SelfDeadlock: `compute` has asked for its own key.
+            Misuse: `compute` has asked for its own key (`self_deadlock`).
             Cancelled: `cancel` was set.
             ConfigError: The value cannot be kept.
         """

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from ... import checks
-from ...errors import BadName, ConfigError, readable
+from ...errors import ConfigError, readable
 from ...protocol.exclusive import LONGEST, beside, key_of
 from ...scripts import ARRIVE
 from ...wire.resp import pack
@@ -136,11 +136,12 @@ class Gathering:
 
 
 def id_of(value: object) -> bytes:
-    """Return an id as nodes note it. Raise BadName for a text that cannot be an id."""
+    """Return an id as nodes note it. Raise ConfigError for a text that cannot be an id."""
     text = checks.name(value, "an id", most=LONGEST)
     if not text or "\0" in text:
-        raise BadName(
+        raise ConfigError(
             f"an id is a text of 1 to {LONGEST} bytes without NUL, not {checks.shown(value)}. "
-            "An arrival at a latch may have none"
+            "An arrival at a latch may have none",
+            "bad_name",
         )
     return text.encode()

@@ -795,7 +795,7 @@ class Once(Bound, ABC):
             LockLost: The lease was lost while the function ran, and its result could not be stored.
             LockBusy: `wait` ran out while another caller was still running.
             NoQuorum: Too few nodes answer.
-            SelfDeadlock: This thread or task is running it already.
+            Misuse: This thread or task is running it already (`self_deadlock`).
             Cancelled: The event given as `cancel` was set while another caller was still running.
             Misuse: It has run, and its result cannot be kept. That counts as done: no caller runs
                 it again while `keep` lasts, and every later caller gets Misuse, too. Or the result
@@ -834,7 +834,7 @@ class Once(Bound, ABC):
             NoQuorum: Too few nodes answer. The result may be forgotten, or not.
             LockLost: The lease was lost before a majority had confirmed. The result may be
                 forgotten, or not.
-            SelfDeadlock: This thread or task is running the function.
+            Misuse: This thread or task is running the function (`self_deadlock`).
             Cancelled: The event given as `cancel` was set while `forget` waited.
         """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
 from ... import checks
-from ...errors import BadName
+from ...errors import ConfigError
 from ...scripts import GCRA, WINDOW, Script
 from ...wire.resp import pack
 
@@ -206,12 +206,13 @@ def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Li
     """
     checks.name(name, "a rate's name", most=LONGEST)
     if not name:
-        raise BadName("a rate needs a name")
+        raise ConfigError("a rate needs a name", "bad_name")
     # The first brace that closes ends the name. The limit follows, then the key, with anything in
     # it.
     if "{" in name or "}" in name:
-        raise BadName(
-            f"{name!r} cannot be a rate's name: it has a brace in it. Give what differs from call to call as `key=`"
+        raise ConfigError(
+            f"{name!r} cannot be a rate's name: it has a brace in it. Give what differs from call to call as `key=`",
+            "bad_name",
         )
     own = b"{%b}:%b:%b" % ((prefix + name).encode(), kind.kept, kind.spelled(limit))
     if key is None:
@@ -219,7 +220,7 @@ def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Li
     number = isinstance(key, int) and not isinstance(key, bool)
     text = str(key) if number else checks.name(key, "a rate's key", most=LONGEST)
     if not text:
-        raise BadName("a rate's key is empty: all callers without one would share a limit. Leave it out to do so")
+        raise ConfigError("a rate's key is empty: all callers without one would share a limit. Leave it out to do so", "bad_name")
     return b"%b:%b" % (own, text.encode())
 
 
