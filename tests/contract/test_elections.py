@@ -356,7 +356,7 @@ async def test_a_task_that_looks_on_may_be_cancelled(face: Face, five: Cluster, 
     assert looking.cancelled()
     del looking  # (and with it the way that the cancellation went)
     gc.collect()
-    assert (len(engine.watches), client._driver().waiting.news, engine.rounds) == (0, [], set())
+    assert (len(engine.watches), client._driver().waiting.news, engine.queries) == (0, [], set())
 
 
 async def test_who_looks_on_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:

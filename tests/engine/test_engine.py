@@ -240,7 +240,7 @@ def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others(
     for node in world.nodes:
         node.mute = True
     world.run(0.5)
-    round_ = world.consult(0, 1, 2)
+    query = world.consult(0, 1, 2)
     world.engine.ready()
     first = min(it.until for it in (short, *other.claims))
     assert world.engine.next_wake() < first - 0.001, "renewals are due"
@@ -249,7 +249,7 @@ def test_a_driver_that_was_busy_ends_the_leases_that_have_run_out_and_no_others(
     assert {it.state for it in (short, long, *other.claims)} == {State.HELD}
     world.engine.lapse(max(it.until for it in (short, *other.claims)))
     assert [it.state for it in (short, long, *other.claims)] == [State.LOST, State.HELD, State.LOST, State.LOST]
-    assert waiting.state is State.WAITING and not round_.over
+    assert waiting.state is State.WAITING and not query.over
     ready = world.engine.ready()
     assert set(ready.settled) == {short, other}
 
@@ -419,9 +419,9 @@ def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over(
     world.run(0.5)
     assert lines(world) == ["guarded", "guarded", "up"]
     world.now = world.engine.connections[1].wake
-    claim, round_ = world.claim(patient=False), world.consult(0, 1)
+    claim, query = world.claim(patient=False), world.consult(0, 1)
     world.run(0.1)
-    assert (claim.state, sorted(round_.answers)) == (State.HELD, [0, 1])
+    assert (claim.state, sorted(query.answers)) == (State.HELD, [0, 1])
 
 
 def test_a_caller_whose_time_is_up_when_a_guard_is_over_is_not_told_of_it() -> None:
@@ -1348,9 +1348,9 @@ def test_the_same_words_as_text_are_understood() -> None:
 # ------------------------------------------------ chores
 
 
-def chore(told: list[Any], rounds: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
-    """Asks all nodes for a word, round after round."""
-    for _ in range(rounds):
+def chore(told: list[Any], queries: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -> Work:
+    """Asks all nodes for a word, one query after the other."""
+    for _ in range(queries):
         told.append((yield dict.fromkeys(nodes, pack(b"PING"))))
     told.append("done")
     return None
@@ -1363,7 +1363,7 @@ def test_a_chore_goes_from_round_to_round_and_nobody_is_told() -> None:
     assert [sorted(it.answers) for it in told[:-1]] == [[0, 1, 2], [0, 1, 2]]
     assert told[-1] == "done"
     assert world.found == []
-    assert world.engine.rounds == set()
+    assert world.engine.queries == set()
 
 
 def test_a_chore_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
@@ -1434,7 +1434,7 @@ CHORE_FAULTS = {
     "what a chore raises harms leases": (
         "_further", "except Exception as error:", "except ZeroDivisionError as error:", test_a_chore_that_fails_harms_nobody_and_is_told
     ),
-    "a chore's rounds are somebody's": ("_conduct", "self._further(*chore, round_, now)", "self._found.append(round_)",
+    "a chore's queries are somebody's": ("_conduct", "self._further(*chore, query, now)", "self._found.append(query)",
         test_a_chore_goes_from_round_to_round_and_nobody_is_told),
     "a server is asked at each connection": (
         "_persistence", "self._examined[node] = ", "_ = ", test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node
@@ -1694,7 +1694,7 @@ def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_fo
     world.run(3 * TRIP)
     assert joint.state is State.HELD
     assert [node.values[b"{s}:permits"] for node in world.nodes] == [b"3"] * 3
-    assert (world.engine._registry.asked, world.engine.rounds, world.found) == ({}, set(), [])
+    assert (world.engine._registry.asked, world.engine.queries, world.found) == ({}, set(), [])
     assert warnings(world) == []
 
 
@@ -1704,7 +1704,7 @@ def test_a_semaphore_whose_size_was_not_noted_in_time_is_held_all_the_same() -> 
     joint = semaphore(world, 3)
     world.run(2.0)
     assert joint.state is State.HELD
-    assert (world.engine._registry.asked, world.engine.rounds) == ({}, set())
+    assert (world.engine._registry.asked, world.engine.queries) == ({}, set())
     assert b"{s}:permits" not in world.nodes[2].values
 
 
@@ -1957,7 +1957,7 @@ def test_an_idle_engine_says_nothing_again_but_that_it_lives() -> None:
     world.run(60.0)
     while world.engine._registry.asked:
         world.run(1.0)
-    assert (rests(world), world.engine.rounds, world.found) == (True, set(), [])
+    assert (rests(world), world.engine.queries, world.found) == (True, set(), [])
 
 
 def test_a_client_is_registered_with_its_first_request_and_twice_a_minute() -> None:
@@ -1974,7 +1974,7 @@ def test_a_client_is_registered_with_its_first_request_and_twice_a_minute() -> N
     assert [round(then - START) for then, _, _ in world.nodes[0].noted] == [0, 30, 60, 90]
 
 
-@pytest.mark.parametrize("use", ["a claim", "a round"])
+@pytest.mark.parametrize("use", ["a claim", "a query"])
 def test_a_client_is_registered_in_the_same_write_as_the_first_use(use: str) -> None:
     world = World().connect()
     assert [node.noted for node in world.nodes] == [[]] * 3
@@ -2226,37 +2226,37 @@ def test_several_names_wait_for_the_one_that_is_busy() -> None:
     assert joint.state is State.HELD
 
 
-# ------------------------------------------------ rounds
+# ------------------------------------------------ queries
 
 
 def test_a_round_is_one_question_to_each_node() -> None:
     world = World().connect()
-    round_ = world.consult(0, 1, 2)
+    query = world.consult(0, 1, 2)
     world.run(2 * TRIP)
-    assert (world.found, round_.sufficient, round_.answers, round_.causes) == ([round_], True, dict.fromkeys(range(3), b"OK"), {})
+    assert (world.found, query.sufficient, query.answers, query.causes) == ([query], True, dict.fromkeys(range(3), b"OK"), {})
     assert [len(node.of("PING")) for node in world.nodes] == [1, 1, 1]
     world.run(50.0)
-    assert (world.found, world.engine.rounds, timers(world), rests(world)) == ([round_], set(), 0, True)
+    assert (world.found, world.engine.queries, timers(world), rests(world)) == ([query], set(), 0, True)
 
 
 def test_a_round_before_anything_is_connected_waits_for_it() -> None:
     world = World()
-    round_ = world.consult(0, 2)
+    query = world.consult(0, 2)
     world.run(5 * TRIP)
-    assert (world.found, set(round_.answers)) == ([round_], {0, 2})
+    assert (world.found, set(query.answers)) == ([query], {0, 2})
 
 
 def test_a_round_is_over_after_node_timeout_at_the_latest() -> None:
     world = World(node_timeout=0.7).connect()
     world.nodes[1].mute = True
     began = world.now
-    round_ = world.consult(0, 1, 2)
+    query = world.consult(0, 1, 2)
     world.run(0.69)
     assert world.found == []
     world.run(0.02)
-    assert (world.found, set(round_.answers)) == ([round_], {0, 2})
-    assert "silent" in str(round_.causes[1]) or "no answer yet" in str(round_.causes[1])
-    assert round_.began == began
+    assert (world.found, set(query.answers)) == ([query], {0, 2})
+    assert "silent" in str(query.causes[1]) or "no answer yet" in str(query.causes[1])
+    assert query.began == began
 
 
 def test_a_round_does_not_wait_for_nodes_that_are_away_or_go_away() -> None:
@@ -2265,25 +2265,25 @@ def test_a_round_does_not_wait_for_nodes_that_are_away_or_go_away() -> None:
     away(world, 0)
     world.run(0.1)
     world.nodes[1].mute = world.nodes[3].mute = True
-    round_ = world.consult(0, 1, 2, 3)
+    query = world.consult(0, 1, 2, 3)
     world.run(0.1)
     assert world.found == []
     away(world, 1)
     world.nodes[3].mute = False
     world.cut(3)  # it is back at once, and asked again
     world.run(0.2)
-    assert (world.found, set(round_.answers), set(round_.causes)) == ([round_], {2, 3}, {0, 1})
+    assert (world.found, set(query.answers), set(query.causes)) == ([query], {2, 3}, {0, 1})
     assert len(world.nodes[3].of("PING")) == 2
 
 
 def test_whoever_asks_may_have_enough() -> None:
     world = World().connect()
     world.nodes[2].mute = True
-    round_ = world.consult(0, 1, 2, enough=lambda answers: len(answers) > 1)
+    query = world.consult(0, 1, 2, enough=lambda answers: len(answers) > 1)
     world.run(2 * TRIP)
-    assert (world.found, set(round_.answers)) == ([round_], {0, 1})
+    assert (world.found, set(query.answers)) == ([query], {0, 1})
     nobody = world.consult()
-    assert (world.found, nobody.over) == ([round_, nobody], True)
+    assert (world.found, nobody.over) == ([query, nobody], True)
 
 
 def test_callers_who_ask_the_same_share_a_question_that_goes_out_after_they_came() -> None:
@@ -2309,7 +2309,7 @@ def test_callers_who_ask_the_same_share_a_question_that_goes_out_after_they_came
     assert [len(node.of("PING")) for node in world.nodes] == [5, 5, 5]
     assert world.found.count(second) == 1
     world.run(80.0)
-    assert (world.engine._shared, world.engine._shares, world.engine.rounds, timers(world)) == ({}, {}, set(), 0)
+    assert (world.engine._shared, world.engine._shares, world.engine.queries, timers(world)) == ({}, {}, set(), 0)
 
 
 def test_a_shared_question_has_its_own_time() -> None:
@@ -2516,15 +2516,15 @@ def test_what_else_is_due_soon_has_its_own_time() -> None:
     world = World(in_step=True).connect()
     busy(world, b"b")
     held, waiting = world.claim("a"), world.claim("b", deadline=world.now + 3.3)
-    round_ = (world.run(3.2), world.consult(0, 1, 2))[1]
+    query = (world.run(3.2), world.consult(0, 1, 2))[1]
     for node in world.nodes:
         node.mute = True
     world.run(0.09)  # its renewal was in these
-    assert (held.state, waiting.state, round_.over) == (State.HELD, State.WAITING, False)
+    assert (held.state, waiting.state, query.over) == (State.HELD, State.WAITING, False)
     world.run(0.02)
-    assert (waiting.state, round_.over) == (State.OVER, False)
+    assert (waiting.state, query.over) == (State.OVER, False)
     world.run(1.0)
-    assert round_.over
+    assert query.over
 
 
 def test_waiting_ends_at_its_deadline() -> None:
@@ -3082,9 +3082,9 @@ def test_a_script_is_loaded_by_every_connection_before_its_first_use_and_with_ea
     world = World().connect()
     call = pack(b"EVALSHA", GCRA.sha, b"1", b"k")
     written = [len(it.writes) for it in world.nodes]
-    round_ = world.engine.consult(dict.fromkeys((0, 1), call), world.now)
+    query = world.engine.consult(dict.fromkeys((0, 1), call), world.now)
     world.run(0.1)
-    assert (round_.answers, round_.causes) == ({0: 1, 1: 1}, {})
+    assert (query.answers, query.causes) == ({0: 1, 1: 1}, {})
     assert world.nodes[0].writes[written[0]].startswith(loads(GCRA) + call), "in the same write"
     assert world.nodes[2].writes[written[2]].startswith(loads(GCRA)) and not world.nodes[2].called
     world.engine.consult({2: call}, world.now)
@@ -3100,9 +3100,9 @@ def test_a_script_is_loaded_by_every_connection_before_its_first_use_and_with_ea
 
 def test_the_first_use_may_come_before_any_node_is_connected_to() -> None:
     world = World()
-    round_ = world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", GCRA.sha, b"1", b"k")), world.now)
+    query = world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", GCRA.sha, b"1", b"k")), world.now)
     world.run(0.5)
-    assert len(round_.answers) == 3
+    assert len(query.answers) == 3
     assert all(it.writes[1].startswith(SCRIPTS + loads(GCRA)) for it in world.nodes)
 
 
@@ -3126,9 +3126,9 @@ def test_what_was_never_loaded_would_be_taken_for_a_restart(planted: bool, monke
     if planted:
         monkeypatch.setattr(Engine, "_provide", lambda *_: None)
     world = World().connect()
-    round_ = world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", GCRA.sha, b"1", b"k")), world.now)
+    query = world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", GCRA.sha, b"1", b"k")), world.now)
     world.run(0.1)
-    assert (len(round_.answers), {it.connection for it in world.nodes}) == ((0, {2}) if planted else (3, {1}))
+    assert (len(query.answers), {it.connection for it in world.nodes}) == ((0, {2}) if planted else (3, {1}))
 
 
 def test_the_verdict_on_the_nodes() -> None:
@@ -3779,9 +3779,9 @@ def test_what_a_node_refused_is_over_for_each_claim_when_it_takes_writes_again()
 
 def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:
     world = World().connect()
-    round_ = world.engine.consult(dict.fromkeys(range(3), world.engine._manners.probe), world.now)
+    query = world.engine.consult(dict.fromkeys(range(3), world.engine._manners.probe), world.now)
     world.engine.heard(0, next(iter(world.engine.connections[0].ledger)), [b"SET", FULL], world.now)
-    assert not round_.over and isinstance(world.engine.connections[0].refusal, Exception)
+    assert not query.over and isinstance(world.engine.connections[0].refusal, Exception)
 
 
 def test_a_node_that_may_move_is_asked_for_and_left_when_nobody_confirms_it() -> None:
@@ -3855,9 +3855,9 @@ def test_what_is_no_claim_s_answer_is_read_in_full() -> None:
     world = World().connect()
     for node in world.nodes:
         node.mute = True
-    round_ = world.consult(1)
+    query = world.consult(1)
     question = next(iter(world.engine.connections[1].ledger))
-    assert not world.engine.takes(1, question, world.now) and not round_.over
+    assert not world.engine.takes(1, question, world.now) and not query.over
 
 
 @pytest.mark.parametrize("ttl", [10.0, 1.0])

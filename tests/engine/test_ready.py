@@ -40,7 +40,7 @@ def everything_is_handed_over_once() -> None:
     claim = begun(world)
     told = world.engine.ready()
     assert told.speaks and [type(it).__name__ for it in told.events] == ["Attempt"]
-    assert (told.settled, told.rounds, told.dials, told.hangups, told.changed) == ((), (), (), (), False)
+    assert (told.settled, told.queries, told.dials, told.hangups, told.changed) == ((), (), (), (), False)
     again = world.engine.ready()
     assert again == Ready(wake=told.wake) and any(connection.out for connection in world.engine.connections), (
         "the bytes are the driver's to take"
@@ -49,10 +49,10 @@ def everything_is_handed_over_once() -> None:
     world.engine.spoke = True
     world.run(2 * TRIP)
     assert (claim.state, world.settled) == (State.HELD, [claim])
-    round_ = world.engine.consult({0: pack(b"PING")}, world.now)
+    query = world.engine.consult({0: pack(b"PING")}, world.now)
     world.engine.lost(0, world.now, ConnectionResetError("cut"))
     told = world.engine.ready()
-    assert (list(told.hangups), list(told.rounds), told.changed) == ([0], [round_], True)
+    assert (list(told.hangups), list(told.queries), told.changed) == ([0], [query], True)
     assert world.engine.ready() == Ready(wake=told.wake)
     world.nodes[0].linked = False
     world.run(2.0)
@@ -63,7 +63,7 @@ def what_was_handed_over_does_not_change() -> None:
     world = World(telling=True).connect()
     world.engine.spoke = True
     quiet = world.engine.ready()
-    assert (quiet.events, quiet.settled, quiet.rounds, quiet.hangups, quiet.dials) == ((), (), (), (), ())
+    assert (quiet.events, quiet.settled, quiet.queries, quiet.hangups, quiet.dials) == ((), (), (), (), ())
     assert begun(world) and world.engine.record.events
     assert quiet.events == ()
     world.engine.ready()
@@ -119,7 +119,7 @@ def test_of_a_turn(rule: Callable[[], None]) -> None:
 
 FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "what is settled is told again": ("ready", "self._settled = []", "pass", everything_is_handed_over_once),
-    "rounds are told again": ("ready", "self._found = []", "pass", everything_is_handed_over_once),
+    "queries are told again": ("ready", "self._found = []", "pass", everything_is_handed_over_once),
     "events are told again": ("ready", "record.events = []", "pass", everything_is_handed_over_once),
     "a change is told again": ("ready", "self._shown = self.changes", "pass", everything_is_handed_over_once),
     "what is said is told again": ("ready", "self.spoke = False", "pass", everything_is_handed_over_once),

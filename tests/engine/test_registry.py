@@ -53,10 +53,10 @@ def told(here: Registry, answers: dict[int, object], now: float = 10.0, runs: li
     for node in answers:
         here.up(node, now)
     here.questions(RUNS if runs is None else runs, list(answers), now)
-    round_ = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
-    round_.answers.update(answers)
-    here.asked[round_] = None
-    found = list(here.told(round_, LONG, now))
+    query = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
+    query.answers.update(answers)
+    here.asked[query] = None
+    found = list(here.told(query, LONG, now))
     assert here.asked == {}
     return found
 
@@ -388,8 +388,8 @@ def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(mo
 )
 def test_the_first_node_that_tells_of_another_size_is_enough(answers: dict[int, object], node: int | None) -> None:
     here = a_registry()
-    round_ = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
-    round_.answers.update(answers)
-    here.asked[round_] = pool()
-    assert [(at, kind) for at, kind, _ in here.told(round_, {}, 1.0)] == ([] if node is None else [(node, "permits")])
+    query = Query({}, NodeSet(["n0", "n1", "n2"], 1.0, 10.0, 16_000), deadline=1.0)
+    query.answers.update(answers)
+    here.asked[query] = pool()
+    assert [(at, kind) for at, kind, _ in here.told(query, {}, 1.0)] == ([] if node is None else [(node, "permits")])
     assert here.asked == {}

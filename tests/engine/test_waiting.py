@@ -15,41 +15,41 @@ from holdfast.protocol.claim import State
 
 
 def thing(**facts: object) -> Any:
-    """A claim or a round, as the table sees it: something to be compared by identity."""
+    """A claim or a query, as the table sees it: something to be compared by identity."""
     return type("Thing", (), facts)()
 
 
 def full() -> tuple[Waiting[str], Any, Any]:
-    """A table with somebody everywhere, a claim and a round."""
+    """A table with somebody everywhere, a claim and a query."""
     table: Waiting[str] = Waiting()
-    claim, round_ = thing(), thing()
+    claim, query = thing(), thing()
     table.for_claim(claim, "claim")
     table.for_claim(claim, "extension")
     table.for_claim(thing(), "another claim")
-    table.for_round(round_, "round")
-    table.for_round(round_, "shared")
-    table.for_round(thing(), "another round")
+    table.for_query(query, "query")
+    table.for_query(query, "shared")
+    table.for_query(thing(), "another query")
     table.for_news("news")
     table.for_news("watch")
     table.for_leaving("bytes")
-    return table, claim, round_
+    return table, claim, query
 
 
 def waiters_are_woken_by_what_they_wait_for() -> None:
-    table, claim, round_ = full()
+    table, claim, query = full()
     assert len(table) == 9
     assert table.settle(Ready(speaks=True)) == []
     assert table.settle(Ready(settled=[claim])) == ["claim", "extension"]
-    assert table.settle(Ready(rounds=[round_])) == ["round", "shared"]
+    assert table.settle(Ready(queries=[query])) == ["query", "shared"]
     assert table.settle(Ready(changed=True)) == ["news", "watch"]
     assert table.sent() == ["bytes"]
     assert len(table) == 2, "the others wait on"
 
 
 def nobody_is_woken_twice() -> None:
-    table, claim, round_ = full()
-    all_ = Ready(settled=[claim], rounds=[round_], changed=True)
-    assert table.settle(all_) == ["claim", "extension", "round", "shared", "news", "watch"]
+    table, claim, query = full()
+    all_ = Ready(settled=[claim], queries=[query], changed=True)
+    assert table.settle(all_) == ["claim", "extension", "query", "shared", "news", "watch"]
     assert table.settle(all_) == []
     assert (table.sent(), table.sent()) == (["bytes"], [])
     assert table.take_news() == []
@@ -75,7 +75,7 @@ def an_owner_that_ends_a_claim_waits_alone() -> None:
 
 def at_the_end_nobody_is_left() -> None:
     table, _, _ = full()
-    everyone = ["claim", "extension", "another claim", "round", "shared", "another round", "news", "watch", "bytes"]
+    everyone = ["claim", "extension", "another claim", "query", "shared", "another query", "news", "watch", "bytes"]
     assert table.everyone() == everyone
     assert (len(table), table.everyone()) == (0, [])
 
@@ -121,10 +121,10 @@ FAULTS: dict[str, Fault] = {
         "self.claims.get(want, ())",
         nobody_is_woken_twice,
     ),
-    "a round keeps its waiters": (
+    "a query keeps its waiters": (
         "settle",
-        "self.rounds.pop(round_, ())",
-        "self.rounds.get(round_, ())",
+        "self.queries.pop(query, ())",
+        "self.queries.get(query, ())",
         nobody_is_woken_twice,
     ),
     "news wake nobody": ("settle", "if ready.changed:", "if False:", waiters_are_woken_by_what_they_wait_for),
@@ -151,7 +151,7 @@ FAULTS: dict[str, Fault] = {
         an_owner_that_ends_a_claim_waits_alone,
     ),
     "at the end some wait on": ("everyone", "self.claims.clear()", "pass", at_the_end_nobody_is_left),
-    "at the end some wait for rounds": ("everyone", "self.rounds.clear()", "pass", at_the_end_nobody_is_left),
+    "at the end some wait for queries": ("everyone", "self.queries.clear()", "pass", at_the_end_nobody_is_left),
     "at the end some wait for news": ("everyone", "self.take_news() + ", "", at_the_end_nobody_is_left),
 }
 FALLEN: dict[str, tuple[str, str]] = {

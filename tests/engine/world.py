@@ -290,10 +290,10 @@ class World:
         return want
 
     def consult(self, *numbers: int, enough: Callable[[Answers], bool] | None = None, share: str | None = None) -> Query:
-        """A round that asks these nodes for a word."""
-        round_ = self.engine.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough, share)
+        """A query that asks these nodes for a word."""
+        query = self.engine.consult(dict.fromkeys(numbers, pack(b"PING")), self.now, enough, share)
         self._send()
-        return round_
+        return query
 
     def end(self, claim: Want, heard: bool = False) -> None:
         self.engine.end(claim, self.now, heard)
@@ -329,7 +329,7 @@ class World:
                 if connection.out:
                     self._write(number, connection.take())
             self.settled += ready.settled
-            self.found += ready.rounds
+            self.found += ready.queries
             self.events += ready.events
             if not self.engine.broken:
                 break

@@ -52,7 +52,7 @@ GRACE = 0.02
 # The modes of commands that are no renewal and no release.
 FIRST = (WAIT, TRY, READ)
 
-# How many claims and rounds one turn wakes at most: a few milliseconds of work.
+# How many claims and queries one turn wakes at most: a few milliseconds of work.
 TURN = 50
 # How many chores run at a time. None of them is urgent, and other work comes first.
 CHORES = 8
@@ -66,7 +66,7 @@ WAITING, HELD, LOST, OVER = State
 UP = Line.UP
 
 T = TypeVar("T")
-# A chore: it yields what to ask which node, and is sent the round when it is over.
+# A chore: it yields what to ask which node, and is sent the query when it is over.
 Work = Generator[Mapping[int, bytes], Query, object]
 FORGETFUL = (
     "it does not log what is written to it (appendonly no), and this client uses {} there: "
@@ -126,7 +126,7 @@ class Engine:
         # along.
         self.stays = any(it.moves and it.sentinels is None for it in settings.addresses)
         self.live: dict[bytes, Claim] = {}
-        self.rounds: set[Query] = set()
+        self.queries: set[Query] = set()
         self.watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
         # Whether connections may have something new to send. The connections set it.
         self.spoke = False
@@ -144,14 +144,14 @@ class Engine:
         # The number of changes that drivers have heard of.
         self._shown = 0
         self.record = Recorder()
-        # How often something has changed that belongs to no claim or round: a node's standing, a
+        # How often something has changed that belongs to no claim or query: a node's standing, a
         # watch, the end.
         self.changes = 0
         # The clock of tickets, less `now`. None: our own clock, because no node has told its own.
         self._ahead: float | None = None
-        # The round that asks the nodes for their clocks again.
+        # The query that asks the nodes for their clocks again.
         self._checkup: Query | None = None
-        # When that round was begun last, and when it is due again.
+        # When that query was begun last, and when it is due again.
         self._checked = -inf
         self._recheck = inf
         # The state of each node that observers have heard of.
@@ -161,9 +161,9 @@ class Engine:
         self._registry = Registry(settings, inbox, version)
         # Whether it notes its settings on the nodes. A client that only looks does not.
         self.registers = True
-        # By what questions share: the round that is under way, and the one that comes next.
+        # By what questions share: the query that is under way, and the one that comes next.
         self._shared: dict[Hashable, list[Query]] = {}
-        # By the round that is under way: what its questions share.
+        # By the query that is under way: what its questions share.
         self._shares: dict[Query, Hashable] = {}
         self._timers: Timers[Claim | Query] = Timers()
         # A claim with a shorter ttl than this cannot wait `node_timeout` for an answer.
@@ -174,7 +174,7 @@ class Engine:
         self._runs: dict[str, tuple[int, float]] = {}
         # The run of each node's server when it was up last.
         self._served: dict[int, str] = {}
-        # The chores, by the round that each waits for: what it is about, and how it goes on.
+        # The chores, by the query that each waits for: what it is about, and how it goes on.
         self._chores: dict[Query, tuple[bytes, Work]] = {}
         # By what a chore is about: until when no such chore is run again.
         self._rests: dict[bytes, float] = {}
@@ -186,7 +186,7 @@ class Engine:
         self._lasting = ""
         # By run id: whether that run of a server was repaired.
         self._repaired: dict[str, bool] = {}
-        # An error in a claim or a round. It is no failure of the connection that brought the
+        # An error in a claim or a query. It is no failure of the connection that brought the
         # answer.
         self._bug: Exception | None = None
         # When to look after the connections next.
@@ -272,7 +272,7 @@ class Engine:
         self._pulse = now
 
     def _open_free(self, now: float) -> None:
-        """Open the nodes whose guard is over, before a claim or a round is told that it is not."""
+        """Open the nodes whose guard is over, before a claim or a query is told that it is not."""
         for connection in self.connections:
             if connection.line is Line.GUARDED and connection.wake <= now < connection.sure:
                 self._open(connection, now)
@@ -341,7 +341,7 @@ class Engine:
         enough: Callable[[Answers], bool] | None = None,
         share: Hashable = None,
     ) -> Query:
-        """Ask nodes something that is no lock. There is news when the round is over.
+        """Ask nodes something that is no lock. There is news when the query is over.
 
         Args:
             asks: The bytes for each node.
@@ -354,7 +354,7 @@ class Engine:
                 question is asked by itself.
 
         Returns:
-            The round: over after `node_timeout` at the latest, or after twice as long if another
+            The query: over after `node_timeout` at the latest, or after twice as long if another
             one is under way.
         """
         if len(self.node_set.up) < self.node_set.quorum:
@@ -366,24 +366,24 @@ class Engine:
             if len(line) == 1:
                 line.append(Query(asks, self.node_set, deadline=inf, enough=enough))
             return line[1]
-        round_ = Query(asks, self.node_set, deadline=now + self.settings.node_timeout, enough=enough)
+        query = Query(asks, self.node_set, deadline=now + self.settings.node_timeout, enough=enough)
         if share is not None:
-            self._shared[share] = [round_]
-            self._shares[round_] = share
-        self._consult(round_, now)
+            self._shared[share] = [query]
+            self._shares[query] = share
+        self._consult(query, now)
         if self._registry.fresh:
             self._register_first(now)
-        return round_
+        return query
 
     def chore(self, about: bytes, work: Work, now: float) -> None:
-        """Ask nodes something for which no caller waits, round after round.
+        """Ask nodes something for which no caller waits, one query after the other.
 
         Does nothing if the same was asked just before, or if there are `CHORES` at work.
 
         Args:
             about: What it is about: the same chore is run again after `REST` seconds at the
                 earliest.
-            work: Yields what to ask which node, and is sent the round when it is over. What it
+            work: Yields what to ask which node, and is sent the query when it is over. What it
                 raises ends it, and nothing else.
             now: The time.
         """
@@ -405,9 +405,9 @@ class Engine:
             # No lease depends on a chore.
             self.record.warn(self.node_set.labels[0], str(_failure(error)), now, "bug")
             return
-        round_ = Query(asks, self.node_set, deadline=now + self.settings.node_timeout)
-        self._chores[round_] = about, work
-        self._consult(round_, now)
+        query = Query(asks, self.node_set, deadline=now + self.settings.node_timeout)
+        self._chores[query] = about, work
+        self._consult(query, now)
 
     @property
     def keeping(self) -> bool:
@@ -449,10 +449,10 @@ class Engine:
         """Note of these runs of servers, by run id, whether they have been repaired."""
         self._repaired.update(runs)
 
-    def _consult(self, round_: Query, now: float) -> None:
-        self.rounds.add(round_)
-        round_.begin(now)
-        self._conduct(round_, now)
+    def _consult(self, query: Query, now: float) -> None:
+        self.queries.add(query)
+        query.begin(now)
+        self._conduct(query, now)
 
     def close(self, now: float) -> None:
         """End everything. The answers show that the nodes know: see `farewell`."""
@@ -753,7 +753,7 @@ class Engine:
             self._pulse = min(self._pulse, due)
 
     def _wake_timed(self, now: float) -> None:
-        """Wake claims and rounds whose time has come, `TURN` of them at most.
+        """Wake claims and queries whose time has come, `TURN` of them at most.
 
         The others have the next turn, which comes at once. What has arrived, and what callers want,
         comes in between. So no number of leases keeps an acquire waiting.
@@ -913,7 +913,7 @@ class Engine:
             c. If it `speaks`, send what `take` of each connected connection returns, in one write.
                A connection whose socket cannot take it yet is asked later. What `take` raises
                goes to `faulted`.
-            d. Wake the callers that wait for `settled`, `rounds` and news (`changed`), and tell
+            d. Wake the callers that wait for `settled`, `queries` and news (`changed`), and tell
                owners what they have lost. This comes after the sending, because a thread that is
                woken may keep the interpreter.
             e. Tell observers and the log of `events`. This comes last, because they are the user's
@@ -942,14 +942,14 @@ class Engine:
         hangups: Sequence[int] = ()
         dials: Sequence[int] = ()
         places: Sequence[int] = ()
-        rounds: Sequence[Query] = ()
+        queries: Sequence[Query] = ()
         settled: Sequence[Want] = ()
         told: Sequence[events.Event] = ()
         if connects or self._found:
             hangups = self._hangups
             dials = self._dials
             places = self._places
-            rounds = self._found
+            queries = self._found
             self._hangups = []
             self._dials = []
             self._places = []
@@ -961,7 +961,7 @@ class Engine:
             told = record.events
             record.events = []
         self._shown = self.changes
-        return _made((hangups, dials, places, spoke, settled, rounds, changed, told, wake, False))
+        return _made((hangups, dials, places, spoke, settled, queries, changed, told, wake, False))
 
     def cut(self) -> Sequence[int]:
         """Take over which connections to reset, in the middle of reading.
@@ -1061,31 +1061,31 @@ class Engine:
         else:
             self._conduct(owner, now)
 
-    def _conduct(self, round_: Query, now: float) -> None:
-        """Do what a round asks for."""
-        for node, command in round_.sends:
+    def _conduct(self, query: Query, now: float) -> None:
+        """Do what a query asks for."""
+        for node, command in query.sends:
             self._say((node,), command)
-        if round_.sends:
-            round_.sends.clear()
+        if query.sends:
+            query.sends.clear()
             self._expect(now)
-        if not round_.over:
-            self._timers.arm(round_)
+        if not query.over:
+            self._timers.arm(query)
             return
-        self.rounds.discard(round_)
-        self._timers.disarm(round_)
-        if round_ in self._registry.asked:
-            self._registered(round_, now)
-        elif round_ is self._checkup:
-            self._clocks_told(round_, now)
-        elif (chore := self._chores.pop(round_, None)) is not None:
-            self._further(*chore, round_, now)
+        self.queries.discard(query)
+        self._timers.disarm(query)
+        if query in self._registry.asked:
+            self._registered(query, now)
+        elif query is self._checkup:
+            self._clocks_told(query, now)
+        elif (chore := self._chores.pop(query, None)) is not None:
+            self._further(*chore, query, now)
         else:
-            self._found.append(round_)
-            self._next_of(round_, now)
+            self._found.append(query)
+            self._next_of(query, now)
 
-    def _next_of(self, round_: Query, now: float) -> None:
+    def _next_of(self, query: Query, now: float) -> None:
         """Ask what callers have wanted while this shared question was under way."""
-        share = self._shares.pop(round_, None)
+        share = self._shares.pop(query, None)
         if share is None:
             return
         _, *waiting = self._shared.pop(share)
@@ -1397,15 +1397,15 @@ class Engine:
             )
             self._consult(self._checkup, now)
 
-    def _clocks_told(self, round_: Query, now: float) -> None:
+    def _clocks_told(self, query: Query, now: float) -> None:
         """Take in the clocks that the nodes have told again.
 
         What a connection measured when it connected is more exact, unless it is wrong by now.
         """
         self._checkup = None
-        for node, reply in round_.answers.items():
+        for node, reply in query.answers.items():
             connection = self.connections[node]
-            self._try(connection, connection.told_time, None, reply, round_.began, now)
+            self._try(connection, connection.told_time, None, reply, query.began, now)
         self._judge_clocks(now)
 
     def _register_first(self, now: float) -> None:
@@ -1422,14 +1422,14 @@ class Engine:
 
     def _note(self, asks: Mapping[int, bytes], slots: Some | None, now: float) -> None:
         """Note something on nodes, for whose answers nobody waits."""
-        round_ = Query(asks, self.node_set, deadline=now + self.settings.node_timeout)
-        self._registry.asked[round_] = slots
-        self._consult(round_, now)
+        query = Query(asks, self.node_set, deadline=now + self.settings.node_timeout)
+        self._registry.asked[query] = slots
+        self._consult(query, now)
 
-    def _registered(self, round_: Query, now: float) -> None:
+    def _registered(self, query: Query, now: float) -> None:
         """Warn of other clients whose settings or permits differ."""
         lasted = {it.run_id: now - it.started for it in self.connections if it.line in MET}
-        for node, kind, warning in self._registry.told(round_, lasted, now):
+        for node, kind, warning in self._registry.told(query, lasted, now):
             self.record.warn(self.node_set.labels[node], warning, now, kind, warning)
 
     def _open(self, connection: Connection[Command], now: float) -> None:
@@ -1471,7 +1471,7 @@ class Engine:
                         self.act(claim, now)
             return
         if standing is Standing.UP:
-            due = now if self.live or self.rounds else now + self.settings.node_timeout
+            due = now if self.live or self.queries else now + self.settings.node_timeout
             if self.registers:
                 self._registry.up(node, due)
             if self._briefs:
@@ -1514,7 +1514,7 @@ class Engine:
         return before != connection.run_id and self.settings.guard is None
 
     def _tell_of(self, node: int, standing: Standing, before: Standing, now: float, restarted: bool) -> None:
-        """Tell claims and rounds how a node stands, and how it stood before."""
+        """Tell claims and queries how a node stands, and how it stood before."""
         for claim in list(self.live.values()):
             if standing is Standing.UP:
                 news = claim.joined(node, now, restarted)
@@ -1524,9 +1524,9 @@ class Engine:
                 news = claim.state is WAITING and claim.tick(now)
             if news:
                 self.act(claim, now)
-        for round_ in list(self.rounds):
-            if round_.joined(node, now) or round_.tick(now):
-                self._conduct(round_, now)
+        for query in list(self.queries):
+            if query.joined(node, now) or query.tick(now):
+                self._conduct(query, now)
 
 
 def _connection_settings(settings: Settings, inbox: bytes, version: str) -> ConnectionSettings:

@@ -21,7 +21,7 @@ TICK = 1e-6
 
 
 class Ask:
-    """Ask nodes. The answer is the Round, when it is over.
+    """Ask nodes. The answer is the query, when it is over.
 
     Attributes:
         asks: The bytes for each node.

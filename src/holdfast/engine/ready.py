@@ -1,6 +1,6 @@
 """What a driver has to do after it has told the engine what happened: one value a turn.
 
-Knows claims, rounds and events. Must not know who waits for them, or how bytes are sent.
+Knows claims, queries and events. Must not know who waits for them, or how bytes are sent.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Ready(NamedTuple):
         places: Nodes that are connected, of which it is to be asked where they are.
         speaks: Connections have something new to send.
         settled: Claims and joint requests with news for the caller that waits for them.
-        rounds: Rounds that are over.
+        queries: Queries that are over.
         changed: Something else happened: a node's standing changed, a watch has news, or the client
             has ended.
         events: What observers and the log are told, in this order.
@@ -43,7 +43,7 @@ class Ready(NamedTuple):
     places: Sequence[int] = ()
     speaks: bool = False
     settled: Sequence[Want] = ()
-    rounds: Sequence[Query] = ()
+    queries: Sequence[Query] = ()
     changed: bool = False
     events: Sequence[Event] = ()
     wake: float = inf

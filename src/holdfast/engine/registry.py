@@ -183,19 +183,19 @@ class Registry:
         """Note nothing any more, because the client is closed."""
         self.due = inf
 
-    def told(self, round_: Query, lasted: Mapping[str, float], now: float) -> Iterator[tuple[int, str, str]]:
+    def told(self, query: Query, lasted: Mapping[str, float], now: float) -> Iterator[tuple[int, str, str]]:
         """Take in what nodes have answered.
 
         Args:
-            round_: The round.
+            query: The query.
             lasted: For how many seconds each server that is connected runs, by its run id.
             now: The time.
 
         Returns:
             The node, kind and text of each warning of clients that live, without earlier ones.
         """
-        slots = self.asked.pop(round_)
-        for node, answer in sorted(round_.answers.items()):
+        slots = self.asked.pop(query)
+        for node, answer in sorted(query.answers.items()):
             if slots is not None:
                 if warning := slots.differs(answer):
                     yield node, "permits", warning

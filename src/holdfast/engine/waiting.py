@@ -1,4 +1,4 @@
-"""Who waits for claims, rounds, news, and for bytes to leave: one table for every driver.
+"""Who waits for claims, queries, news, and for bytes to leave: one table for every driver.
 
 Knows what waiters wait for. Must not know what a waiter is (a lock, a future, a simulated one), or
 how it is woken: each driver does that, with the waiters that this table returns.
@@ -22,16 +22,16 @@ class Waiting(Generic[W]):
 
     Attributes:
         claims: Callers that wait for news of a claim or a joint request.
-        rounds: Callers that wait for a round to be over.
-        news: Callers that wait until something changes that is no claim's and no round's.
+        queries: Callers that wait for a query to be over.
+        news: Callers that wait until something changes that is no claim's and no query's.
         leaving: Callers that wait until what they asked for has been sent.
     """
 
-    __slots__ = ("claims", "leaving", "news", "rounds")
+    __slots__ = ("claims", "leaving", "news", "queries")
 
     def __init__(self) -> None:
         self.claims: dict[Want, list[W]] = {}
-        self.rounds: dict[Query, list[W]] = {}
+        self.queries: dict[Query, list[W]] = {}
         self.news: list[W] = []
         self.leaving: list[W] = []
 
@@ -43,12 +43,12 @@ class Waiting(Generic[W]):
         else:
             waiters.append(waiter)
 
-    def for_round(self, round_: Query, waiter: W) -> None:
-        """Have a caller wait until a round is over, which `Engine.ready` has not told yet."""
-        self.rounds.setdefault(round_, []).append(waiter)
+    def for_query(self, query: Query, waiter: W) -> None:
+        """Have a caller wait until a query is over, which `Engine.ready` has not told yet."""
+        self.queries.setdefault(query, []).append(waiter)
 
     def for_news(self, waiter: W) -> None:
-        """Have a caller wait for the next change that is no claim's and no round's."""
+        """Have a caller wait for the next change that is no claim's and no query's."""
         self.news.append(waiter)
 
     def for_leaving(self, waiter: W) -> None:
@@ -64,14 +64,14 @@ class Waiting(Generic[W]):
         """Take out those whose wait this value ends.
 
         Returns:
-            The waiters to wake: of claims, of rounds, then of news, each in the order in which they
-            came.
+            The waiters to wake: of claims, of queries, then of news, each in the order in which
+            they came.
         """
         woken: list[W] = []
         for want in ready.settled:
             woken += self.claims.pop(want, ())
-        for round_ in ready.rounds:
-            woken += self.rounds.pop(round_, ())
+        for query in ready.queries:
+            woken += self.queries.pop(query, ())
         if ready.changed:
             woken += self.take_news()
         return woken
@@ -107,13 +107,13 @@ class Waiting(Generic[W]):
 
     def everyone(self) -> list[W]:
         """Take out everybody: this is the end."""
-        woken = [it for table in (self.claims, self.rounds) for waiters in table.values() for it in waiters]
+        woken = [it for table in (self.claims, self.queries) for waiters in table.values() for it in waiters]
         self.claims.clear()
-        self.rounds.clear()
+        self.queries.clear()
         return woken + self.take_news() + self.sent()
 
     def __len__(self) -> int:
-        waiting = sum(len(waiters) for table in (self.claims, self.rounds) for waiters in table.values())
+        waiting = sum(len(waiters) for table in (self.claims, self.queries) for waiters in table.values())
         return waiting + len(self.news) + len(self.leaving)
 
 

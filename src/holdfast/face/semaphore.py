@@ -1,6 +1,6 @@
 """The description of a semaphore, and how a client looks at its permits. For threads and asyncio.
 
-Knows recipes, and that rounds have answers. Must not know threads or tasks: what waits is a plan.
+Knows recipes, and that queries have answers. Must not know threads or tasks: what waits is a plan.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ KEEP = b"k"
 
 RELEASE = b"r"
 
-# The mode of everything that a round asks.
+# The mode of everything that a query asks.
 READ = b"?"
 
 # The kinds of a read-write lock's tokens.
@@ -90,7 +90,7 @@ class Recipe(Protocol):
 
 
 class Asker(Protocol):
-    """What wants to know what a node answers: a claim or a round."""
+    """What wants to know what a node answers: a claim or a query."""
 
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
         """Take in an answer. Returns True if there is something to do."""

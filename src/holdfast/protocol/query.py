@@ -57,7 +57,7 @@ class Query:
         self.armed = inf
         self.began = 0.0
         self.ended = 0.0
-        # When the last answer came. The round may have waited longer, for a node that is silent.
+        # When the last answer came. The query may have waited longer, for a node that is silent.
         self.heard = 0.0
         self.over = False
 

@@ -249,18 +249,18 @@ class Driver:
     async def ask(
         self, asks: Mapping[int, bytes], enough: Callable[[Answers], bool] | None = None, share: Hashable = None
     ) -> Query:
-        """Ask nodes something that is no lock, and return when the round is over.
+        """Ask nodes something that is no lock, and return when the query is over.
 
         It is over after `node_timeout` at the latest, or after twice as long if it is shared: see
         `Engine.consult`.
         """
         self._check_open()
-        round_ = self.engine.consult(asks, self.clock(), enough, share)
+        query = self.engine.consult(asks, self.clock(), enough, share)
         future: Future[None] = Future()
-        self.waiting.for_round(round_, future)
+        self.waiting.for_query(query, future)
         self.work()
         await future
-        return round_
+        return query
 
     def listen(self) -> Watch:
         """Return a new watch of this process."""

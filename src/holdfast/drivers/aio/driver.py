@@ -352,14 +352,14 @@ class Driver:
         `Engine.consult`.
         """
         self._check_open()
-        round_ = self._do(self.engine.consult, asks, self.clock(), enough, share)
-        if round_ is not None and not round_.over:
+        query = self._do(self.engine.consult, asks, self.clock(), enough, share)
+        if query is not None and not query.over:
             waiter = self.loop.create_future()
-            self.waiting.for_round(round_, waiter)
+            self.waiting.for_query(query, waiter)
             await waiter
         self._check_open()
-        assert round_ is not None
-        return round_
+        assert query is not None
+        return query
 
     def listen(self) -> Watch:
         """A new watch, of this loop."""
@@ -733,7 +733,7 @@ class Driver:
                     if not self._unsent:
                         self.loop.call_soon(self._turned)
                     self._unsent += 1
-            if ready.settled or ready.rounds or ready.changed:
+            if ready.settled or ready.queries or ready.changed:
                 # (As `_wake` does it, without another call on the way of every acquire.)
                 for waiter in self.waiting.settle(ready):
                     if not waiter.done():

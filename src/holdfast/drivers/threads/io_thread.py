@@ -412,7 +412,7 @@ class IOThread:
                 self.sockets.speak(now)
             if self.waiting.leaving:
                 _open(self.waiting.sent())
-            if ready.settled or ready.rounds or ready.changed or ready.events or self._given_up:
+            if ready.settled or ready.queries or ready.changed or ready.events or self._given_up:
                 self._tell(ready)
             if not engine.broken:
                 break
@@ -498,7 +498,7 @@ class IOThread:
 
         What users registered is called aside from this thread.
         """
-        if ready.settled or ready.rounds or ready.changed:
+        if ready.settled or ready.queries or ready.changed:
             for gate in self.waiting.settle(ready):
                 gate.release()
         if ready.settled and (lost := fallen(self._pending_calls, ready.settled)):
@@ -558,11 +558,11 @@ class IOThread:
         now: float,
     ) -> None:
         """Ask nodes something that is no lock; when it is over, open the gate."""
-        told.append(round_ := self.engine.consult(asks, now, enough, share))
-        if round_.over:
+        told.append(query := self.engine.consult(asks, now, enough, share))
+        if query.over:
             gate.release()
         else:
-            self.waiting.for_round(round_, gate)
+            self.waiting.for_query(query, gate)
 
     def watch(self, gate: LockType, of: Watch | None, now: float) -> None:
         """Open the gate when a node's standing has changed, or when there is news for the watch."""

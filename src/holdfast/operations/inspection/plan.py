@@ -1,6 +1,6 @@
 """How a client inspects locks and takes them away: which rounds, and what their answers mean.
 
-For threads and for asyncio. Knows recipes, and that rounds have answers. Must not know who waits
+For threads and for asyncio. Knows recipes, and that queries have answers. Must not know who waits
 for them: each function is a plan.
 """
 

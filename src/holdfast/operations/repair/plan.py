@@ -2,7 +2,7 @@
 
 Shared by both faces.
 
-Knows recipes, and that rounds have answers. Must not know who waits: each function is a plan, or a
+Knows recipes, and that queries have answers. Must not know who waits: each function is a plan, or a
 step of one.
 """
 

@@ -1,6 +1,6 @@
 """A survey of the locks that are held: which nodes are asked, in which steps, and how long to rest.
 
-Knows recipes, and that rounds have answers. Must not know threads or tasks: what waits is a plan.
+Knows recipes, and that queries have answers. Must not know threads or tasks: what waits is a plan.
 
 A lock that is held stands on a majority, q of N nodes. Among any N - q + 1 nodes is one of them. So
 a survey looks through the keys of that many nodes, one node after the other, and then asks all

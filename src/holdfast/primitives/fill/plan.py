@@ -1,6 +1,6 @@
 """Cached values: their options, where a value is kept, and who computes it.
 
-For threads and for asyncio. Knows recipes, that rounds have answers, and that a lock exists. Must
+For threads and for asyncio. Knows recipes, that queries have answers, and that a lock exists. Must
 not know who waits. A plan yields what is to be done (nodes asked, functions called, observers
 told), and returns the result.
 """

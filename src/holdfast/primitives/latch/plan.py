@@ -1,6 +1,6 @@
 """Latches and barriers: their options, the plans of their calls, and when all have arrived.
 
-Shared by both faces. Knows recipes, and that rounds have answers. Must not know who waits for
+Shared by both faces. Knows recipes, and that queries have answers. Must not know who waits for
 them: a plan yields steps (ask nodes, let time pass, listen for a push), and returns a result.
 """
 

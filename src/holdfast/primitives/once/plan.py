@@ -1,7 +1,7 @@
 """Work that is done once: its options, and the turn of a caller that runs it or finds its result.
 
-For threads and for asyncio. Knows recipes, rounds, and what a lease tells. Must not know who waits,
-or how a function is run: `sync` and `aio` hold the lock while they run one.
+For threads and for asyncio. Knows recipes, queries, and what a lease tells. Must not know who
+waits, or how a function is run: `sync` and `aio` hold the lock while they run one.
 """
 
 from __future__ import annotations

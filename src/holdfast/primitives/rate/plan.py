@@ -2,8 +2,8 @@
 
 Shared by both faces.
 
-Knows recipes, and that rounds have answers. Must not know who waits for them: a plan yields what is
-to be done (nodes asked, time let pass, observers told), and returns what came of it.
+Knows recipes, and that queries have answers. Must not know who waits for them: a plan yields what
+is to be done (nodes asked, time let pass, observers told), and returns what came of it.
 """
 
 from __future__ import annotations
