@@ -159,7 +159,8 @@ class Owners(Generic[T]):
         advice = "do not ask for it again inside of its own body"
         if terms.alone == terms.names:
             advice = "use reentrant=True, or only try"
-        raise Misuse(f"{told} is held by this very thread or task, which would wait for itself: {advice}", "self_deadlock")
+        told += " is held by this very thread or task, which would wait for itself"
+        raise Misuse(f"{told}: {advice}", "self_deadlock")
 
 
 # ------------------------------------------------ what the call stack tells

@@ -257,7 +257,8 @@ def locks(settings: Settings, names: tuple[str, ...], ttl: float) -> tuple[Exclu
     prefix, horizon = settings.prefix, settings.horizon
     recipes = tuple([Exclusive(it, prefix=prefix, ttl=ttl, horizon=horizon) for it in names])
     if len(names) > 1 and (twice := sorted({it for it in names if names.count(it) > 1})):
-        raise ConfigError(f"{', '.join(map(checks.shown, twice))} is named twice in one lock: once is enough", "bad_name")
+        told = ", ".join(map(checks.shown, twice))
+        raise ConfigError(f"{told} is named twice in one lock: once is enough", "bad_name")
     return recipes
 
 

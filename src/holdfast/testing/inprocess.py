@@ -224,7 +224,8 @@ class MemoryNodes:
     def _told(self, what: Callable[[], T]) -> T:
         """Call a function in the nodes' thread, and return its result."""
         if os.getpid() != self._owner:
-            raise Misuse(f"process {self._owner} started these nodes, and only that process may steer them", "wrong_process")
+            told = f"process {self._owner} started these nodes, and only that process may steer them"
+            raise Misuse(told, "wrong_process")
         if not self._finalizer.alive:
             raise Misuse("these nodes were closed")
         return self._house.told(what).result(PATIENCE)

@@ -220,7 +220,9 @@ def key_of(kind: type[Algorithm], name: str, prefix: str, key: object, limit: Li
     number = isinstance(key, int) and not isinstance(key, bool)
     text = str(key) if number else checks.name(key, "a rate's key", most=LONGEST)
     if not text:
-        raise ConfigError("a rate's key is empty: all callers without one would share a limit. Leave it out to do so", "bad_name")
+        raise ConfigError(
+            "a rate's key is empty: all callers without one would share a limit. Leave it out to do so", "bad_name"
+        )
     return b"%b:%b" % (own, text.encode())
 
 
