@@ -139,21 +139,21 @@ class Arena:
 
     def harm(self, fault: str, chance: random.Random) -> None:
         """Wait for a holder, make the fault, and wait for the next holder."""
-        front, holder, self.began = until(lambda: self._ready(chance))
-        {**FAULTS, **QUIET}[fault](self, front, holder)
+        supervisor, holder, self.began = until(lambda: self._ready(chance))
+        {**FAULTS, **QUIET}[fault](self, supervisor, holder)
         if fault not in KEEPS:
             self.next_one()
 
     def _ready(self, chance: random.Random) -> tuple[int, int, float] | None:
-        """The front and the holder whose command lives for a while now, and when it began. None: it has ended meanwhile."""
+        """The supervisor and the holder whose command lives for a while now, and when it began. None: it has ended meanwhile."""
         victim = until(self.running)
         time.sleep(chance.random() * 0.4)
-        front, began = victim.process.pid, life(victim.file)
+        supervisor, began = victim.process.pid, life(victim.file)
         # The holder is the first child. Others are orphans, of a holder that adopts none.
-        below = tree.children(front)
+        below = tree.children(supervisor)
         if began is None or not below or not tree.children(below[0]):
             return None
-        return front, below[0], began.first
+        return supervisor, below[0], began.first
 
     def next_one(self) -> None:
         """Wait until a later command lives than the one that lived when the fault was made."""
@@ -177,7 +177,7 @@ class Arena:
                 node.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 
 
-def _frozen(arena: Arena, front: int, holder: int) -> None:
+def _frozen(arena: Arena, supervisor: int, holder: int) -> None:
     for it in (0, 1):
         arena.nodes.freeze(it)
     time.sleep(LONGER)
@@ -185,7 +185,7 @@ def _frozen(arena: Arena, front: int, holder: int) -> None:
         arena.nodes.thaw(it)
 
 
-def _restarted(arena: Arena, front: int, holder: int) -> None:
+def _restarted(arena: Arena, supervisor: int, holder: int) -> None:
     for it in (0, 1):
         arena.nodes.restart(it)
 
@@ -202,28 +202,28 @@ def _stopped(arena: Arena, *pids: int) -> None:
             tree.send(it, signal.SIGCONT)
 
 
-def _suspended(front: int) -> None:
-    tree.send(front, signal.SIGSTOP)
+def _suspended(supervisor: int) -> None:
+    tree.send(supervisor, signal.SIGSTOP)
     time.sleep(LONGER)
-    tree.send(front, signal.SIGCONT)
+    tree.send(supervisor, signal.SIGCONT)
 
 
 FAULTS: dict[str, Callable[[Arena, int, int], None]] = {
     "majority frozen": _frozen,
     "majority restarted": _restarted,
-    "connections cut": lambda arena, front, holder: arena.cut(),
-    "holder killed": lambda arena, front, holder: tree.send(holder, signal.SIGKILL),
-    "front killed": lambda arena, front, holder: tree.send(front, signal.SIGKILL),
-    "holder stopped": lambda arena, front, holder: _stopped(arena, holder),
-    "front stopped": lambda arena, front, holder: _suspended(front),
-    "both stopped": lambda arena, front, holder: _stopped(arena, front, holder),
-    "lock taken": lambda arena, front, holder: arena.take(),
-    "command ends": lambda arena, front, holder: None,
-    "command killed": lambda arena, front, holder: tree.send(tree.children(holder)[0], signal.SIGKILL),
+    "connections cut": lambda arena, supervisor, holder: arena.cut(),
+    "holder killed": lambda arena, supervisor, holder: tree.send(holder, signal.SIGKILL),
+    "supervisor killed": lambda arena, supervisor, holder: tree.send(supervisor, signal.SIGKILL),
+    "holder stopped": lambda arena, supervisor, holder: _stopped(arena, holder),
+    "supervisor stopped": lambda arena, supervisor, holder: _suspended(supervisor),
+    "both stopped": lambda arena, supervisor, holder: _stopped(arena, supervisor, holder),
+    "lock taken": lambda arena, supervisor, holder: arena.take(),
+    "command ends": lambda arena, supervisor, holder: None,
+    "command killed": lambda arena, supervisor, holder: tree.send(tree.children(holder)[0], signal.SIGKILL),
 }
 # Of a command that renews nothing: `UNRENEWED` in the kit.
-QUIET: dict[str, Callable[[Arena, int, int], None]] = {"lease runs out": lambda arena, front, holder: None}
-KEEPS = {"front stopped", "connections cut"}  # the holder keeps the lock
+QUIET: dict[str, Callable[[Arena, int, int], None]] = {"lease runs out": lambda arena, supervisor, holder: None}
+KEEPS = {"supervisor stopped", "connections cut"}  # the holder keeps the lock
 # Lives may overlap, and the fence has to tell them apart.
 FENCED = {"both stopped", "lock taken"}
 MANNERS = {"command ends": ("ends",)}

@@ -142,9 +142,9 @@ def until(what: Callable[[], Any], patience: float = PATIENCE) -> Any:
     return found
 
 
-def holder_of(front: int) -> int:
-    """The process id of the holder below a front."""
-    found: int = until(lambda: tree.children(front))[0]
+def holder_of(supervisor: int) -> int:
+    """The process id of the holder below a supervisor."""
+    found: int = until(lambda: tree.children(supervisor))[0]
     return found
 
 
@@ -175,27 +175,27 @@ class Plant(NamedTuple):
 
 PLANTED: dict[str, Plant] = {
     "TERM to the direct child only": Plant(
-        [("holder.py", "rest = tree.kill(self._me)", "rest = []; tree.send(self._command, 15)")], "front killed", "nobody"
+        [("holder.py", "rest = tree.kill(self._me)", "rest = []; tree.send(self._command, 15)")], "supervisor killed", "nobody"
     ),
     "released before the tree is gone": Plant(
-        [("holder.py", 'self._kill("front")', 'self._finish(Ending(None, reason="front"))')], "front killed"
+        [("holder.py", 'self._kill("supervisor")', 'self._finish(Ending(None, reason="supervisor"))')], "supervisor killed"
     ),
-    "the front does not guard the holder": Plant(
-        [("front.py", "if self._clock() >= self._deadline():", "if False:")], "holder stopped"
+    "the supervisor does not guard the holder": Plant(
+        [("supervisor.py", "if self._clock() >= self._deadline():", "if False:")], "holder stopped"
     ),
-    "nobody looks after the front": Plant([("holder.py", 'self._kill("front")', "pass")], "front killed", "nobody"),
-    "the command outlives the holder": Plant([("front.py", "if self._done is None:", "if False:")], "holder killed"),
+    "nobody looks after the supervisor": Plant([("holder.py", 'self._kill("supervisor")', "pass")], "supervisor killed", "nobody"),
+    "the command outlives the holder": Plant([("supervisor.py", "if self._done is None:", "if False:")], "holder killed"),
     "the command is reaped before its end is told": Plant(
         [("holder.py", "tree.reap(without=(self._command,))", "tree.reap()")]
     ),
     "no margin": Plant([("job.py", "return max(MARGIN, self.ttl / SHARE)", "return 0.0")], "lease runs out"),
-    "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "front killed"),
-    "the front adopts no orphans": Plant([("front.py", "        tree.adopt()\n", "")], "holder killed"),
+    "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "supervisor killed"),
+    "the supervisor adopts no orphans": Plant([("supervisor.py", "        tree.adopt()\n", "")], "holder killed"),
     "nobody looks at the clock": Plant(
         [("holder.py", "if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):", "if True:")]
     ),
-    "the front's deadline is on a clock that stands still": Plant(
-        [("front.py", "now: Callable[[], float] = clock\n", "now: Callable[[], float] = time.monotonic\n")]
+    "the supervisor's deadline is on a clock that stands still": Plant(
+        [("supervisor.py", "now: Callable[[], float] = clock\n", "now: Callable[[], float] = time.monotonic\n")]
     ),
     "the lock of what does not die is released": Plant([("holder.py", "                lease.leave()\n", "                pass\n")]),
 }

@@ -22,8 +22,8 @@ def test_flock_passes_status_and_stdin_on(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (7, "TO BE")
 
 
-def _child_of(front: int) -> int:
-    found: int = until(lambda: tree.children(front))[0]
+def _child_of(supervisor: int) -> int:
+    found: int = until(lambda: tree.children(supervisor))[0]
     return found
 
 

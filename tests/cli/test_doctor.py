@@ -23,7 +23,7 @@ from failovers.groups import SECRET, Group, Watch
 from live.test_refusals import PRODUCTS, played
 
 from holdfast import Holdfast, __version__
-from holdfast.cli.company import _connected, _parts
+from holdfast.cli.processes import _connected, _parts
 from holdfast.embedded import Nodes
 
 # What a remedy has in it: something to type, or a variable to set.

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cli.kit import Command
 
+from holdfast.cli.diagnosis import OK, WARNING, Check
 from holdfast.cli.doctor import _rows
-from holdfast.cli.findings import OK, WARNING, Check
 from holdfast.cli.options import VERBS
 
 # What is typed, by the verb.

@@ -48,19 +48,19 @@ while :; do sleep 1; done
 """
 
 
-def everybody_below(front: int) -> list[int]:
+def everybody_below(supervisor: int) -> list[int]:
     """The command and all that it has started."""
-    return [it.pid for it in tree.descendants(holder_of(front))]
+    return [it.pid for it in tree.descendants(holder_of(supervisor))]
 
 
-@pytest.mark.parametrize("victim", ["front", "holder"])
+@pytest.mark.parametrize("victim", ["supervisor", "holder"])
 def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     # Everybody is dead long before the lease ends: not because it ends.
     with holdfast.started("run", "--ttl", "30s", "tree", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
         below, holder = everybody_below(process.pid), holder_of(process.pid)
-        tree.send(process.pid if victim == "front" else holder, signal.SIGKILL)
+        tree.send(process.pid if victim == "supervisor" else holder, signal.SIGKILL)
         until(lambda: not any(map(alive, below)))
         if victim == "holder":
             assert process.wait(5) == 76
@@ -81,7 +81,7 @@ def test_the_tree_of_a_holder_that_is_long_in_dying_dies_at_once(nodes: Nodes, t
         assert process.wait(5) == 76
 
 
-def test_the_front_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+def test_the_supervisor_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with holdfast.started("run", "--ttl", "1s", "halt", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.PIPE) as process:
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
@@ -106,7 +106,7 @@ def test_forced_release_kills_at_once(holdfast: Command, nodes: Nodes, tmp_path:
     assert [it["reason"] for it in lines(told) if it["event"] == "killed"] == ["forced"]
 
 
-def test_a_front_that_is_stopped_keeps_nobody_from_killing(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
+def test_a_supervisor_that_is_stopped_keeps_nobody_from_killing(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     with holdfast.started("run", "still", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
@@ -263,7 +263,7 @@ def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
 
 
 def test_without_a_plant_somebody_has_the_lock_within_that_time(tmp_path: Path) -> None:
-    assert kills.campaign(tmp_path, ["front killed"], 2, seed=1, patience=4.0)["front killed"].lives >= 2
+    assert kills.campaign(tmp_path, ["supervisor killed"], 2, seed=1, patience=4.0)["supervisor killed"].lives >= 2
 
 
 @pytest.mark.parametrize("name", PLANTED)

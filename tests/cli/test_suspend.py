@@ -1,6 +1,6 @@
 """After a suspend, each of the two supervisors looks at the clock before anything else, and kills.
 
-`step.c` makes CLOCK_BOOTTIME step for the front, the holder or both, while CLOCK_MONOTONIC, which sleepers wait on, does not. The
+`step.c` makes CLOCK_BOOTTIME step for the supervisor, the holder or both, while CLOCK_MONOTONIC, which sleepers wait on, does not. The
 lease is long, so that nothing else wakes anybody soon: a renewal is due in ten seconds.
 """
 
@@ -39,7 +39,7 @@ def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def killed_after_a_step(who: str, shim: str, beats: str, nodes: Nodes, tmp_path: Path, source: Path | None = None) -> bool:
-    """Have the clock step for the front, the holder or both. Is the command dead soon after?"""
+    """Have the clock step for the supervisor, the holder or both. Is the command dead soon after?"""
     page = tmp_path / "step"
     page.write_bytes(bytes(64))
     holdfast = Command(tmp_path, nodes.environment, *([] if source is None else [source]))
@@ -49,7 +49,7 @@ def killed_after_a_step(who: str, shim: str, beats: str, nodes: Nodes, tmp_path:
         until(lambda: life(file) and life(file.with_name("life.twin")))
         holder = holder_of(process.pid)
         below = [it.pid for it in tree.descendants(holder)]
-        pids = {"front": [process.pid], "holder": [holder], "both": [process.pid, holder]}[who]
+        pids = {"supervisor": [process.pid], "holder": [holder], "both": [process.pid, holder]}[who]
         with open(page, "r+b") as opened, mmap.mmap(opened.fileno(), 64) as view:
             view[8 : 8 + 8 * len(pids)] = struct.pack(f"={len(pids)}d", *pids)
             view[0:8] = struct.pack("=d", STEP)
@@ -62,7 +62,7 @@ def killed_after_a_step(who: str, shim: str, beats: str, nodes: Nodes, tmp_path:
     return found
 
 
-@pytest.mark.parametrize("who", ["front", "holder", "both"])
+@pytest.mark.parametrize("who", ["supervisor", "holder", "both"])
 def test_the_command_is_killed_at_once(who: str, shim: str, beats: str, nodes: Nodes, tmp_path: Path) -> None:
     assert killed_after_a_step(who, shim, beats, nodes, tmp_path)
 
@@ -70,8 +70,8 @@ def test_the_command_is_killed_at_once(who: str, shim: str, beats: str, nodes: N
 @pytest.mark.parametrize(
     "name, who",
     [
-        ("the front does not guard the holder", "front"),
-        ("the front's deadline is on a clock that stands still", "front"),
+        ("the supervisor does not guard the holder", "supervisor"),
+        ("the supervisor's deadline is on a clock that stands still", "supervisor"),
         ("nobody looks at the clock", "holder"),
     ],
 )
@@ -85,13 +85,13 @@ def test_a_supervisor_that_does_not_look_is_found(
 # would be told by the other one comes from here.
 FRONT = """
 import os, socket, subprocess
-from holdfast.cli import front, tree
+from holdfast.cli import supervisor, tree
 from holdfast.cli.board import Board, Line
 
 now = 100.0
 class Client: urls = ()
 class Job: name, margin, ttl, client = "x", 0.1, 5.0, Client
-it = front.Front(Job, front.Voice(), None, now=lambda: now)
+it = supervisor.Supervisor(Job, supervisor.Output(), None, now=lambda: now)
 tree.adopt()
 it._board = Board()
 ours, theirs = socket.socketpair()
@@ -99,8 +99,8 @@ it._line, it._own_group, it._command, it._done = Line(ours), True, 0, None
 holder = subprocess.Popen(["sh", "-c", "sleep 60 & echo; exec sleep 61"], stdout=subprocess.PIPE)
 holder.stdout.readline()
 it._holder = holder.pid
-poll = front.select.poll()
-poll.register(ours, front.select.POLLIN)
+poll = supervisor.select.poll()
+poll.register(ours, supervisor.select.POLLIN)
 it._board.until = 105.0
 for moment, lives in ((100.0, True), (104.9, True), (104.96, False)):
     now = moment
@@ -129,7 +129,7 @@ ours, theirs = board.line()
 screen = board.Board()
 it = holder.Holder(Job, board.Line(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
 it._lease, it._phase, it._over = Lease(), holder.Phase.ASKED, False
-it._from_front("go")
+it._from_supervisor("go")
 poll = select.poll()
 poll.register(it._wake_in, select.POLLIN)
 lives = lambda: bool(tree.descendants(os.getpid()))

@@ -17,7 +17,7 @@ from cli.kit import Command, alive, lines, until
 
 from holdfast import Holdfast
 from holdfast.cli.options import GONE, VERBS
-from holdfast.cli.voice import in_shells
+from holdfast.cli.output import in_shells
 from holdfast.embedded import Nodes
 from holdfast.version import VERSION
 

@@ -23,9 +23,9 @@ from ..kit import Ask, Plan, Query, majority, pack
 from ..version import VERSION
 from .codes import BUG, DONE
 from .configuration import Configuration, configuration
+from .output import Output
 from .running import quiet
 from .table import objects
-from .voice import Voice
 
 if TYPE_CHECKING:
     from .. import Holdfast
@@ -63,7 +63,7 @@ def times(measured: Iterable[float]) -> Times | None:
 def bench(options: Namespace) -> int:
     """Measure, and say what."""
     whole = seconds(options.seconds, "--seconds", least=_SHORTEST)
-    quiet(Voice())
+    quiet(Output())
     config = configuration(vars(options), os.environ)
     # The other process is forked before there is a client: a client has threads.
     other = _Other(config)
@@ -76,7 +76,7 @@ def bench(options: Namespace) -> int:
         other.begin(whole * _HANDED, name := f"{PREFIX}{os.getpid()}:handed")
         gaps = times(handed(_holds(locks, name, whole * _HANDED), other.end()))
     if trips is None or pairs is None or acquired is None:
-        Voice().say(f"nothing was measured in {whole:g} s: take more --seconds")
+        Output().say(f"nothing was measured in {whole:g} s: take more --seconds")
         return BUG
     found = {"round_trip": trips, "acquire": acquired, "pair": pairs, "hand_over": gaps}
     ratio = acquired.p50 / trips.p50

@@ -16,7 +16,7 @@ from typing import Never
 from . import tree
 from .codes import NOT_EXECUTABLE, NOT_FOUND
 
-# What the front passes on.
+# What the supervisor passes on.
 FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -81,13 +81,13 @@ def open_gate(gate: int, variables: Mapping[str, str], group: int) -> None:
     os.close(gate)
 
 
-def become(path: str, argv: list[str], gate: int, parent: int, front: int, signals: Signals) -> Never:
+def become(path: str, argv: list[str], gate: int, parent: int, supervisor: int, signals: Signals) -> Never:
     """Wait at the gate, and become the command.
 
     Args:
         gate: This process's end of the pipe.
         parent: The process id of the holder.
-        front: That of the front.
+        supervisor: That of the supervisor.
         signals: As they were when the program began.
     """
     os.setpgid(0, 0)
@@ -105,7 +105,7 @@ def become(path: str, argv: list[str], gate: int, parent: int, front: int, signa
         os.setpgid(0, group)
     environment = {**os.environ, **variables}
     # Sockets that systemd has opened are for this process now.
-    if environment.get("LISTEN_PID") == str(front):
+    if environment.get("LISTEN_PID") == str(supervisor):
         environment["LISTEN_PID"] = str(os.getpid())
     signals.restore()
     try:

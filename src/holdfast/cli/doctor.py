@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import ConfigError, message_of
 from ..kit import EFFICIENT, OPTIONAL, Query, refused, rule
 from .codes import NO_QUORUM
-from .company import company, foreign, others, proxied
-from .findings import OK, UNSAFE, WARNING, Check, ask, cli_of, named, placed, text_of
+from .diagnosis import OK, UNSAFE, WARNING, Check, ask, cli_of, named, placed, text_of
 from .looking import client, first_line, usable
+from .processes import company, foreign, others, proxied
 from .table import colored, objects, table
 
 if TYPE_CHECKING:

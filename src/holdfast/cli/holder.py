@@ -1,10 +1,10 @@
 """The process that holds the lock while a command runs, and stops the command in time.
 
 Knows the client, the command's process, and everything that descends from it. Must not know the
-terminal's user: the front speaks for it.
+terminal's user: the supervisor speaks for it.
 
     shell
-      └─ front     passes signals on, guards the holder, ends with the command's status
+      └─ supervisor     passes signals on, guards the holder, ends with the command's status
           └─ holder    has the client; stops the command before the lease can end
               └─ command   and all that it starts
 
@@ -33,7 +33,7 @@ from .codes import LOST, NOT_EXECUTABLE, TOO_LONG, code_of
 from .durations import told
 from .held import variables
 from .job import Ending, Failed, Job
-from .voice import NORMAL, VERBOSE, explained
+from .output import NORMAL, VERBOSE, explained
 
 if TYPE_CHECKING:
     from .. import Lease
@@ -54,7 +54,7 @@ _STOPPED_FOR = {"max_hold": TOO_LONG}
 
 class Phase(enum.Enum):
     WAITING = "waiting"  # for the lock
-    ASKED = "asked"  # held; the front says whether to begin
+    ASKED = "asked"  # held; the supervisor says whether to begin
     RUNNING = "running"
     LEFT = "left"  # the command has ended, and something of it is still there
     ENDING = "ending"  # nothing of it is there
@@ -68,14 +68,14 @@ class Holder:
         job: Job,
         line: Line,
         board: Board,
-        front: int,
+        supervisor: int,
         terminal: int,
         signals: command.Signals,
         now: Callable[[], float] = clock,
     ) -> None:
         self._clock = now
         self._job, self._line, self._board, self._terminal = job, line, board, terminal
-        self._front, self._front_group = front, os.getpgid(front)
+        self._supervisor, self._supervisor_group = supervisor, os.getpgid(supervisor)
         self._me = os.getpid()
         self._phase = Phase.WAITING
         self._cancel, self._finished = threading.Event(), threading.Lock()
@@ -95,7 +95,7 @@ class Holder:
         self._killing_since, self._pass = inf, _QUICK
         self._named = False
         self._own_group = True
-        # How often the front has continued the command.
+        # How often the supervisor has continued the command.
         self._round = 0
         self._wake_in, self._wake = os.pipe()
         for it in (self._wake_in, self._wake):
@@ -109,7 +109,7 @@ class Holder:
             try:
                 for it in (self._line.fileno(), self._gate, self._wake_in, self._wake):
                     os.close(it)
-                command.become(self._job.path, self._job.argv, self._gate_in, self._me, self._front, signals)
+                command.become(self._job.path, self._job.argv, self._gate_in, self._me, self._supervisor, signals)
             finally:
                 os._exit(NOT_EXECUTABLE)
         os.close(self._gate_in)
@@ -123,7 +123,7 @@ class Holder:
     # ------------------------------------------------ the loop
 
     def run(self) -> None:
-        """Hold the lock while the command runs, until the front has been told how it ended."""
+        """Hold the lock while the command runs, until the supervisor has been told how it ended."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
@@ -158,9 +158,9 @@ class Holder:
             pass
         known = self._line.ended
         for message in () if known else self._line.received():
-            self._from_front(*message)
+            self._from_supervisor(*message)
         if self._line.ended and not known:
-            self._front_died()
+            self._supervisor_died()
         while self._news:
             self._from_work(*self._news.popleft())
         self._from_children()
@@ -265,9 +265,9 @@ class Holder:
             self._tell("released", f"released {self._job.name!r} after {told(held)}", VERBOSE, held=held)
         return {**_facts_of(lease), "held": held}
 
-    # ------------------------------------------------ what the front says
+    # ------------------------------------------------ what the supervisor says
 
-    def _from_front(self, what: str, *facts: Any) -> None:
+    def _from_supervisor(self, what: str, *facts: Any) -> None:
         match what:
             case "go" if self._phase is Phase.ASKED:
                 self._start()
@@ -286,15 +286,15 @@ class Holder:
             if self._phase is Phase.ASKED:
                 self._finish(Ending(None, reason="signal"))
 
-    def _front_died(self) -> None:
-        """The front was killed: the command goes first, and then the lock."""
+    def _supervisor_died(self) -> None:
+        """The supervisor was killed: the command goes first, and then the lock."""
         if self._phase is Phase.WAITING:
             self._cancel.set()
             self._close_gate()
         elif self._phase is Phase.ASKED:
-            self._finish(Ending(None, reason="front"))
+            self._finish(Ending(None, reason="supervisor"))
         elif self._phase is not Phase.ENDING:
-            self._kill("front")
+            self._kill("supervisor")
 
     # ------------------------------------------------ the command
 
@@ -307,8 +307,8 @@ class Holder:
         self._kill_at = now + self._job.max_hold + self._job.kill_after
         if lease.state is not LeaseState.OPEN:
             self._board.until = now + lease.remaining
-        foreground = waiting.in_foreground(self._terminal, self._front_group)
-        self._own_group = not (foreground and waiting.shares(self._front, self._front_group))
+        foreground = waiting.in_foreground(self._terminal, self._supervisor_group)
+        self._own_group = not (foreground and waiting.shares(self._supervisor, self._supervisor_group))
         if foreground and self._own_group:
             # The terminal belongs to the command before it begins. (We ignore SIGTTOU.)
             os.tcsetpgrp(self._terminal, self._command)
@@ -319,7 +319,7 @@ class Holder:
         else:
             self._tell("held", f"have {self._job.name!r} after {told(lease.waited)}", VERBOSE, **_facts_of(lease))
         command.open_gate(
-            self._gate, variables(lease, self._job, os.environ), 0 if self._own_group else self._front_group
+            self._gate, variables(lease, self._job, os.environ), 0 if self._own_group else self._supervisor_group
         )
         self._gate = -1
         self._guard(self._clock())
@@ -498,7 +498,7 @@ class Holder:
 _WHY = {
     "danger": "the lease could not be renewed in time",
     "max_hold": "--max-hold and --kill-after are over",
-    "front": "the process that was started as `holdfast` is gone",
+    "supervisor": "the process that was started as `holdfast` is gone",
 }
 
 
@@ -523,14 +523,14 @@ def _facts_of(lease: Lease) -> dict[str, Any]:
     return {"fence": fences[0] if len(fences) == 1 else None, "waited": lease.waited}
 
 
-def hold(job: Job, line: Line, board: Board, front: int, terminal: int, signals: command.Signals) -> Never:
+def hold(job: Job, line: Line, board: Board, supervisor: int, terminal: int, signals: command.Signals) -> Never:
     """Be the holder, from the fork to the end of this process.
 
     Args:
         job: What to do.
-        line: The holder's end of the line to the front.
+        line: The holder's end of the line to the supervisor.
         board: The board that both can see.
-        front: The process id of the front.
+        supervisor: The process id of the supervisor.
         terminal: A descriptor of the terminal, or -1.
         signals: As they were when the program began.
     """
@@ -540,7 +540,7 @@ def hold(job: Job, line: Line, board: Board, front: int, terminal: int, signals:
         for it in _IGNORED:
             signal.signal(it, signal.SIG_IGN)
         tree.adopt()
-        holder = Holder(job, line, board, front, terminal, signals)
+        holder = Holder(job, line, board, supervisor, terminal, signals)
         signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask)
         holder.run()
         code = 0

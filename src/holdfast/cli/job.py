@@ -22,8 +22,8 @@ class Ending(NamedTuple):
     Attributes:
         status: Its exit status; None if it died of a signal, or never ran.
         signal: The signal that it died of.
-        reason: Why it was stopped: "danger", "max_hold", "signal", "front", or the reason of a lost
-            lease. Empty if it ended by itself.
+        reason: Why it was stopped: "danger", "max_hold", "signal", "supervisor", or the reason of a
+            lost lease. Empty if it ended by itself.
     """
 
     status: int | None

@@ -19,9 +19,9 @@ from ..kit import majorities, majority
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
 from .durations import moment, told
+from .output import Output
 from .running import quiet
 from .table import dash, objects, rounded, table
-from .voice import Voice
 
 if TYPE_CHECKING:
     from .. import Holdfast, LockStatus, NodeStatus, Reader, Row, Waiter
@@ -38,7 +38,7 @@ def client(options: Namespace) -> Holdfast:
         if not lent.settings.addresses:
             raise ConfigError("no nodes: name them in the settings of the application, or set HOLDFAST_NODES")
         return lent
-    quiet(Voice())
+    quiet(Output())
     found = configuration(vars(options), os.environ).client()
     for driver in found._drivers:
         # It takes no lock, so nobody has to compare its settings.

@@ -19,8 +19,8 @@ from . import command
 from .codes import BUSY, DONE, NOBODY, SIGNALLED
 from .looking import client
 from .options import Usage
+from .output import Output
 from .table import objects
-from .voice import Voice
 
 # What `local` passes on to its command.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP)
@@ -81,7 +81,7 @@ def local(options: Namespace) -> int:
         words = [os.environ.get("SHELL") or "/bin/sh"]
     path, code = command.found(words[0], os.environ.get("PATH", os.defpath))
     if code:
-        Voice().say(f"{words[0]}: not found, or cannot be executed")
+        Output().say(f"{words[0]}: not found, or cannot be executed")
         return code
     # Ctrl-C is for the command; the nodes are in sessions of their own.
     ignored = {it: signal.signal(it, signal.SIG_IGN) for it in (signal.SIGINT, signal.SIGQUIT)}

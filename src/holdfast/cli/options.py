@@ -132,7 +132,7 @@ def _nodes(parser: Parser) -> None:
     group.add_argument("--profile", metavar="NAME", help="use the table [profile.NAME] of the file")
 
 
-def _voice(parser: Parser) -> None:
+def _output(parser: Parser) -> None:
     group = parser.add_argument_group("what it says", "on stderr; stdout belongs to the command")
     group.add_argument("-q", "--quiet", action="store_true", help="nothing but errors of usage")
     group.add_argument(
@@ -220,7 +220,7 @@ def _run(parser: Parser) -> None:
     _kinds(parser)
     _note(parser)
     _supervises(parser)
-    _voice(parser)
+    _output(parser)
     _command(parser, "NAME", "the lock's name")
 
 
@@ -248,7 +248,7 @@ def _once(parser: Parser) -> None:
     _conflict(parser, "instead of 75; `-E 0` skips quietly")
     _note(parser)
     _supervises(parser)
-    _voice(parser)
+    _output(parser)
     _command(parser, "KEY", "what is done once")
 
 
@@ -259,7 +259,7 @@ def _elect(parser: Parser) -> None:
     )
     parser.add_argument("-w", "--wait", metavar="DUR", type=duration, help="campaign at most so long, then exit 75")
     _supervises(parser)
-    _voice(parser)
+    _output(parser)
     _command(parser, "NAME", "the election's name")
 
 
@@ -419,7 +419,7 @@ VERBS: dict[str, Verb] = {
         '  read -r held <&"${LOCK[0]}" || exit 75\n'
         "  ./migrate.sh\n"
         "  exec {LOCK[1]}>&-                          releases it",
-        "holding:hold",
+        "hold:hold",
     ),
     "once": Verb(
         "(--per DUR | --keep DUR) KEY [--] CMD [ARG...]",
@@ -489,7 +489,7 @@ VERBS: dict[str, Verb] = {
         "It takes locks whose names begin with holdfast.bench: and no others.",
         "bench:bench",
     ),
-    "check": Verb("", "Inside a command: is the lock still held? Exit 0: yes, 76: no.", _nothing, "", "holding:check"),
+    "check": Verb("", "Inside a command: is the lock still held? Exit 0: yes, 76: no.", _nothing, "", "hold:check"),
     "local": Verb(
         "[--] CMD [ARG...]",
         "Start nodes for a command, and stop them with it.",

@@ -15,7 +15,7 @@ from ..errors import HoldfastError
 from ..version import VERSION
 from .codes import BUG, DONE, USAGE, code_of
 from .options import VERBS, Usage, parser_of
-from .voice import Voice, explained
+from .output import Output, explained
 
 if TYPE_CHECKING:
     from .. import Holdfast
@@ -61,10 +61,10 @@ def _ended(words: list[str], client: Callable[[], Holdfast] | None) -> int:
     try:
         return _ran(words, client)
     except Usage as wrong:
-        Voice().say(str(wrong))
+        Output().say(str(wrong))
         return USAGE
     except HoldfastError as error:
-        Voice().say(explained(error))
+        Output().say(explained(error))
         return code_of(error)
     except BrokenPipeError:
         # The reader of stdout has gone, as `head` does. Nothing may be written at the end.
@@ -73,7 +73,7 @@ def _ended(words: list[str], client: Callable[[], Holdfast] | None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        Voice().say(f"this is a fault of holdfast: {type(error).__name__}: {error}. Please report it")
+        Output().say(f"this is a fault of holdfast: {type(error).__name__}: {error}. Please report it")
         return BUG
 
 

@@ -17,15 +17,16 @@ from math import inf
 from ..checks import seconds
 from ..errors import ConfigError, readable
 from ..log import before_the_first_line, logger
-from . import command, works
-from .cautions import cautions
+from . import command
 from .codes import BUSY, NOT_FOUND
 from .configuration import Configuration, configuration
-from .front import Front
 from .held import held_already
 from .job import Job, Work
 from .options import Usage
-from .voice import NORMAL, QUIET, VERBOSE, Voice
+from .output import NORMAL, QUIET, VERBOSE, Output
+from .supervisor import Supervisor
+from .warnings import warnings_to
+from .work import described, done_once, elected, locked
 
 TTL = 15.0  # seconds
 SHORTEST = 1.0  # seconds: time enough to stop a command
@@ -42,7 +43,7 @@ def run(options: Namespace) -> int:
             f"{', '.join(map(repr, again))} is held already by a process around this one, which would wait for "
             "itself. Use another name. If that process has ended, run `env -u HOLDFAST_HELD holdfast ...`"
         )
-    return _supervised(options, "run", names, lambda ttl: works.locked(options, ttl))
+    return _supervised(options, "run", names, lambda ttl: locked(options, ttl))
 
 
 def once(options: Namespace) -> int:
@@ -52,7 +53,7 @@ def once(options: Namespace) -> int:
     if options.zone is not None and not isinstance(options.per, str):
         raise Usage("--zone says whose hours and days count: it goes with --per hour, day, week or month")
     keep = _kept(options)
-    return _supervised(options, "once", (), lambda ttl: works.done_once(options, keep, ttl))
+    return _supervised(options, "once", (), lambda ttl: done_once(options, keep, ttl))
 
 
 def elect(options: Namespace) -> int:
@@ -62,7 +63,7 @@ def elect(options: Namespace) -> int:
         options,
         "elect",
         (),
-        lambda ttl: works.elected(options.name, value, ttl, options.wait),
+        lambda ttl: elected(options.name, value, ttl, options.wait),
         again=options.again,
     )
 
@@ -73,9 +74,9 @@ def rate(options: Namespace) -> int:
     if code:
         return code
     limit, period = options.limit
-    signals, voice = command.Signals(), Voice()
-    quiet(voice)
-    with configuration(vars(options), os.environ).client(observer=cautions(voice, options.name)) as locks:
+    signals, output = command.Signals(), Output()
+    quiet(output)
+    with configuration(vars(options), os.environ).client(observer=warnings_to(output, options.name)) as locks:
         wait = 0.0 if options.nonblock else options.wait
         locks.rate(options.name, limit, period, key=options.whose, wait=wait).acquire()
     signals.restore()
@@ -128,14 +129,14 @@ def _supervised(
     if code:
         return code
     options.note = note_of(options, shlex.join(argv))
-    signals, voice = command.Signals(), voice_of(options)
+    signals, output = command.Signals(), output_of(options)
     config = configuration(vars(options), os.environ)
     # Made before anything is forked, to find what cannot work. Only the holder connects it.
     name = ",".join((options.name, *options.also)) if verb == "run" else options.name
-    locks = config.client(observer=cautions(voice, name))
+    locks = config.client(observer=warnings_to(output, name))
     ttl = lease_of(config, locks.settings.max_ttl)
     if verb == "run":
-        works.described(locks, options, ttl)
+        described(locks, options, ttl)
     kill_after, max_hold = _spans(options, ttl)
     job = Job(
         verb=verb,
@@ -155,7 +156,7 @@ def _supervised(
         conflict=_status_if_busy(options),
         again=again,
     )
-    return Front(job, voice, signals).run()
+    return Supervisor(job, output, signals).run()
 
 
 def _status_if_busy(options: Namespace) -> int:
@@ -180,20 +181,20 @@ def _looks_at(options: Namespace, verb: str) -> str:
     return options.name if verb == "run" and options.slots is None else ""
 
 
-def quiet(voice: Voice) -> None:
+def quiet(output: Output) -> None:
     """Have the library's log say nothing, or with -v what the nodes say."""
-    before_the_first_line(partial(_configure, voice))
-    if voice.level >= VERBOSE:
+    before_the_first_line(partial(_configure, output))
+    if output.level >= VERBOSE:
         # The client asks now what the log takes.
         logger()
 
 
-def _configure(voice: Voice) -> None:
+def _configure(output: Output) -> None:
     import logging
 
     ours = logging.getLogger("holdfast")
     ours.propagate = False
-    if voice.level < VERBOSE:
+    if output.level < VERBOSE:
         ours.addHandler(logging.NullHandler())
         ours.setLevel(logging.CRITICAL + 1)
         return
@@ -202,8 +203,8 @@ def _configure(voice: Voice) -> None:
     ours.addHandler(handler)
 
 
-def voice_of(options: Namespace) -> Voice:
-    """Make the voice that the options ask for. The library's log says no more than it does."""
+def output_of(options: Namespace) -> Output:
+    """Make the output that the options ask for. The library's log says no more than it does."""
     if options.status_fd is not None:
         try:
             os.set_inheritable(options.status_fd, False)
@@ -212,9 +213,9 @@ def voice_of(options: Namespace) -> Voice:
                 f"--status-fd {options.status_fd}: {error.strerror}. Open it first, as with 3>status.json"
             ) from None
     level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
-    voice = Voice(level, options.json, options.status_fd)
-    quiet(voice)
-    return voice
+    output = Output(level, options.json, options.status_fd)
+    quiet(output)
+    return output
 
 
 def lease_of(config: Configuration, max_ttl: float) -> float:
@@ -248,5 +249,5 @@ def _command_of(options: Namespace) -> tuple[str, list[str], int]:
     path, code = command.found(argv[0], os.environ.get("PATH", os.defpath))
     if code:
         what = "not found" if code == NOT_FOUND else "cannot be executed"
-        Voice().say(f"{argv[0]}: {what}. The lock was not asked for")
+        Output().say(f"{argv[0]}: {what}. The lock was not asked for")
     return path, argv, code

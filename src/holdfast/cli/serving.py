@@ -24,8 +24,8 @@ from ..errors import ConfigError
 from .codes import CONFIG, DONE
 from .configuration import configuration
 from .options import Usage
+from .output import Output
 from .running import quiet
-from .voice import Voice
 
 PORT = 7420
 # Options that bound a gateway.
@@ -40,13 +40,13 @@ def serve(options: Namespace) -> int:
     """Serve the gateway until SIGTERM."""
     if options.new_token is not None:
         return _new_token(options.new_token, options.tokens)
-    voice = Voice()
-    quiet(voice)
+    output = Output()
+    quiet(output)
     try:
         from ..serve.server import Address, loop_factory, serve
     except ImportError as missing:
         needed = 'pip install "holdfast[serve]"'
-        voice.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
+        output.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
         return CONFIG
     host, port = bound(options.listen)
     if options.advertise is not None and options.client_ca is not None:
@@ -68,12 +68,12 @@ def serve(options: Namespace) -> int:
         # Clients may still believe in leases of an earlier run, so nodes of its own are guarded at first.
         locks = config.async_client(observer=metrics, **({"fresh": ()} if options.local else {}))
         metrics.follow(locks)
-        await serve(locks, address, options.drain, _saying(voice), registry=registry, **settings)
+        await serve(locks, address, options.drain, _saying(output), registry=registry, **settings)
 
     _collect_by_cost()
     with contextlib.ExitStack() as stack:
         if options.local:
-            voice.say("it has its own nodes, which end with it: for the programs of one machine")
+            output.say("it has its own nodes, which end with it: for the programs of one machine")
             config.values["nodes"] = stack.enter_context(Nodes()).urls
         stack.enter_context(asyncio.Runner(loop_factory=loop_factory())).run(run())
     return DONE
@@ -136,12 +136,12 @@ def _settings(options: Namespace, host: str) -> dict[str, Any]:
     }
 
 
-def _saying(voice: Voice) -> Any:
+def _saying(output: Output) -> Any:
     def say(text: str) -> None:
-        red = voice.terminal and text.startswith("INSECURE") and not os.environ.get("NO_COLOR")
+        red = output.terminal and text.startswith("INSECURE") and not os.environ.get("NO_COLOR")
         if red:
             os.write(2, b"\x1b[31m")
-        voice.say(text)
+        output.say(text)
         if red:
             os.write(2, b"\x1b[0m")
 

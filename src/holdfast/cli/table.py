@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from .voice import printable
+from .output import printable
 
 LEAST = 12  # characters of a text that has to be shortened
 GAP = 2  # spaces between two columns

@@ -14,7 +14,7 @@ from ..clock import clock
 from ..errors import HoldfastError, NoQuorum, readable
 from . import tree
 from .durations import told
-from .voice import explained
+from .output import explained
 
 if TYPE_CHECKING:
     from .. import Holdfast, LockStatus, NodeStatus

@@ -16,16 +16,17 @@ from .. import Holdfast, Lease, LeaseState
 from ..clock import clock
 from ..errors import Cancelled
 from ..kit import utf8
-from . import tree, works
-from .cautions import cautions
+from . import tree
 from .codes import DONE, LOST, SIGNALLED
 from .configuration import configuration
-from .front import die_of
 from .holder import BEAT, reason_of
 from .job import MARGIN
 from .options import Usage
+from .output import Output
 from .running import check_kinds, lease_of, note_of, quiet
-from .voice import Voice
+from .supervisor import die_of
+from .warnings import warnings_to
+from .work import described
 
 _ENDS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
@@ -34,12 +35,12 @@ def hold(options: Namespace) -> int:
     """Hold a lock until stdin ends, or a signal comes."""
     check_kinds(options)
     options.note = note_of(options, "holdfast hold")
-    voice = Voice()
-    quiet(voice)
-    keeper = _Keeper(options, voice)
+    output = Output()
+    quiet(output)
+    keeper = _Keeper(options, output)
     config = configuration(vars(options), os.environ)
     # Connections are closed by the end of the process; what is released was confirmed before.
-    locks = config.client(observer=cautions(voice, options.name))
+    locks = config.client(observer=warnings_to(output, options.name))
     code = keeper.hold(locks, lease_of(config, locks.settings.max_ttl))
     locks.close()
     if keeper.signal:
@@ -50,8 +51,8 @@ def hold(options: Namespace) -> int:
 class _Keeper:
     """Holds a lock in this process, and listens to stdin and signals meanwhile."""
 
-    def __init__(self, options: Namespace, voice: Voice) -> None:
-        self._options, self._voice = options, voice
+    def __init__(self, options: Namespace, output: Output) -> None:
+        self._options, self._output = options, output
         self.signal = 0
         self._cancel = threading.Event()
         self._wake_in, self._wake = os.pipe()
@@ -73,7 +74,7 @@ class _Keeper:
         Returns:
             The exit status.
         """
-        lock = works.described(locks, self._options, ttl, self._lost)
+        lock = described(locks, self._options, ttl, self._lost)
         try:
             lease = lock.acquire(self._cancel)
         except Cancelled:
@@ -84,7 +85,7 @@ class _Keeper:
         print(json.dumps(facts), flush=True)
         kept = self._keep(lease, ttl)
         if not kept:
-            self._voice.say(f"{lease.name!r} is lost ({reason_of(lease)}). Stop what it protected")
+            self._output.say(f"{lease.name!r} is lost ({reason_of(lease)}). Stop what it protected")
             return LOST
         lease.release(confirm=True)
         return DONE
@@ -139,10 +140,10 @@ def check(options: Namespace) -> int:
     elif os.environ.get("HOLDFAST_TERM"):
         names = [f"{name}[election]"]
     with configuration(vars(options), os.environ).client() as locks:
-        quiet(Voice())
+        quiet(Output())
         for it, mine in zip(names, token.split("\n"), strict=True):
             status = locks.inspect(it)
             if status.holder != mine and not any(reader.token == mine for reader in status.readers):
-                Voice().say(f"{it!r} is not held by this command any more. Stop what it protects")
+                Output().say(f"{it!r} is not held by this command any more. Stop what it protects")
                 return LOST
     return DONE

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..events import Event, NodeEvent
-from .voice import VERBOSE, Voice, in_shells
+from .output import VERBOSE, Output, in_shells
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def cautions(voice: Voice, name: str) -> Callable[[Event], None]:
+def warnings_to(output: Output, name: str) -> Callable[[Event], None]:
     """Make an observer that says each warning once. Nodes that are down and the like are for `-v`.
 
     Args:
-        voice: Says it. With `-v` the library's log does.
+        output: Says it. With `-v` the library's log does.
         name: What the command is run for.
     """
     said: set[str] = set()
@@ -29,9 +29,9 @@ def cautions(voice: Voice, name: str) -> Callable[[Event], None]:
         if not isinstance(event, NodeEvent) or event.state != "warned" or event.warning in said:
             return
         said.add(event.warning)
-        voice.note("warned", {"name": name, "node": event.node, "about": event.about, "warning": event.warning})
-        if voice.level < VERBOSE:
-            voice.clear()
-            voice.say(f"{event.node}: {in_shells(event.warning)}")
+        output.note("warned", {"name": name, "node": event.node, "about": event.about, "warning": event.warning})
+        if output.level < VERBOSE:
+            output.clear()
+            output.say(f"{event.node}: {in_shells(event.warning)}")
 
     return observe

@@ -37,7 +37,7 @@ _TAKEN = rf"call force_release\({_TEXT}, reason(?:, only=(?:{_TEXT}|locked_by\({
 _LONGEST = 4000
 
 
-class Voice:
+class Output:
     """Writes lines for people to stderr, and lines of JSON to a descriptor."""
 
     def __init__(self, level: int = NORMAL, json: bool = False, status: int | None = None) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .. import __version__
 from ..errors import readable
 from ..kit import ALL_CLIENTS, RECENT, TOKEN, ask_registry, registered
-from .findings import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, named, sent, text_of
+from .diagnosis import OK, UNSAFE, WARNING, Check, ask, asked, cli_of, named, sent, text_of
 
 if TYPE_CHECKING:
     from .. import Holdfast, NodeStatus

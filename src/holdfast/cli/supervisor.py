@@ -25,27 +25,27 @@ from .board import Board, Line, line
 from .codes import BUG, BUSY, LOST, SIGNALLED
 from .holder import BEAT, GIVE_UP, hold
 from .job import Job
-from .voice import NORMAL, VERBOSE, Voice
+from .output import NORMAL, VERBOSE, Output
 from .waiting import in_foreground
 
 # Of these a command dies as if it had been started without us: a shell's loop ends on Ctrl-C.
 _DIED_OF = (*command.ENDING, signal.SIGPIPE)
-# The part of the holder's margin that is left when the front acts.
+# The part of the holder's margin that is left when the supervisor acts.
 _LATER = 0.5
 
 
-class Front:
+class Supervisor:
     """The front's state, and what it does at each turn of its loop."""
 
     def __init__(
-        self, job: Job, voice: Voice, signals: command.Signals, now: Callable[[], float] = clock
+        self, job: Job, output: Output, signals: command.Signals, now: Callable[[], float] = clock
     ) -> None:
         # Besides the nodes, each of the two processes has up to nine files open.
         least = 9 + len(job.client.urls)
         if 0 <= (may := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < least:
             raise ConfigError(f"this process may open {may} files, and needs {least}: ulimit -n {least}, or more")
         self._clock = now
-        self._job, self._voice, self._signals = job, voice, signals
+        self._job, self._output, self._signals = job, output, signals
         self._me = os.getpid()
         self._others = set(tree.children(self._me))
         self._terminal, self._modes = _terminal()
@@ -178,21 +178,21 @@ class Front:
         match what:
             case "waiting":
                 text, waited = facts
-                self._voice.note("waiting", {"name": self._job.name, "waited": waited})
-                (self._voice.over if self._voice.terminal else self._voice.say)(text)
+                self._output.note("waiting", {"name": self._job.name, "waited": waited})
+                (self._output.over if self._output.terminal else self._output.say)(text)
             case "ask":
                 # The command never begins after a signal that ends us.
                 self._hear_signals()
                 if not self._ending:
-                    self._voice.clear()
+                    self._output.clear()
                     self._line.send("go")
             case "running":
                 self._command, self._own_group = facts
             case "event":
                 event, more, text, level = facts
-                self._voice.note(event, {"name": self._job.name, **more})
+                self._output.note(event, {"name": self._job.name, **more})
                 if text:
-                    self._voice.say(text, level)
+                    self._output.say(text, level)
             case "stopped" if facts == (self._round,):
                 # (Else it was stopped before we continued it, and goes on.)
                 self._stop()
@@ -205,7 +205,7 @@ class Front:
         """The command was stopped: stop with it, so that the shell sees a stopped job."""
         if self._terminal < 0 or not self._own_group:
             return
-        self._voice.say(f"suspended; {self._job.name!r} stays held", VERBOSE)
+        self._output.say(f"suspended; {self._job.name!r} stays held", VERBOSE)
         if os.getsid(0) == self._me:
             # Nobody could continue us.
             self._continue()
@@ -241,12 +241,12 @@ class Front:
     def _code(self) -> int:
         """The exit status, and the last words about it."""
         done = self._done
-        self._voice.clear()
+        self._output.clear()
         if self._killed or done is None:
             why = self._killed or "the process that held the lock was killed"
             ran = bool(self._command)
             what = "the command was killed too; the lock ends by itself" if ran else "the command was not started"
-            self._voice.say(f"{self._job.name!r}: {why}. {what} within {self._job.ttl:g} s")
+            self._output.say(f"{self._job.name!r}: {why}. {what} within {self._job.ttl:g} s")
             done = {
                 "status": None,
                 "signal": signal.SIGKILL if ran else None,
@@ -256,7 +256,7 @@ class Front:
             self._done = done
         elif done["text"]:
             skipped = done["code"] == BUSY and self._job.conflict == 0
-            self._voice.say(done["text"], VERBOSE if skipped or done["code"] is None else NORMAL)
+            self._output.say(done["text"], VERBOSE if skipped or done["code"] is None else NORMAL)
         return self._status(done)
 
     def _status(self, done: dict[str, Any]) -> int:
@@ -276,7 +276,7 @@ class Front:
         had_terminal = self._take_terminal()
         if done.get("signal") is not None and self._modes is not None:
             _restore(self._terminal, self._modes)
-        self._voice.note("exited", _exited(self._job.name, code, done))
+        self._output.note("exited", _exited(self._job.name, code, done))
         number = done.get("signal") if done.get("code") is None else None
         if self._ending and not self._command:
             number = self._ending
