@@ -86,9 +86,10 @@ PUBLIC = (
     "holdfast.integrations.fastapi",
     "holdfast.integrations.idempotency",
     "holdfast.testing",
+    "holdfast.typing",
 )
 SHOWN = {"src/holdfast/__init__.py", "src/holdfast/errors.py", "src/holdfast/events.py"}  # Shown, though without callables.
-CLIENTS = ("holdfast", "holdfast.aio")  # Only a client makes the objects of these modules, save itself.
+CLIENTS = ("holdfast", "holdfast.aio", "holdfast.typing")  # Only a client makes the objects of these modules, save itself.
 SAYING = {"debug", "info", "warning", "error", "critical", "exception", "log", "warn", "add_note"}
 SECTIONS = ("Args", "Returns", "Yields", "Raises", "Attributes", "Example", "Examples", "Note", "Notes")
 

@@ -50,7 +50,7 @@ def test_the_page_shows_the_house() -> None:
 @pytest.mark.parametrize(
     "before, after, found",
     [
-        ("config      kit ", "kit    ", "config is not on floor 6 of the page"),
+        ("config    kit ", "kit    ", "config is not on floor 6 of the page"),
         ("5   primitives ", "4   primitives ", "primitives is not on floor 5 of the page"),
         ("| `protocol/query.py` |", "| `core/rund.py` |", "A `once`: there is no file core/rund.py"),
         ("| `wire/resp.py` | Looks at its", "| `wire/connection.py` | Looks at its", "A pushed grant: wire/connection.py comes twice"),

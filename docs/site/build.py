@@ -56,6 +56,7 @@ FILES = (".svg", ".png", ".json")  # what pages show, link to or load, and is co
 REFERENCE: dict[str, tuple[str, tuple[str, ...]]] = {
     "holdfast": ("Clients and leases for threads and greenlets", ("holdfast",)),
     "aio": ("The same clients and leases for asyncio", ("holdfast.aio",)),
+    "typing": ("The options that calls take, and other names for type hints", ("holdfast.typing",)),
     "errors": ("The errors that calls raise", ("holdfast.errors",)),
     "events": ("The events that observers receive", ("holdfast.events",)),
     "fencing": (

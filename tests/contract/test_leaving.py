@@ -23,7 +23,7 @@ from proof import patches
 from proof.books import word
 from proof.misuse import misuse
 
-from holdfast import LeaseInfo, LeaseState
+from holdfast import LeaseState
 from holdfast.drivers.aio import driver as aio
 from holdfast.drivers.threads.driver import Driver as ThreadsDriver
 from holdfast.drivers.threads.io_thread import IOThread
@@ -34,6 +34,7 @@ from holdfast.events import Ended
 from holdfast.face import lease as shared
 from holdfast.protocol.claim import Claim
 from holdfast.testing.driver import Driver as SimulatedDriver
+from holdfast.typing import LeaseInfo
 
 TICK = 0.3  # seconds by which a busy machine may be late
 LONG = 20.0  # seconds: of a lease that no test outlives, so that what is free was released

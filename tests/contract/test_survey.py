@@ -12,11 +12,11 @@ from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
 from contract.simulated import Simulated
 
-from holdfast import Row
 from holdfast.errors import ConfigError, NoQuorum
 from holdfast.operations.inspection import commands as inspection
 from holdfast.operations.survey import plan as survey
 from holdfast.protocol.exclusive import keys_of
+from holdfast.typing import Row
 
 pytestmark = pytest.mark.slow
 

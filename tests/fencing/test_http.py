@@ -15,7 +15,7 @@ import starlette.datastructures
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import BadFence, ConfigError, LockLost, Misuse, StaleFence
+from holdfast.errors import BadFence, ConfigError, LockLost, Misuse, StaleFence
 from holdfast.fencing import http as module
 from holdfast.fencing.bearer import MOST
 from holdfast.fencing.http import FENCING_TOKEN, fences_in, header_of, received, status_of

@@ -21,9 +21,10 @@ from integrations.stage import Stage, free_port, staged
 from nemesis.servers import compiled_shim
 
 import holdfast
-from holdfast import Cancelled, ConfigError, Holdfast
+from holdfast import ConfigError, Holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
 from holdfast.embedded import Nodes
+from holdfast.errors import Cancelled
 
 pytestmark = pytest.mark.timeout(200)
 

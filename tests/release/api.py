@@ -44,6 +44,7 @@ MODULES = (
     "holdfast.testing.conformance",
     "holdfast.testing.plugin",
     "holdfast.testing.simulation",
+    "holdfast.typing",
 )
 
 

@@ -21,8 +21,9 @@ from typing import Any
 
 import holdfast
 import holdfast.aio
-from holdfast import Cancelled, HoldfastError, LockBusy, LockLost, NoQuorum
+from holdfast import HoldfastError, LockBusy, LockLost, NoQuorum
 from holdfast.clock import clock
+from holdfast.errors import Cancelled
 
 from .ledger import Ledger
 

@@ -24,7 +24,8 @@ from .running import quiet
 from .table import dash, objects, rounded, table
 
 if TYPE_CHECKING:
-    from .. import Holdfast, LockStatus, NodeStatus, Reader, Row, Waiter
+    from .. import Holdfast, LockStatus, NodeStatus
+    from ..typing import Reader, Row, Waiter
 
 _EVERY = 1.0  # seconds between two looks of --watch
 _ELECTION = "[election]"  # how the name of an election's lock ends

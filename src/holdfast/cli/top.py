@@ -25,7 +25,8 @@ from .options import Usage
 from .table import objects, table
 
 if TYPE_CHECKING:
-    from .. import Holdfast, NodeStatus, Row
+    from .. import Holdfast, NodeStatus
+    from ..typing import Row
 
 # The share of the nodes' time that a survey may take, so that locks hardly notice it.
 _SHARE = 0.1

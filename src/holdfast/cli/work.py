@@ -18,7 +18,8 @@ from .job import Body, Ending, Failed, Work
 if TYPE_CHECKING:
     from argparse import Namespace
 
-    from .. import Holdfast, Lease, Lock, Options
+    from .. import Holdfast, Lease, Lock
+    from ..typing import Options
 
 
 def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable[[Any], None] | None = None) -> Lock:

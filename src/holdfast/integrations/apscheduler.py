@@ -29,10 +29,11 @@ from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.triggers.interval import IntervalTrigger
 
-from .. import Holdfast, OnceOptions
+from .. import Holdfast
 from ..aio import Holdfast as AsyncHoldfast
 from ..errors import Cancelled, ConfigError, HoldfastError, message_of
 from ..kit import unlocked
+from ..typing import OnceOptions
 
 __all__ = ["OnceAsyncIOExecutor", "OnceProcessPoolExecutor", "OnceThreadPoolExecutor"]
 

@@ -17,10 +17,11 @@ from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 from celery import Celery, Task, bootsteps, current_app, current_task, signals
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
-from .. import Holdfast, OnceOptions, Options
+from .. import Holdfast
 from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
+from ..typing import OnceOptions, Options
 from .calls import Body, Busy, abortable, attempt, example
 
 __all__ = ["client_of", "once", "setup", "single"]

@@ -13,11 +13,11 @@ from typing import Any, Unpack
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.requests import HTTPConnection
 
-from .. import Options
 from ..aio import Holdfast, Lease
 from ..checks import Seconds, seconds
 from ..errors import ConfigError
 from ..kit import written
+from ..typing import Options
 from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
 from .web import filled, rate_headers
 

@@ -14,10 +14,11 @@ from typing import Any, Unpack
 import click
 from flask import Flask, Response, current_app, request
 
-from .. import Holdfast, Options
+from .. import Holdfast
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
 from ..kit import unlocked
+from ..typing import Options
 from .calls import example
 from .web import Statuses
 

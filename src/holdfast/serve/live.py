@@ -21,9 +21,9 @@ from pydantic_core import to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from .. import Row
 from ..clock import sources_of
 from ..kit import majorities
+from ..typing import Row
 from . import models
 from .gateway import Gateway
 from .identity import Identity

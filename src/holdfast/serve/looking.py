@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from .. import Row
 from ..kit import majorities
+from ..typing import Row
 from . import models
 from .answering import Answer, Event, stream
 from .gateway import Gateway

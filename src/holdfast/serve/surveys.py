@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-from .. import Row
 from ..aio import Holdfast
 from ..clock import sources_of
 from ..errors import HoldfastError, message_of
+from ..typing import Row
 
 # The share of each node's time that surveys may take.
 SHARE = 0.02

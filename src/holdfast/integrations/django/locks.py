@@ -24,12 +24,13 @@ from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject, empty
 
-from ... import Lease, LeaseState, Options
+from ... import Lease, LeaseState
 from ...aio import Lease as AsyncLease
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
 from ...kit import Current, named, noted, written
+from ...typing import Options
 from ..calls import example
 from ..web import Statuses, filled
 
