@@ -200,7 +200,7 @@ PLANTED: dict[str, Plant] = {
     "the lock of what does not die is released": Plant([("holder.py", "                lease.leave()\n", "                pass\n")]),
 }
 # No faults of ours: nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
-UNRENEWED = Plant([("works.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
+UNRENEWED = Plant([("work.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
 _FOUND = "    found = descendants(root, without)\n    for it"
 SLOW = Plant([("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")])
 # No fault of ours: a holder that was killed is long in ending. It has closed its files, and its children are still its own.
