@@ -134,13 +134,13 @@ async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) ->
         TypeAdapter(kind).validate_json(answer.text)
 
     lease = f"{ID}-form"
-    await said(models.Held, "PUT", lease, {"names": ["problems:form"]})
+    await said(models.HeldBody, "PUT", lease, {"names": ["problems:form"]})
     await said(models.Waits, "PUT", f"{ID}-form2", {"names": ["problems:form"], "wait_ms": 10})
-    await said(models.Held, "GET", lease)
-    await said(models.Held, "POST", f"{lease}/keepalive", {})
+    await said(models.HeldBody, "GET", lease)
+    await said(models.HeldBody, "POST", f"{lease}/keepalive", {})
     await said(models.Beats, "POST", "/v1/keepalive", {"leases": ["a-lease-of-problems-form"]})
     await said(models.AllKept, "GET", "/v1/leases")
-    await said(models.Lock, "GET", "/v1/locks/problems:form")
+    await said(models.LockBody, "GET", "/v1/locks/problems:form")
     await said(models.AllLocks, "GET", "/v1/locks?pattern=problems:*")
     await said(models.TheseLocks, "GET", "/v1/locks?names=problems:form&names=problems:free")
     await said(models.AllNodes, "GET", "/v1/nodes")

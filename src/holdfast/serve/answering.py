@@ -20,7 +20,7 @@ from starlette.types import Scope
 from ..fencing.http import FENCING_TOKEN, header_of
 from .gateway import Gateway
 from .identity import Identity
-from .models import Held
+from .models import HeldBody
 from .problems import Problem
 
 TEXT = "text/plain; charset=utf-8"
@@ -37,7 +37,7 @@ def said(scope: Scope, answer: Answer) -> Response:
         return answer
     body, status = (answer, 200) if isinstance(answer, BaseModel) else answer
     headers = {"cache-control": "no-store"}
-    fences = header_of(body.fences) if isinstance(body, Held) and body.fences else ""
+    fences = header_of(body.fences) if isinstance(body, HeldBody) and body.fences else ""
     if fences:
         headers[FENCING_TOKEN] = fences
     if _prefers_text(scope):

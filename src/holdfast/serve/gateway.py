@@ -102,7 +102,7 @@ class Gateway:
         try:
             if self.draining:
                 self.refuse_unless_open()
-            self.demand(self.now(hold.client), VERBS[hold.wanted.kind], *hold.wanted.names)
+            self.authorize(self.now(hold.client), VERBS[hold.wanted.kind], *hold.wanted.names)
         except Problem as problem:
             return problem
         return None
@@ -171,7 +171,7 @@ class Gateway:
             detail = "This gateway has not announced its address to the others yet: too few nodes answer. Ask again."
             raise Problem("no-quorum", detail, after=1.0, nodes={})
 
-    def demand(self, client: Identity, verb: str, *names: str) -> None:
+    def authorize(self, client: Identity, verb: str, *names: str) -> None:
         """Refuse a client that may not do this.
 
         Args:

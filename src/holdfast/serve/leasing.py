@@ -28,14 +28,14 @@ from .answering import Answer, Event, stream
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, arrived_of
 from .leases import VERBS, Hold
-from .models import LEASE_ID, Held, Released, Waits
+from .models import LEASE_ID, HeldBody, Released, Waits
 from .peers import HOP, left
 from .problems import Elsewhere, Problem, holder_of, milliseconds
 from .routing import Table
 
 routes = Table()
 # What a lease is for its client.
-_EITHER = {200: Held, 202: Waits}
+_EITHER = {200: HeldBody, 202: Waits}
 
 # A client extends its lease this many times within its ttl.
 BEATS = 3
@@ -45,10 +45,10 @@ LONGEST_LOOK = 1.0
 LONGEST_TRY = 60.0
 
 
-@routes.add("PUT", "/v1/leases/{lease_id}", {200: Held, 201: Held, 202: Waits})
+@routes.add("PUT", "/v1/leases/{lease_id}", {200: HeldBody, 201: HeldBody, 202: Waits})
 async def acquire(gateway: Gateway, client: Identity, request: Request, lease_id: str, asked: models.Acquire) -> Answer:
     """Acquire a lease, or wait on for it. The same request again has the same effect as one."""
-    gateway.demand(client, VERBS[asked.kind], *asked.names)
+    gateway.authorize(client, VERBS[asked.kind], *asked.names)
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
@@ -128,14 +128,14 @@ async def changed(request: Request, hold: Hold, wait: float) -> None:
             gone.cancel()
 
 
-def held(hold: Hold) -> Held:
+def held(hold: Hold) -> HeldBody:
     """Return what is said of a lease that is held. `valid_ms` is as of now."""
     lease = hold.lease
     assert lease is not None
     fences = lease.fences
     # Several names have several fences, and no client should take one of them for that of all.
     ttl = milliseconds(hold.ttl)
-    return Held(
+    return HeldBody(
         id=hold.id, state="held", names=hold.wanted.names, kind=hold.wanted.kind,
         fence=next(iter(fences.values())) if len(fences) == 1 else None, fences=fences, slots=list(lease.slots),
         valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=ttl // BEATS, waited_ms=milliseconds(lease.waited),
@@ -152,7 +152,7 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
         with suppress(HoldfastError, TimeoutError):
             async with asyncio.timeout(LONGEST_LOOK):
                 found = await gateway.locks.inspect(name)
-            holder = models.Holder(**holder_of(found))
+            holder = models.HolderBody(**holder_of(found))
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
         id=hold.id, state="waiting", names=hold.wanted.names, kind=hold.wanted.kind, place=place,
@@ -224,10 +224,10 @@ async def list_leases(gateway: Gateway, client: Identity) -> models.AllKept:
     return models.AllKept(gateway=gateway.name, leases=[_kept(it, client) for it in found])
 
 
-def _kept(hold: Hold, client: Identity) -> models.Kept:
+def _kept(hold: Hold, client: Identity) -> models.KeptBody:
     # Where everybody is one client, an id would be everybody's.
     own = hold.client.name == client.name and client is not EVERYBODY
-    return models.Kept(
+    return models.KeptBody(
         id=hold.id if own else None, client=hold.client.name, state="waiting" if hold.state == "waiting" else "held",
         names=hold.wanted.names, kind=hold.wanted.kind, label=hold.wanted.label,
         age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began), valid_ms=hold.valid_ms,
@@ -276,7 +276,7 @@ def _state(hold: Hold) -> str:
 
 
 @routes.add("POST", "/v1/leases/{lease_id}/publish")
-async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: models.Publish) -> Held:
+async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: models.Publish) -> HeldBody:
     """Announce another value of the leader."""
     hold = lease_of(gateway, client, lease_id)
     hold.refuse_if_over()
@@ -319,7 +319,7 @@ class Work(NamedTuple):
 async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
     """Ask for one call, and count it if it is allowed."""
     name = asked.name or name
-    gateway.demand(client, "rate", name)
+    gateway.authorize(client, "rate", name)
     found = await gateway.locks.rate(name, asked.limit, asked.period_ms / 1000, key=asked.key).take(asked.cost)
     if not found:
         wait = milliseconds(found.retry_after)
@@ -330,13 +330,13 @@ async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models
 
 # This address is asked first: the other one would take it for a key.
 @routes.add("PUT", "/v1/once/{key:path}/result")
-async def keep_result(gateway: Gateway, client: Identity, key: str, asked: models.Result) -> models.Done:
+async def keep_result(gateway: Gateway, client: Identity, key: str, asked: models.ResultBody) -> models.Done:
     """Keep the result of the work that this client has begun.
 
     The same request again gets the same answer.
     """
     key = asked.key or key
-    gateway.demand(client, "once", key)
+    gateway.authorize(client, "once", key)
     hold = lease_of(gateway, client, asked.lease)
     work = hold.work
     if not isinstance(work, Work):
@@ -353,14 +353,14 @@ async def keep_result(gateway: Gateway, client: Identity, key: str, asked: model
     return models.Done(done=True, value=value)
 
 
-@routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.Held, 202: models.Waits})
+@routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.HeldBody, 202: models.Waits})
 async def begin_once(gateway: Gateway, client: Identity, request: Request, key: str, asked: models.Begin) -> Answer:
     """Begin the work, or get its result. After 201, do it, keep the lease, and send the result.
 
     The same request again gets 201, too: 200 always has the result.
     """
     key = asked.key or key
-    gateway.demand(client, "once", key)
+    gateway.authorize(client, "once", key)
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
@@ -381,7 +381,7 @@ async def begin_once(gateway: Gateway, client: Identity, request: Request, key: 
 @routes.add("DELETE", "/v1/once/{key:path}")
 async def forget_once(gateway: Gateway, client: Identity, key: str, asked: models.Forget) -> models.Forgotten:
     """Forget the result of work, so that the next client does it again."""
-    gateway.demand(client, "once", key)
+    gateway.authorize(client, "once", key)
     # For how long a result is kept does not matter for that.
     once = gateway.locks.once(key, keep=1, wait=asked.wait_ms / 1000, note=client.name)
     return models.Forgotten(key=key, forgotten=await once.forget())

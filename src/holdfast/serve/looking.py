@@ -38,10 +38,10 @@ SHARE = 0.2
 @routes.add("GET", "/v1/nodes")
 async def list_nodes(gateway: Gateway, client: Identity) -> models.AllNodes:
     """Show how the nodes are."""
-    gateway.demand(client, "look")
+    gateway.authorize(client, "look")
     found = gateway.locks.nodes()
     _, up, needed, *_ = min(majorities(found))
-    nodes = [models.Node.model_validate(it) for it in found]
+    nodes = [models.NodeBody.model_validate(it) for it in found]
     return models.AllNodes(gateway=gateway.name, majority=needed, up=up, nodes=nodes)
 
 
@@ -75,7 +75,7 @@ async def _watched(gateway: Gateway, client: Identity, prefix: str) -> AsyncIter
         now = {it.name: it for it in surveys.rows.values() if it.name.startswith(prefix) and _may_see(client, it)}
         for name, row in now.items():
             if name not in before or _told(row) != _told(before[name]):
-                yield "held", models.Row.model_validate(row).model_dump()
+                yield "held", models.RowBody.model_validate(row).model_dump()
         for name in before.keys() - now.keys():
             yield "free", {"name": name}
         before = now
@@ -90,9 +90,9 @@ async def _inspected(gateway: Gateway, client: Identity, names: list[str]) -> mo
     if len(names) > models.IN_VIEW:
         detail = f"One request asks for at most {models.IN_VIEW} names, and this one for {len(names)}. Send several."
         raise Problem("malformed", detail)
-    gateway.demand(client, "look", *names)
+    gateway.authorize(client, "look", *names)
     found = await asyncio.gather(*[gateway.locks.inspect(it) for it in dict.fromkeys(names)])
-    return models.TheseLocks(locks=[models.Lock.model_validate(it) for it in found])
+    return models.TheseLocks(locks=[models.LockBody.model_validate(it) for it in found])
 
 
 async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int, after: str) -> models.AllLocks:
@@ -111,7 +111,7 @@ async def _surveyed(gateway: Gateway, client: Identity, pattern: str, limit: int
             break
     shown = first[:limit]
     following = shown[-1].name if len(first) > limit else None
-    locks = [models.Row.model_validate(it) for it in shown]
+    locks = [models.RowBody.model_validate(it) for it in shown]
     return models.AllLocks(locks=locks, scanned=found.scanned, complete=complete, next=following)
 
 
@@ -120,10 +120,10 @@ def _may_see(client: Identity, row: Row) -> bool:
 
 
 @routes.add("GET", "/v1/locks/{name:path}")
-async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.Lock:
+async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.LockBody:
     """Show one lock, node by node."""
-    gateway.demand(client, "look", name)
-    return models.Lock.model_validate(await gateway.locks.inspect(name))
+    gateway.authorize(client, "look", name)
+    return models.LockBody.model_validate(await gateway.locks.inspect(name))
 
 
 @routes.add(
@@ -131,10 +131,10 @@ async def show_lock(gateway: Gateway, client: Identity, name: str) -> models.Loc
 )
 async def force_release(
     gateway: Gateway, client: Identity, request: Request, name: str, asked: models.Force
-) -> models.Forced:
+) -> models.ForcedBody:
     """Take a lock away from its holder. What it protected may still be going on."""
     name = asked.name or name
-    gateway.demand(client, "force", name)
+    gateway.authorize(client, "force", name)
     if_match = request.headers.get("if-match")
     if if_match is None:
         detail = 'Say whose lock it is: `If-Match: "<holder>"`, as an inspection shows it, or `If-Match: *`.'
@@ -155,13 +155,13 @@ async def force_release(
             raise Problem("free", f"Nobody holds {name!r}.", name=name)
         detail = f"Another client holds {name!r} by now. Inspect it again."
         raise Problem("not-the-holder", detail, holder=holder_of(found))
-    return models.Forced(name=name, nodes=taken)
+    return models.ForcedBody(name=name, nodes=taken)
 
 
 @routes.add("GET", "/v1/elections/{name:path}/events", {200: "text/event-stream"})
 async def follow_election(gateway: Gateway, client: Identity, request: Request, name: str) -> Response:
     """Follow who leads, as the nodes report it: first who leads now, then each change."""
-    gateway.demand(client, "look", name)
+    gateway.authorize(client, "look", name)
     return stream(gateway, client, request, _leaders(gateway, name))
 
 
@@ -173,7 +173,7 @@ async def _leaders(gateway: Gateway, name: str) -> AsyncIterator[Event]:
 @routes.add("GET", "/v1/elections/{name:path}")
 async def show_leader(gateway: Gateway, client: Identity, name: str) -> models.LeaderSaid:
     """Show who leads."""
-    gateway.demand(client, "look", name)
+    gateway.authorize(client, "look", name)
     return models.LeaderSaid.model_validate(await gateway.locks.election(name).leader())
 
 

@@ -109,7 +109,7 @@ class ProblemDocument(BaseModel):
     instance: str
 
 
-class Node(Said):
+class NodeBody(Said):
     """The state of a node, as this gateway knows it."""
 
     node: str
@@ -132,7 +132,7 @@ class AllNodes(Said):
     gateway: str
     majority: int
     up: int
-    nodes: list[Node]
+    nodes: list[NodeBody]
 
 
 class OneLock(Said):
@@ -148,7 +148,7 @@ class OneLock(Said):
     fence: int | None
 
 
-class Row(OneLock):
+class RowBody(OneLock):
     """One lock of a survey."""
 
     kind: str
@@ -162,13 +162,13 @@ class Row(OneLock):
 class AllLocks(Said):
     """The locks that are held, by name."""
 
-    locks: list[Row]
+    locks: list[RowBody]
     scanned: int
     complete: bool
     next: str | None
 
 
-class Waiting(Said):
+class WaitingBody(Said):
     """One that waits for a lock, or reads."""
 
     id: Annotated[str, BeforeValidator(mark)] = _is("id", "token")
@@ -189,18 +189,18 @@ class OnNode(Said):
     waiting: int
 
 
-class Lock(OneLock):
+class LockBody(OneLock):
     """The state of a lock."""
 
-    queue: list[Waiting]
-    readers: list[Waiting]
+    queue: list[WaitingBody]
+    readers: list[WaitingBody]
     nodes: list[OnNode]
 
 
 class TheseLocks(Said):
     """The states of the locks that were asked for, in that order."""
 
-    locks: list[Lock]
+    locks: list[LockBody]
 
 
 Label = Annotated[str, Field(max_length=256)]
@@ -247,7 +247,7 @@ class Acquire(Asked):
         return self
 
 
-class Holder(Said):
+class HolderBody(Said):
     """The client that holds a lock."""
 
     owner: str | None
@@ -255,7 +255,7 @@ class Holder(Said):
     left_ms: Milliseconds | None
 
 
-class Held(Said):
+class HeldBody(Said):
     """A lease that is held. Count `valid_ms` from before you sent the request."""
 
     id: str
@@ -283,7 +283,7 @@ class Waits(Said):
     kind: str
     place: int | None
     linger_ms: Milliseconds
-    holder: Holder | None
+    holder: HolderBody | None
 
 
 class Released(Said):
@@ -294,7 +294,7 @@ class Released(Said):
     confirmed: int
 
 
-class Kept(Said):
+class KeptBody(Said):
     """A lease of another client, or one of many."""
 
     id: str | None
@@ -311,7 +311,7 @@ class AllKept(Said):
     """The leases of this gateway."""
 
     gateway: str
-    leases: list[Kept]
+    leases: list[KeptBody]
 
 
 class Keepalive(Asked):
@@ -409,7 +409,7 @@ def _strict(value: Any) -> Any:
 Json = Annotated[Any, AfterValidator(_strict)]
 
 
-class Result(Asked):
+class ResultBody(Asked):
     """What came of the work."""
 
     lease: LeaseId
@@ -452,7 +452,7 @@ class Force(Asked):
     name: Name | None = None
 
 
-class Forced(Said):
+class ForcedBody(Said):
     """A lock that was taken away."""
 
     name: str

@@ -24,7 +24,7 @@ from .answering import Answer, respond, said
 from .audit import asking
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, arrived_of, identify
-from .models import Beats, Held, Parameters, Waits
+from .models import Beats, HeldBody, Parameters, Waits
 from .problems import Elsewhere, Problem, problem_of
 
 LARGEST = 65_536  # bytes of a body
@@ -225,7 +225,7 @@ def _name_of(host: str) -> str:
 
 def _shows_a_lease(answer: Answer) -> bool:
     body = answer[0] if isinstance(answer, tuple) else answer
-    return isinstance(body, Held | Waits) or (isinstance(body, Beats) and any(it.valid_ms for it in body.leases))
+    return isinstance(body, HeldBody | Waits) or (isinstance(body, Beats) and any(it.valid_ms for it in body.leases))
 
 
 def _media(headers: Mapping[bytes, bytes]) -> bytes:
