@@ -28,16 +28,16 @@ RUNBOOK = ROOT / "docs/runbook.md"
 ERRORS = ROOT / "docs/errors.md"
 WATCHING = ROOT / "docs/watching.md"
 # Where messages about a node come from: what is raised or returned there is the `cause` of a node.
-CAUSES = ("protocol/nodes.py", "drivers/", "engine/engine.py", "wire/connection.py")
+CAUSES = ("protocol/nodes.py", "drivers/", "engine/engine.py", "engine/health.py", "engine/upkeep.py", "wire/connection.py")
 # Functions whose errors are no reason why a node is not used: they complain about arguments, or quote other reasons.
-OTHERS = {"_contexts", "_too_brief", "_tried", "accesses", "context", "unusable"}
+OTHERS = {"_contexts", "too_brief", "_tried", "accesses", "context", "unusable"}
 KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
 # Functions that return the text of a warning. `Engine` warns with what they return, and with no other text.
-WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "_failure", "_unbounded", "format"}
+WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "failure", "_unbounded", "format"}
 TEXTS = (
     "protocol/claim.py:_discounts",
     "protocol/claim.py:warning",
-    "engine/engine.py:_unbounded",
+    "engine/health.py:_unbounded",
     "engine/registry.py:_setting",
     "engine/registry.py:_spread",
     "protocol/semaphore.py:differs",
@@ -243,13 +243,13 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "fell to the floor",
     ),
     "a warning": (
-        "engine/engine.py",
+        "engine/health.py",
         'f"its maxmemory-policy is {policy}: it may evict',
         'f"it is {policy}: it likes to evict',
         "it likes to evict",
     ),
     "a warning that is a constant": (
-        "engine/engine.py",
+        "engine/notices.py",
         "results and counts may be forgotten",
         "results may fade",
         "results may fade",
@@ -267,7 +267,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
         "Except while changing",
     ),
     "a warning from elsewhere": (
-        "engine/engine.py",
+        "engine/notices.py",
         "FORGETFUL.format(self._lasting)",
         "colour_of(node)",
         "? (the text of a warning from elsewhere)",

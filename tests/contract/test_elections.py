@@ -14,7 +14,7 @@ from contract.faces import Asyncio, Face, Threads
 from proof.misuse import misuse
 
 from holdfast import Leader, current
-from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.lease import LeaseState
 
@@ -108,8 +108,8 @@ async def test_a_leader_that_extends_says_its_value_again(
     face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault: what a leader says goes along with no request, so that an extension leaves it to run out."""
-    say_along = Engine._say_along
-    monkeypatch.setattr(Engine, "_say_along", lambda it, data, nodes, now: None if len(nodes) == 5 else say_along(it, data, nodes, now))
+    say_along = Upkeep.say_along
+    monkeypatch.setattr(Upkeep, "say_along", lambda it, data, nodes, now: None if len(nodes) == 5 else say_along(it, data, nodes, now))
     with pytest.raises(AssertionError):
         await test_a_term_that_is_not_renewed_lasts_as_long_as_it_is_extended(face, five, name)
     await face.finish()
@@ -356,7 +356,7 @@ async def test_a_task_that_looks_on_may_be_cancelled(face: Face, five: Cluster, 
     assert looking.cancelled()
     del looking  # (and with it the way that the cancellation went)
     gc.collect()
-    assert (len(engine.watches), client._driver().waiting.news, engine.queries) == (0, [], set())
+    assert (len(engine.watches), client._driver().waiting.news, engine.queries) == (0, [], {})
 
 
 async def test_who_looks_on_when_the_client_is_closed(face: Face, five: Cluster, name: str) -> None:

@@ -13,7 +13,7 @@ from contract.faces import Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import current
-from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol import note
 from holdfast.protocol.exclusive import beside
@@ -132,7 +132,7 @@ def said_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Engine, "_say_along", lambda *_: None)
+    monkeypatch.setattr(Upkeep, "say_along", lambda *_: None)
 
 
 def never_over(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,7 @@ FAULTS = {
         many_turns_of_half_a_second_are_no_fault_of_a_node,
     ),
     "every turn is an excuse": Planted(
-        Damage("if now > due + self.engine.patience / 8:", "if True:\n            due = min(due, now - 1)"),
+        Damage("if now > due + self.engine.upkeep.patience / 8:", "if True:\n            due = min(due, now - 1)"),
         a_node_that_is_silent_is_given_up_in_a_loop_that_has_time,
     ),
     "a buffer for each connection": Planted(

@@ -109,11 +109,13 @@ FAULTS = {
         they_are_asked_for_again_and_again,
     ),
     "threads: a client that is idle ends": Planted(
-        "threads", Damage("self.engine.watches or self.engine.stays", "self.engine.watches"), they_are_asked_for_again_and_again
+        "threads", Damage("self.engine.watches or self.engine.upkeep.stays", "self.engine.watches"), they_are_asked_for_again_and_again
     ),
     "threads: an answer is good from when it came": Planted(
         "threads",
-        Damage("self.engine.placed(node, now, answer, asked)", "self.engine.placed(node, now, self._access[node].address, now)"),
+        Damage(
+            "self.engine.upkeep.placed(node, now, answer, asked)", "self.engine.upkeep.placed(node, now, self._access[node].address, now)"
+        ),
         a_node_that_is_elsewhere_is_left_at_once,
     ),
     "asyncio: no answer is an answer": Planted(

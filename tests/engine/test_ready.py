@@ -7,10 +7,9 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import START, TRIP, World
+from engine.world import START, TRIP, World, part
 from proof import patches
 
-from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready
 from holdfast.protocol.claim import State
 from holdfast.protocol.exclusive import Exclusive
@@ -50,11 +49,14 @@ def everything_is_handed_over_once() -> None:
     world.run(2 * TRIP)
     assert (claim.state, world.settled) == (State.HELD, [claim])
     query = world.engine.consult({0: pack(b"PING")}, world.now)
-    world.engine.lost(0, world.now, ConnectionResetError("cut"))
+    world.engine.upkeep.lost(0, world.now, ConnectionResetError("cut"))
     told = world.engine.ready()
     assert (list(told.hangups), list(told.queries), told.changed) == ([0], [query], True)
     assert world.engine.ready() == Ready(wake=told.wake)
     world.nodes[0].linked = False
+    world.engine.upkeep.lost(1, world.now, ConnectionResetError("cut"))
+    assert list(world.engine.ready().hangups) == [1]
+    world.nodes[1].linked = False
     world.run(2.0)
     assert (world.found, world.settled) == ([], [claim]), "and not again"
 
@@ -67,12 +69,12 @@ def what_was_handed_over_does_not_change() -> None:
     assert begun(world) and world.engine.record.events
     assert quiet.events == ()
     world.engine.ready()
-    world.engine.lost(0, world.now, ConnectionResetError("cut"))
+    world.engine.upkeep.lost(0, world.now, ConnectionResetError("cut"))
     told = world.engine.ready()
     before = Ready(*[list(it) if isinstance(it, list) else it for it in told])
     begun(world)
-    world.engine.lost(1, world.now, ConnectionResetError("cut"))
-    world.engine.lost(2, world.now, ConnectionResetError("cut"))
+    world.engine.upkeep.lost(1, world.now, ConnectionResetError("cut"))
+    world.engine.upkeep.lost(2, world.now, ConnectionResetError("cut"))
     world.engine.tick(world.now + 60.0)
     assert told == before
     world.engine.ready()
@@ -84,7 +86,7 @@ def an_idle_turn_makes_no_new_value() -> None:
     idle = world.engine.ready()
     assert world.engine.ready() is idle
     assert idle.wake == world.engine.next_wake() > START
-    world.engine._examine_due = world.now
+    world.engine.notices.due = world.now
     sooner = world.engine.ready()
     assert sooner is not idle and sooner.wake == world.engine.next_wake() < idle.wake
 
@@ -92,16 +94,18 @@ def an_idle_turn_makes_no_new_value() -> None:
 def a_connection_that_is_over_is_cut_in_the_middle_of_reading() -> None:
     world = World().connect()
     engine = world.engine
-    assert not engine.broken
-    engine.received(1, b"?nonsense\r\n", world.now)
-    assert engine.broken, "not a byte more may be read of it"
-    assert list(engine.cut()) == [1]
-    assert not engine.broken
+    assert not engine.upkeep.broken
+    engine.upkeep.received(1, b"?nonsense\r\n", world.now)
+    assert engine.upkeep.broken, "not a byte more may be read of it"
+    assert list(engine.upkeep.cut()) == [1]
+    assert not engine.upkeep.broken
     assert engine.ready().hangups == (), "it is handed over once"
-    engine.faulted(2, world.now, RuntimeError("it failed"))
-    assert engine.broken, "the driver asks again for what is to be done"
+    engine.upkeep.received(0, b"?nonsense\r\n", world.now)
+    assert list(engine.upkeep.cut()) == [0]
+    engine.upkeep.faulted(2, world.now, RuntimeError("it failed"))
+    assert engine.upkeep.broken, "the driver asks again for what is to be done"
     assert engine.ready().wake <= world.now
-    assert not engine.broken
+    assert not engine.upkeep.broken
 
 
 RULES = [
@@ -123,15 +127,15 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
     "events are told again": ("ready", "record.events = []", "pass", everything_is_handed_over_once),
     "a change is told again": ("ready", "self._shown = self.changes", "pass", everything_is_handed_over_once),
     "what is said is told again": ("ready", "self.spoke = False", "pass", everything_is_handed_over_once),
-    "nodes are dialled again": ("ready", "self._dials = []", "pass", everything_is_handed_over_once),
-    "nodes are hung up again": ("ready", "self._hangups = []", "pass", everything_is_handed_over_once),
+    "nodes are dialled again": ("take", "self.dials = []", "pass", everything_is_handed_over_once),
+    "nodes are hung up again": ("cut", "self._hangups = []", "pass", everything_is_handed_over_once),
     "the engine's own list is handed over": (
         "ready",
         "self._settled = []",
         "self._settled.clear()",
         everything_is_handed_over_once,
     ),
-    "the engine's own list of nodes": ("ready", "self._hangups = []", "pass", what_was_handed_over_does_not_change),
+    "the engine's own list of nodes": ("cut", "self._hangups = []", "pass", what_was_handed_over_does_not_change),
     "an idle turn makes a value": ("ready", "if ready.wake != wake:", "if True:", an_idle_turn_makes_no_new_value),
     "an idle value keeps its time": (
         "ready",
@@ -163,6 +167,6 @@ FAULTS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
     name, text, other, rule = FAULTS[fault]
-    patches.method(monkeypatch, Engine, name, text, other)
+    patches.method(monkeypatch, part(name), name, text, other)
     with pytest.raises(AssertionError):
         rule()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,20 +18,27 @@ from typing import Any
 from unittest import mock
 
 import hiredis
+import pytest
 
-from holdfast.engine import engine as engine_module
+from holdfast import events
+from holdfast.engine import upkeep as upkeep_module
 from holdfast.engine.engine import Engine
+from holdfast.engine.health import Health
+from holdfast.engine.notices import Notices
 from holdfast.engine.ready import Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
+from holdfast.engine.upkeep import Upkeep
+from holdfast.errors import NoQuorum
 from holdfast.events import Event
 from holdfast.protocol import exclusive
 from holdfast.protocol.claim import Claim
 from holdfast.protocol.command import CEDE, TRY, WAIT, Command, Recipe
 from holdfast.protocol.exclusive import Exclusive
 from holdfast.protocol.query import Answers, Query
+from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
-from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
+from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST, Script
 from holdfast.wire.connection import Connection, Line
 from holdfast.wire.resp import pack
 
@@ -207,6 +215,11 @@ class Node:
         return [it for it in self.asked if it.word == word]
 
 
+def part(method: str) -> type:
+    """The part of an engine that has a method of this name."""
+    return next(it for it in (Engine, Upkeep, Health, Notices) if method in vars(it))
+
+
 class InStep(Tickets):
     """A mint whose claims all have the same place: what begins together asks together."""
 
@@ -232,7 +245,7 @@ class World:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1{query}" for number in range(nodes)], **(usual | options))
-        with mock.patch.object(engine_module, "Connection", PlantedLane):
+        with mock.patch.object(upkeep_module, "Connection", PlantedLane):
             self.engine = Engine(self.settings, inbox, exclusive.undo, "1.2")
         if in_step:
             self.engine.tickets = InStep(inbox)
@@ -303,12 +316,12 @@ class World:
         """The connection to a node breaks."""
         node = self.nodes[number]
         node.linked, node.dialled = False, dialled or node.dialled
-        self.engine.lost(number, self.now, ConnectionResetError(f"cut {number}"))
+        self.engine.upkeep.lost(number, self.now, ConnectionResetError(f"cut {number}"))
         self._send()
 
     def says(self, number: int, data: bytes) -> None:
         """A node says something of its own accord, which arrives at once."""
-        self.engine.received(number, data, self.now)
+        self.engine.upkeep.received(number, data, self.now)
         self._send()
 
     def publishes(self, number: int, message: bytes) -> None:
@@ -331,7 +344,7 @@ class World:
             self.settled += ready.settled
             self.found += ready.queries
             self.events += ready.events
-            if not self.engine.broken:
+            if not self.engine.upkeep.broken:
                 break
 
     def _later(self, delay: float, what: Callable[[], None]) -> None:
@@ -344,11 +357,11 @@ class World:
         if node.dialled == "accepts":
             self._later(TRIP, partial(self._accepted, number))
         elif node.dialled == "refuses":
-            self._later(TRIP, lambda: self.engine.lost(number, self.now, ConnectionRefusedError(f"refused {number}")))
+            self._later(TRIP, lambda: self.engine.upkeep.lost(number, self.now, ConnectionRefusedError(f"refused {number}")))
 
     def _accepted(self, number: int) -> None:
         self.nodes[number].begins()
-        self.engine.connected(number, self.now)
+        self.engine.upkeep.connected(number, self.now)
 
     def _write(self, number: int, data: bytes) -> None:
         node = self.nodes[number]
@@ -369,12 +382,101 @@ class World:
     def _answered(self, number: int, connection: int, answers: bytes) -> None:
         node = self.nodes[number]
         if node.linked and node.connection == connection:
-            self.engine.received(number, answers, self.now)
+            self.engine.upkeep.received(number, answers, self.now)
+
+
+# ------------------------------------------------ what tests ask of it
+
+
+def near(value: Any, abs: float | None = None) -> Any:  # noqa: A002 (pytest.approx calls it so)
+    return pytest.approx(value, abs=abs)
+
+
+def busy(world: World, name: bytes = b"a", numbers: tuple[int, ...] = (0, 1, 2)) -> None:
+    """Somebody else has it there."""
+    for number in numbers:
+        world.nodes[number].holders[name] = ANOTHER
+
+
+def away(world: World, *numbers: int) -> None:
+    """These nodes break, and refuse to be connected to."""
+    for number in numbers:
+        world.cut(number, dialled="refuses")
+
+
+def lines(world: World) -> list[str]:
+    return [it.state for it in world.engine.health.status(world.now)]
+
+
+def noted(world: World) -> bytes:
+    """What the engine notes of its settings when it has met all nodes."""
+    known = ",".join(run_id(it.number)[:8] for it in world.nodes)
+    return f"v2 30000 {len(world.nodes)} {known}  0 1.2".encode()
+
+
+def causes(claim: Claim) -> dict[str, str]:
+    assert type(claim.refusal) is NoQuorum
+    return {node: str(cause) for node, cause in claim.refusal.causes.items()}
+
+
+def rests(world: World) -> bool:
+    """Does nothing wake the engine but its next note in the registry?"""
+    return world.now < world.engine.next_wake() == world.engine.notices._registry.due
+
+
+def guarded(world: World, *numbers: int, uptime: int = 0) -> None:
+    for number in numbers:
+        world.nodes[number].facts = {"uptime_in_seconds": uptime}
+
+
+def warnings(world: World) -> list[tuple[str, str]]:
+    """What was warned of so far: about which node, and the first words."""
+    return [(it.node[8:10], it.warning) for it in world.events if isinstance(it, events.Warned)]
+
+
+def semaphore(world: World, permits: int) -> Any:
+    """A request for one permit, which has begun."""
+    joint = world.engine.want(Slots("s", permits, 1, ttl=10, horizon=world.settings.horizon), Timing(10.0), world.now)
+    world.engine.begin(joint, world.now)
+    return joint
+
+
+def timers(world: World) -> int:
+    return len(world.engine._timers)
+
+
+def slow(world: World, trip: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on bytes take so long, each way."""
+    monkeypatch.setattr(sys.modules[__name__], "TRIP", trip)
+
+
+def plant(world: World, number: int, call: str, error: Exception) -> list[str]:
+    """Have this call of one node's connection raise, each time. What is returned grows with each call."""
+    called: list[str] = []
+
+    def raises(*_: object) -> Any:
+        called.append(call)
+        raise error
+
+    setattr(world.engine.connections[number], call, raises)
+    return called
+
+
+FULL = b"OOM command not allowed when used memory > 'maxmemory'."
+
+
+def states(world: World) -> list[str]:
+    return [it.state for it in world.engine.health.status(world.now)]
+
+
+def loads(script: Script) -> bytes:
+    return pack(b"SCRIPT", b"LOAD", script.source)
 
 
 __all__ = [
     "ANOTHER",
     "CEDE",
+    "FULL",
     "INBOX",
     "OK",
     "SCRIPTS",
@@ -386,9 +488,25 @@ __all__ = [
     "Asked",
     "Node",
     "World",
+    "away",
     "bulk",
+    "busy",
+    "causes",
     "denied",
     "granted",
+    "guarded",
+    "lines",
+    "loads",
+    "near",
+    "noted",
+    "part",
+    "plant",
+    "rests",
     "run_id",
+    "semaphore",
+    "slow",
+    "states",
+    "timers",
     "usual",
+    "warnings",
 ]

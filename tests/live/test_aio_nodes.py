@@ -317,7 +317,7 @@ async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
 
         def give_up() -> None:
             for node in range(5):
-                driver.engine.lost(node, clock(), TimeoutError("given up"))
+                driver.engine.upkeep.lost(node, clock(), TimeoutError("given up"))
 
         driver._do(give_up)
         await ready
@@ -335,7 +335,7 @@ async def test_late_news_of_an_old_connection(nodes: Nodes) -> None:
         driver = driver_of(locks)
         old = driver._links[0]
         assert old is not None and old.transport is not None
-        driver._do(driver.engine.lost, 0, clock(), ConnectionError("hung up"))
+        driver._do(driver.engine.upkeep.lost, 0, clock(), ConnectionError("hung up"))
         await true(lambda: driver._links[0] is not None and all(it.state == "up" for it in locks.nodes()))
         assert driver._links[0] is not old
         down.nodes.clear()

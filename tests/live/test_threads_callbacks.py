@@ -27,6 +27,7 @@ from holdfast.drivers.callbacks import ThreadCalls
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import HoldfastError, LockLost, Misuse
 
 TTL = 0.6
@@ -168,7 +169,7 @@ def test_a_failing_engine_tells_its_leases_whatever_the_log_does(
         lease = client.lock("bug", on_lost=lost.append).acquire()
         event = lease.lost
         with monkeypatch.context() as patch:
-            patch.setattr(Engine, method, broken)
+            patch.setattr(Upkeep if method == "received" else Engine, method, broken)
             assert event.wait(TTL + 5)
             until(lambda: lost == [lease])
         assert lease.state is LeaseState.LOST

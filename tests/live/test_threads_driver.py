@@ -29,6 +29,7 @@ from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
+from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import Cancelled, HoldfastError, LockLost
 from holdfast.face import lease as face_lease
 from holdfast.face.sync import lease as lease_of_threads
@@ -362,7 +363,7 @@ def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
             raise planted
 
         with monkeypatch.context() as patch:
-            patch.setattr(Engine, method, raises)
+            patch.setattr(Upkeep if method == "received" else Engine, method, raises)
             began = time.monotonic()
             if method == "begin":
                 with pytest.raises(HoldfastError) as caught:

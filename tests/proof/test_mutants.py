@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import test_errors
 from engine import test_engine as test_engine
+from engine import test_health, test_registry, test_upkeep
 from engine import test_recorder as test_record
-from engine import test_registry
 from model.test_model import MUTANTS as MODEL
 from operations.inspection import test_commands as test_inspection
 from proof import patches
@@ -34,7 +34,9 @@ from wire import test_connection as test_connection
 from holdfast import errors
 from holdfast.engine import registry
 from holdfast.engine.engine import Engine
+from holdfast.engine.health import Health
 from holdfast.engine.recorder import Recorder
+from holdfast.engine.upkeep import Upkeep
 from holdfast.operations.inspection import commands as inspection
 from holdfast.protocol import exclusive
 from holdfast.protocol.claim import Claim
@@ -159,7 +161,7 @@ CONVERSATIONS = {
         test_claim.test_a_holder_asks_a_node_that_was_flushed_at_once,
     ),
     "a restart without a guard is not asked about": Conversation(
-        patched(Engine, "_forgetful", "return before != connection.run_id and self.settings.guard is None", "return False"),
+        patched(Health, "_forgetful", "return before != connection.run_id and self._settings.guard is None", "return False"),
         test_engine.test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once,
         {"guard": None, "restarted": True, "asked": 1},
     ),
@@ -268,13 +270,13 @@ CONVERSATIONS = {
         {"url": "redis://h", "facts": {"connected_slaves": 1}, "unbounded": True, "guard": 32.0},
     ),
     "a server counts again as soon as its connection is gone": Conversation(
-        patched(Engine, "_twin", "it[1] > lately", "it[1] == inf"), test_engine.test_a_server_is_not_counted_again_while_its_votes_last
+        patched(Health, "_twin", "it[1] > lately", "it[1] == inf"), test_health.test_a_server_is_not_counted_again_while_its_votes_last
     ),
     "a server that is refused as a twin has votes": Conversation(
         patched(
-            Engine, "_introduced", "if twin is not None:", "self._runs[connection.run_id] = connection.node, inf\n    if twin is not None:"
+            Health, "introduced", "if twin is not None:", "self._runs[connection.run_id] = connection.node, inf\n    if twin is not None:"
         ),
-        test_engine.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
+        test_health.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
     ),
     "a node is used that confirmed no subscription": Conversation(
         patched(Connection, "_unfit", "not self._subscribed or ", ""),
@@ -382,7 +384,7 @@ CONVERSATIONS = {
     ),
     "a clock that was read late counts": Conversation(
         patched(Connection, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
-        test_engine.test_an_answer_that_lay_unread_makes_no_clock_right,
+        test_health.test_an_answer_that_lay_unread_makes_no_clock_right,
         {"late": 25.0, "off": -12.5},
     ),
     "a ticket of a wrong clock is kept": Conversation(
@@ -399,12 +401,12 @@ CONVERSATIONS = {
         test_registry.test_another_failover_is_a_difference,
     ),
     "patience never comes back": Conversation(
-        patched(Engine, "_relax", "if not self._briefs[ttl]:", "if False:"),
-        test_engine.test_patience_is_a_third_of_the_shortest_lease_that_lives,
+        patched(Upkeep, "relax", "if not self._briefs[ttl]:", "if False:"),
+        test_upkeep.test_patience_is_a_third_of_the_shortest_lease_that_lives,
     ),
     "patience comes back with the first claim that ends": Conversation(
-        patched(Engine, "_relax", "*[it / 3 for it in self._briefs]", ""),
-        test_engine.test_patience_is_a_third_of_the_shortest_lease_that_lives,
+        patched(Upkeep, "relax", "*[it / 3 for it in self._briefs]", ""),
+        test_upkeep.test_patience_is_a_third_of_the_shortest_lease_that_lives,
     ),
 }
 

@@ -9,7 +9,7 @@ import pytest
 from proof.books import word
 from sim.face import Holdfast
 
-from holdfast.engine.engine import Engine
+from holdfast.engine.health import Health
 from holdfast.errors import LockLost
 from holdfast.protocol.claim import Claim
 from holdfast.testing.world import Violation
@@ -105,7 +105,7 @@ def test_fences_grow_though_the_clock_of_one_node_is_far_ahead(town: Build) -> N
 
 def test_a_node_whose_clock_is_far_ahead_repeats_fences_if_it_is_used(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that is what the rule is there for."""
-    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
     monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
     with pytest.raises(Violation, match=r"^fence: "):
         fences_by_a_clock_that_is_ahead(town(3), used=True)
@@ -113,7 +113,7 @@ def test_a_node_whose_clock_is_far_ahead_repeats_fences_if_it_is_used(town: Buil
 
 def test_a_fence_of_a_node_whose_clock_is_far_ahead_is_not_written_back(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where nobody has found out that its clock is."""
-    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
     place = town(3)
     place.nodes[0].clock.step(60.0)
     locks = place.client()

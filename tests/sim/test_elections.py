@@ -504,7 +504,7 @@ def announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def early(engine: Engine, want: Any, now: float) -> None:
         begin(engine, want, now)
         for claim in want.claims:
-            engine._say_along(claim.recipe.rider(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
+            engine.upkeep.say_along(claim.recipe.rider(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
 
     monkeypatch.setattr(Engine, "begin", early)
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from swarm.explore import WORLDS, explore
 
-from holdfast.engine.engine import Engine
+from holdfast.engine.health import Health
 from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim
 from holdfast.protocol.renewal import Renewal
@@ -213,7 +213,7 @@ PLANTED = {
     ),
     "a release is forgotten with its connection": Planted(python(Connection, "broke", unsaid), ("release",), "three", 5),
     "nodes() gives no cause": Planted(
-        python(Engine, "status", lambda status: lambda engine, now: tuple(it._replace(cause=None) for it in status(engine, now))),
+        python(Health, "status", lambda status: lambda engine, now: tuple(it._replace(cause=None) for it in status(engine, now))),
         ("known",), "swarm", 5,
     ),
     "no clock floor": Planted(

@@ -15,7 +15,7 @@ from proof.books import word
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.engine.engine import Engine
+from holdfast.engine.notices import Notices
 from holdfast.errors import NotAllArrived
 from holdfast.operations.repair import commands as recipes
 from holdfast.operations.repair import plan as repair
@@ -174,7 +174,7 @@ def idle(*_: object) -> Iterator[Any]:
 Plant = Callable[[pytest.MonkeyPatch], None]
 LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
     "no read repair": (
-        lambda patch: patch.setattr(Engine, "chore", lambda *_: None),
+        lambda patch: patch.setattr(Notices, "run", lambda *_: None),
         {"once", "rate", "window", "latch", "fill"},
     ),
     "once": (lambda patch: patches.method(patch, Turn, "read", "if recipes.lacking(", "if False and ("), {"once"}),

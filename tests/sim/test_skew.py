@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from swarm.explore import SKEWED, explore
 
-from holdfast.engine.engine import Engine
+from holdfast.engine.health import Health
 from holdfast.protocol.claim import Claim
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
@@ -33,7 +33,7 @@ WITHIN = 10  # worlds
 
 def test_nodes_whose_clocks_are_wrong_are_found_out_if_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is their vote refused, nor what they grant looked at."""
-    monkeypatch.setattr(Engine, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
     monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
     found = []
     for turn in range(39, 39 + WITHIN):

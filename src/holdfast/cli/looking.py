@@ -43,7 +43,7 @@ def client(options: Namespace) -> Holdfast:
     found = configuration(vars(options), os.environ).client()
     for driver in found._drivers:
         # It takes no lock, so nobody has to compare its settings.
-        driver.io_thread.engine.registers = False
+        driver.io_thread.engine.notices.registers = False
     return found
 
 

@@ -124,13 +124,11 @@ class Registry:
     Attributes:
         due: When this client notes its settings next. inf: not before a node is connected.
         fresh: The nodes that are connected, and on which it has not noted them since.
-        asked: The questions that are under way. A semaphore, if it is about its permits.
     """
 
     def __init__(self, settings: Settings, inbox: bytes, version: str) -> None:
         self._settings, self._inbox, self._version = settings, inbox, version
         nodes = len(settings.addresses)
-        self.asked: dict[Query, Some | None] = {}
         self.fresh: set[int] = set()
         self.due = inf
         self._dues = [inf] * nodes
@@ -183,18 +181,20 @@ class Registry:
         """Note nothing any more, because the client is closed."""
         self.due = inf
 
-    def told(self, query: Query, lasted: Mapping[str, float], now: float) -> Iterator[tuple[int, str, str]]:
+    def told(
+        self, query: Query, slots: Some | None, lasted: Mapping[str, float], now: float
+    ) -> Iterator[tuple[int, str, str]]:
         """Take in what nodes have answered.
 
         Args:
             query: The query.
+            slots: The semaphore, if it was about its permits.
             lasted: For how many seconds each server that is connected runs, by its run id.
             now: The time.
 
         Returns:
             The node, kind and text of each warning of clients that live, without earlier ones.
         """
-        slots = self.asked.pop(query)
         for node, answer in sorted(query.answers.items()):
             if slots is not None:
                 if warning := slots.differs(answer):

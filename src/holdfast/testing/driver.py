@@ -138,7 +138,7 @@ class Driver:
         for do, arguments in unread:
             do(*arguments)
             # Read no more bytes of a connection that cannot be used.
-            self._hang_up(self.engine.cut())
+            self._hang_up(self.engine.upkeep.cut())
         for do, arguments in delayed:
             do(*arguments)
         self.work()
@@ -293,8 +293,8 @@ class Driver:
 
     def keeps(self, what: str) -> None:
         """Note that something is kept on the nodes that should outlive a restart. Idempotent."""
-        if not self.engine.keeping:
-            self.steer(lambda engine, now: engine.keeps(what, now))
+        if not self.engine.notices.keeping:
+            self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
@@ -310,14 +310,14 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if (status := self.engine.readiness(now - began, wait, now)) is not None:
+            if (status := self.engine.health.readiness(now - began, wait, now)) is not None:
                 return status
             # That a node is down for another reason now is no change.
             await self._changed(min(began + wait - now, 0.05))
 
     def servers(self) -> frozenset[str]:
         """The runs of the servers that this client is connected to, by run_id."""
-        return self.engine.servers()
+        return self.engine.health.servers()
 
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are.
@@ -328,7 +328,7 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if self.engine.met(now - began, within, now):
+            if self.engine.health.met(now - began, within, now):
                 return
             await self._changed(min(max(began + within - now, 0.001), 0.05))
 
@@ -351,7 +351,7 @@ class Driver:
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.engine.status(self.clock())
+        return self.engine.health.status(self.clock())
 
     async def close(self) -> None:
         """Release everything and end. Waits for a majority's answers, at most `node_timeout`."""
@@ -410,10 +410,10 @@ class Driver:
     def _connected(self, link: Link) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             if link.found is None:
-                self.engine.connected(connection, self.clock())
+                self.engine.upkeep.connected(connection, self.clock())
             else:
                 server, asked = link.found
-                self.engine.connected(connection, self.clock(), self._at(connection, server), asked)
+                self.engine.upkeep.connected(connection, self.clock(), self._at(connection, server), asked)
 
     def _at(self, node: int, server: Server) -> Address:
         return self.settings.addresses[node].but(host=server.run_id)
@@ -430,23 +430,23 @@ class Driver:
         if self.links[node] is not None or self.engine.connections[node].line is not Line.DIALLING:
             return
         if server is None:
-            self.engine.lost(node, self.clock(), ConnectionError(UNKNOWN))
+            self.engine.upkeep.lost(node, self.clock(), ConnectionError(UNKNOWN))
         else:
             self.links[node] = Link(self.world, self, self.nodes[node], (server, asked))
 
     def _placed(self, node: int, asked: float, server: Server | None) -> None:
         answer = ConnectionError(UNKNOWN) if server is None else self._at(node, server)
-        self.engine.placed(node, self.clock(), answer, asked)
+        self.engine.upkeep.placed(node, self.clock(), answer, asked)
 
     def _heard(self, link: Link, data: bytes) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             self.world.note(self, "hears from", link.node, data)
-            self.engine.received(connection, data, self.clock())
+            self.engine.upkeep.received(connection, data, self.clock())
 
     def _lost(self, link: Link, cause: Exception) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             self.links[connection] = None
-            self.engine.lost(connection, self.clock(), cause)
+            self.engine.upkeep.lost(connection, self.clock(), cause)
 
     def _timer(self, due: float) -> None:
         if due == self._due and not self.gone:
@@ -469,7 +469,7 @@ class Driver:
             ready = engine.ready()
             self._carry_out(ready)
             self._tell(ready)
-            if not engine.broken:
+            if not engine.upkeep.broken:
                 break
         self.witness.turned(self)
         if ready.wake < self._due:
@@ -491,7 +491,7 @@ class Driver:
                 try:
                     data = connection.take()
                 except Exception as error:
-                    engine.faulted(connection.node, self.clock(), error)
+                    engine.upkeep.faulted(connection.node, self.clock(), error)
                     continue
                 self.witness.sends(self, link.node, data)
                 link.send(data)

@@ -218,7 +218,7 @@ class Laws(Witness):
         The rest counts no node that has not got its token.
         """
         if driver.engine.node_set.states.count("up") < driver.engine.node_set.quorum:
-            causes = [it.cause for it in driver.engine.status(driver.clock()) if it.state != "up"]
+            causes = [it.cause for it in driver.engine.health.status(driver.clock()) if it.state != "up"]
             if len(driver.nodes) - sum(it is not None for it in causes) < driver.engine.node_set.quorum:
                 self.dark[driver] = self.world.now
         ended = []

@@ -389,15 +389,15 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if (status := self.engine.readiness(now - began, wait, now)) is not None:
+            if (status := self.engine.health.readiness(now - began, wait, now)) is not None:
                 return status
             # Nobody may have used these nodes before.
-            self._do(self.engine.status, now)
+            self._do(self.engine.health.status, now)
             await self._news(began + wait - now)
 
     def servers(self) -> frozenset[str]:
         """The runs of the servers that this client is connected to, by run_id."""
-        return self.engine.servers()
+        return self.engine.health.servers()
 
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are.
@@ -408,10 +408,10 @@ class Driver:
         while True:
             self._check_open()
             now = self.clock()
-            if self.engine.met(now - began, within, now):
+            if self.engine.health.met(now - began, within, now):
                 return
             # Nobody may have used these nodes before.
-            self._do(self.engine.status, now)
+            self._do(self.engine.health.status, now)
             await self._news(min(max(began + within - now, 0.001), 0.05))
 
     def note(self, event: Event) -> None:
@@ -437,8 +437,8 @@ class Driver:
 
         Said once.
         """
-        if not self.engine.keeping:
-            self.steer(lambda engine, now: engine.keeps(what, now))
+        if not self.engine.notices.keeping:
+            self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
@@ -471,7 +471,7 @@ class Driver:
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.engine.status(self.clock())
+        return self.engine.health.status(self.clock())
 
     async def _news(self, wait: float | None = None) -> None:
         """Wait until something was heard of a node, or this is over."""
@@ -601,14 +601,14 @@ class Driver:
             return
         engine = self.engine
         if len(data) > SHORT or self.closed:
-            self._do(engine.received, link.node, data, self.clock())
+            self._do(engine.upkeep.received, link.node, data, self.clock())
             return
         try:
             self._speaker = 0
             now = self.clock()
-            rest = engine.expected(link.node, bytes(data), now, engine.takes)
+            rest = engine.upkeep.expected(link.node, bytes(data), now, engine.takes)
             if rest:
-                engine.received(link.node, rest, now)
+                engine.upkeep.received(link.node, rest, now)
             if rest or engine.spoke or not engine.still:
                 self._work()
         except BaseException as error:
@@ -619,12 +619,12 @@ class Driver:
         """A connection is gone."""
         if self._links[link.node] is link:
             self._links[link.node] = None
-            self._do(self.engine.lost, link.node, self.clock(), cause)
+            self._do(self.engine.upkeep.lost, link.node, self.clock(), cause)
 
     def failed(self, link: Link, cause: Exception) -> None:
         """A connection is of no use any more."""
         if self._links[link.node] is link:
-            self._do(self.engine.lost, link.node, self.clock(), cause)
+            self._do(self.engine.upkeep.lost, link.node, self.clock(), cause)
 
     @_whole
     def _tick(self) -> None:
@@ -672,8 +672,8 @@ class Driver:
         Then what was said last may have left only now, and connections that are being made have
         waited for this loop.
         """
-        if now > due + self.engine.patience / 8:
-            self.engine.excuse(now, now - due)
+        if now > due + self.engine.upkeep.patience / 8:
+            self.engine.upkeep.excuse(now, now - due)
 
     def _look(self, now: float, due: float) -> None:
         """Was the loop busy since `due`?
@@ -744,7 +744,7 @@ class Driver:
                 self.aside.tell(ready.events)
         if not self.closed and ready.wake < self._due:
             self._wake_at(ready.wake)
-        if engine.broken:
+        if engine.upkeep.broken:
             self._work()
         elif self.closed:
             self._end_soon()
@@ -779,7 +779,7 @@ class Driver:
             self._work()
             self._flush()
             self._speaker = 0
-            if self.engine.broken:
+            if self.engine.upkeep.broken:
                 self._work()
         except BaseException as error:
             # As in `_whole`, without another call in every turn that sends something.
@@ -798,7 +798,7 @@ class Driver:
                     else:
                         link.write(connection.take())
                 except Exception as error:
-                    engine.faulted(connection.node, self.clock(), error)
+                    engine.upkeep.faulted(connection.node, self.clock(), error)
 
     def _wake_at(self, wake: float) -> None:
         if self._timer is not None:
@@ -835,7 +835,7 @@ class Driver:
         except Exception as error:
             answer = error
         del self._placing[node]
-        self._do(self.engine.placed, node, self.clock(), answer, asked)
+        self._do(self.engine.upkeep.placed, node, self.clock(), answer, asked)
 
     async def _dial(self, node: int) -> None:
         link, address, asked = None, None, 0.0
@@ -857,9 +857,9 @@ class Driver:
             del self._dialling[node]
             if cause is None:
                 self._links[node] = link
-                self._do(self.engine.connected, node, self.clock(), address, asked)
+                self._do(self.engine.upkeep.connected, node, self.clock(), address, asked)
             else:
-                self._do(self.engine.lost, node, self.clock(), cause)
+                self._do(self.engine.upkeep.lost, node, self.clock(), cause)
 
     async def _found(self, node: int) -> tuple[Places, Address, float]:
         """Where to connect to, and as whom, and when that was asked.

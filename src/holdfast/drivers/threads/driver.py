@@ -316,7 +316,7 @@ class Driver:
             io_thread.ask(partial(io_thread.watch, gate, None))
             try:
                 now = self.clock()
-                if (status := io_thread.engine.readiness(now - began, wait, now)) is not None:
+                if (status := io_thread.engine.health.readiness(now - began, wait, now)) is not None:
                     return status
                 io_thread.wait(gate, min(began + wait, now + HEED))
             finally:
@@ -324,7 +324,7 @@ class Driver:
 
     def servers(self) -> frozenset[str]:
         """The runs of the servers that this client is connected to, by run_id."""
-        return self.io_thread.engine.servers()
+        return self.io_thread.engine.health.servers()
 
     def meet(self, within: float, cancel: Cancel | None = None) -> None:
         """Wait until it is known which servers these nodes are.
@@ -339,7 +339,7 @@ class Driver:
             io_thread.ask(partial(io_thread.watch, gate, None))
             try:
                 now = self.clock()
-                if io_thread.engine.met(now - began, within, now):
+                if io_thread.engine.health.met(now - began, within, now):
                     return
                 io_thread.wait(gate, min(max(began + within, now + 0.001), now + HEED))
             finally:
@@ -364,8 +364,8 @@ class Driver:
 
         Said once.
         """
-        if not self.io_thread.engine.keeping:
-            self.steer(lambda engine, now: engine.keeps(what, now))
+        if not self.io_thread.engine.notices.keeping:
+            self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
@@ -384,7 +384,7 @@ class Driver:
 
     def status(self) -> tuple[NodeStatus, ...]:
         """How the nodes are, as far as is known."""
-        return self.io_thread.engine.status(self.clock())
+        return self.io_thread.engine.health.status(self.clock())
 
     def leases(self) -> list[Any]:
         """The leases that callers in this process have."""

@@ -341,7 +341,7 @@ class IOThread:
             nodes, direct.doubtful = direct.doubtful, ()
             cause = ConnectionError("a caller was interrupted while it spoke to the node")
             for node in nodes:
-                self.engine.lost(node, self.clock(), cause)
+                self.engine.upkeep.lost(node, self.clock(), cause)
 
     def _leave(self) -> None:
         """Let callers touch the engine."""
@@ -381,7 +381,7 @@ class IOThread:
         if self.asked or self.direct.done:
             return False
         used = max(min(self._idle_since, now), self.direct.used)
-        self._idle_since = now if self.engine.watches or self.engine.stays else used
+        self._idle_since = now if self.engine.watches or self.engine.upkeep.stays else used
         return now >= self._idle_since + IDLE
 
     def _turn(self, readable: list[tuple[int, int]]) -> None:
@@ -414,7 +414,7 @@ class IOThread:
                 _open(self.waiting.sent())
             if ready.settled or ready.queries or ready.changed or ready.events or self._given_up:
                 self._tell(ready)
-            if not engine.broken:
+            if not engine.upkeep.broken:
                 break
         self._wake = ready.wake
         self.direct.look()
@@ -524,8 +524,8 @@ class IOThread:
         if not self.ended:
             now = self.clock()
             for node in nodes:
-                self.engine.lost(node, now, ConnectionError("this client was idle"))
-            self.engine.cut()
+                self.engine.upkeep.lost(node, now, ConnectionError("this client was idle"))
+            self.engine.upkeep.cut()
 
     def given(self) -> list[PendingCall]:
         """The pending calls whose leases callers have. Callers ask this, on their own threads."""

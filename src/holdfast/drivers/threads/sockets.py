@@ -212,13 +212,13 @@ class Sockets:
         while self._answers:
             node, answer, asked = self._answers.popleft()
             self._placing.discard(node)
-            self.engine.placed(node, now, answer, asked)
+            self.engine.upkeep.placed(node, now, answer, asked)
         while self.unheard:
             left, data = self.unheard.popleft()
             if self.by_node[left.node] is left:
-                self.engine.received(left.node, data, now)
-                if self.engine.broken:
-                    self._hang_up(self.engine.cut())
+                self.engine.upkeep.received(left.node, data, now)
+                if self.engine.upkeep.broken:
+                    self._hang_up(self.engine.upkeep.cut())
         for file, event in ready:
             if file == self.bell.file:
                 if self._calls.read(file, self.place, CHUNK) < 0:
@@ -230,8 +230,8 @@ class Sockets:
                     if event & select.POLLOUT and link.rest and self.by_node[link.node] is link:
                         self._send(link, b"", now)
                 # Perhaps this one: it is not lost twice.
-                if self.engine.broken:
-                    self._hang_up(self.engine.cut())
+                if self.engine.upkeep.broken:
+                    self._hang_up(self.engine.upkeep.cut())
 
     def _read(self, link: Link, now: float, judging: bool) -> bool:
         """Read what has come on one link. False: it has failed."""
@@ -244,19 +244,19 @@ class Sockets:
             except BlockingIOError:
                 break
             except Exception as error:
-                self.engine.lost(link.node, now, error)
+                self.engine.upkeep.lost(link.node, now, error)
                 return False
             if not size:
-                self.engine.lost(link.node, now, ConnectionError("it closed the connection"))
+                self.engine.upkeep.lost(link.node, now, ConnectionError("it closed the connection"))
                 return False
             heard = self.clock()
             if link.tunnel is None:
-                self.engine.received(link.node, self.view[:size], heard)
+                self.engine.upkeep.received(link.node, self.view[:size], heard)
             else:
                 self._opened_up(link, link.tunnel, self.view[:size], heard)
             # Perhaps this one: not a byte more of it.
-            if self.engine.broken:
-                self._hang_up(self.engine.cut())
+            if self.engine.upkeep.broken:
+                self._hang_up(self.engine.upkeep.cut())
             if size < CHUNK:
                 break
             if judging:
@@ -273,26 +273,26 @@ class Sockets:
         meant = tunnel.received(data)
         if tunnel.open and not opened:
             # (What TLS still has to say leaves together with our first words.)
-            self.engine.connected(link.node, now, link.address, link.asked)
+            self.engine.upkeep.connected(link.node, now, link.address, link.asked)
         else:
             self._send(link, b"", now)
         if meant and self.by_node[link.node] is link:
-            self.engine.received(link.node, meant, now)
+            self.engine.upkeep.received(link.node, meant, now)
         if tunnel.fault is not None and self.by_node[link.node] is link:
-            self.engine.lost(link.node, now, tunnel.fault)
+            self.engine.upkeep.lost(link.node, now, tunnel.fault)
 
     def _opened(self, link: Link, now: float) -> None:
         try:
             code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         except OSError as error:
-            self.engine.lost(link.node, now, error)
+            self.engine.upkeep.lost(link.node, now, error)
             return
         if not code:
             link.opening = False
             self._files = None
             self._poll.modify(link.sock, select.POLLIN)
             if link.tunnel is None:
-                self.engine.connected(link.node, now, link.address, link.asked)
+                self.engine.upkeep.connected(link.node, now, link.address, link.asked)
             else:
                 link.tunnel.begin()
                 self._send(link, b"", now)
@@ -300,7 +300,7 @@ class Sockets:
             self._drop(link)
             self._dial(link.node, link.places, link.address, link.asked, now)
         else:
-            self.engine.lost(link.node, now, OSError(code, os.strerror(code)))
+            self.engine.upkeep.lost(link.node, now, OSError(code, os.strerror(code)))
 
     # ------------------------------------------------ sending
 
@@ -316,7 +316,7 @@ class Sockets:
                 try:
                     data = connection.take()
                 except Exception as error:
-                    self.engine.faulted(connection.node, now, error)
+                    self.engine.upkeep.faulted(connection.node, now, error)
                 else:
                     self._send(link, data, now)
 
@@ -332,7 +332,7 @@ class Sockets:
         except BlockingIOError:
             count = 0
         except Exception as error:
-            self.engine.lost(link.node, now, error)
+            self.engine.upkeep.lost(link.node, now, error)
             return
         if count < len(data) or link.rest:
             link.rest = data[count:]
@@ -381,7 +381,7 @@ class Sockets:
         except Exception as error:
             # No threads, no descriptors, no memory: whatever it is, no other node has it.
             self._finding.discard(node)
-            self.engine.lost(node, now, error)
+            self.engine.upkeep.lost(node, now, error)
         else:
             if places is not None:
                 self._found(node, places, now, now)
@@ -410,7 +410,7 @@ class Sockets:
         if self.by_node[node] is not None or self.closing:
             return
         if isinstance(answer, Exception):
-            self.engine.lost(node, now, answer)
+            self.engine.upkeep.lost(node, now, answer)
         else:
             places, address = answer
             self.engine.connections[node].asks = ""
@@ -431,7 +431,7 @@ class Sockets:
             self.by_node[node] = link
             self.by_file[link.file] = link
             return
-        self.engine.lost(node, now, refusal)
+        self.engine.upkeep.lost(node, now, refusal)
 
     def _hang_up(self, nodes: Sequence[int]) -> None:
         for node in nodes:

@@ -50,7 +50,7 @@ class Repaired(NamedTuple):
 def mend(settings: Settings, *keys: bytes, shard: int = 0) -> Steer:
     """Have the nodes that lack something of these registers get it back. Nobody waits for that."""
     work = recipes.mending(keys, len(settings.addresses), patience(settings))
-    return Steer(lambda engine, now: engine.chore(keys[0], work, now), shard)
+    return Steer(lambda engine, now: engine.notices.run(keys[0], work, now), shard)
 
 
 def patience(settings: Settings) -> int:
@@ -117,7 +117,7 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally
 
 
 def asked(work: Work, shard: int) -> Generator[Any, Any, Tally]:
-    """What a chore does, as part of a plan: its caller waits for it."""
+    """What a job does, as part of a plan: its caller waits for it."""
     try:
         asks = next(work)
         while True:
@@ -153,6 +153,6 @@ def marked(settings: Settings, nodes: tuple[NodeStatus, ...], shard: int) -> Pla
 
 def known(runs: Mapping[str, bool], shard: int) -> Plan[None]:
     """Have `nodes()` tell from now on which runs of servers were repaired."""
-    yield Steer(lambda engine, now: engine.repaired(runs), shard)
+    yield Steer(lambda engine, now: engine.health.repaired(runs), shard)
     # What was asked before has been done when this is over.
     yield Ask({}, shard=shard)

@@ -1,0 +1,894 @@
+"""What an engine knows of its nodes: how each stands, its clock, and of what observers and operators are warned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from itertools import combinations
+
+import pytest
+from engine.world import (
+    SCRIPTS,
+    START,
+    TRIP,
+    WALL,
+    World,
+    away,
+    causes,
+    granted,
+    lines,
+    near,
+    part,
+    run_id,
+    warnings,
+)
+from proof import patches
+from proof.books import word
+
+from holdfast import events
+from holdfast.engine.status import NodeStatus
+from holdfast.errors import ConfigError, NoQuorum, message_of
+from holdfast.protocol.claim import State
+from holdfast.protocol.semaphore import Slots
+from holdfast.protocol.timing import Timing
+from holdfast.wire.address import parse
+from holdfast.wire.connection import Line
+
+# ------------------------------------------------ the same server twice
+
+
+def test_the_same_server_under_two_addresses_is_refused() -> None:
+    # Rule T8.
+    world = World()
+    world.nodes[2].facts = {"run_id": run_id(0)}
+    claim = world.claim()
+    world.run(0.1)
+    assert (claim.state, lines(world)) == (State.HELD, ["up", "up", "unfit"])
+    assert world.nodes[2].of("request") == world.nodes[2].of("SCRIPT") == []
+    cause = world.engine.health.status(world.now)[2].cause
+    assert type(cause) is ConfigError and "it is the same server as redis://n0:1" in str(cause)
+    wrong = world.engine.health.verdict(0.0, world.now)
+    assert type(wrong) is ConfigError and message_of(wrong) == f"these nodes cannot be used:\n  redis://n2:1: {message_of(cause)}"
+    world.run(10.0)
+    assert lines(world)[2] == "unfit" and world.nodes[2].of("SCRIPT") == []
+
+
+def test_the_same_server_is_noticed_while_its_twin_is_guarded() -> None:
+    world = World()
+    world.nodes[0].facts = {"uptime_in_seconds": 0}
+    world.nodes[1].facts = {"run_id": run_id(0)}
+    world.run(1.0)
+    assert lines(world) == ["guarded", "unfit", "up"]
+
+
+def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
+    world = World()
+    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
+    world.nodes[1].facts = {"run_id": run_id(0)}
+    world.run(0.1)
+    world.nodes[0].dialled = world.nodes[1].dialled = "accepts"
+    original = world.nodes[0].reads
+    world.nodes[0].reads = lambda data, now: b"" if data.startswith(SCRIPTS) else original(data, now)  # type: ignore[method-assign]  # (a fake in its place)
+    world.run(0.5)
+    assert world.engine.connections[0].line.name == "LOADING"
+    assert "the same server" in str(world.engine.health.status(world.now)[1].cause)
+
+
+def test_a_server_is_not_counted_again_while_its_votes_last() -> None:
+    world = World(restart_guard=None).connect()
+    claim = world.claim(ttl=30.0, renew=False)
+    world.run(0.1)
+    away(world, 0)
+    world.run(5.0)
+    world.nodes[1].facts = {"run_id": run_id(0)}
+    world.cut(1)
+    world.run(20.0)
+    assert claim.state is State.HELD and lines(world) == ["down", "unfit", "up"]
+    assert "the same server as redis://n0:1" in str(world.engine.health.status(world.now)[1].cause)
+    other = world.claim("b")
+    world.run(0.1)
+    assert other.state is not State.HELD, "one server and another one are no majority of three"
+
+
+def test_a_server_that_moved_to_another_address_is_no_twin_once_its_votes_have_run_out() -> None:
+    world = World(restart_guard=None).connect()
+    away(world, 0)
+    world.run(0.5)
+    world.nodes[1].facts = {"run_id": run_id(0)}
+    world.cut(1)
+    world.run(31.0)
+    assert lines(world) == ["down", "unfit", "up"]
+    world.run(2.5)
+    assert lines(world) == ["down", "up", "up"]
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)
+    assert lines(world) == ["unfit", "up", "up"], "from now on it is node 1"
+    world.cut(1)
+    world.run(0.5)
+    assert lines(world) == ["unfit", "up", "up"]
+
+
+def test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out() -> None:
+    world = World()
+    world.nodes[2].facts = {"run_id": run_id(0)}
+    world.connect()
+    for _ in range(3):
+        world.cut(0)
+        world.run(3.0)
+        assert lines(world) == ["up", "up", "unfit"]
+
+
+def test_which_servers_the_nodes_are() -> None:
+    world = World(node_timeout=0.5)
+    world.nodes[0].dialled = "hangs"
+    world.nodes[1].facts = {"uptime_in_seconds": 0}
+    engine = world.engine
+    assert engine.health.servers() == frozenset() and not engine.health.acquainted(0.5)
+    world.run(0.1)
+    assert lines(world) == ["connecting", "guarded", "up"]
+    assert engine.health.servers() == {run_id(1), run_id(2)}
+    assert not engine.health.acquainted(0.4), "the first one may still tell"
+    assert engine.health.acquainted(0.0)
+    away(world, 2)
+    assert engine.health.servers() == {run_id(1)} and not engine.health.acquainted(0.0)
+
+
+# ------------------------------------------------ a server that was promoted
+
+
+PROMOTED = {"master_replid": "c" * 40, "master_replid2": "d" * 40, "second_repl_offset": 277}
+
+
+def test_a_promoted_server_is_guarded_once_and_says_why() -> None:
+    world = World(prefix="app:")
+    world.nodes[0].facts = dict(PROMOTED)
+    world.run(1.0)
+    assert lines(world) == ["guarded", "up", "up"]
+    cause = str(world.engine.health.status(world.now)[0].cause)
+    assert re.fullmatch(r"guarded, 31\.\d s left: it was a replica, was promoted lately, and may lack leases that its .* granted", cause)
+    (told,) = [it for it in world.events if word(it) == "guarded"]
+    assert (told.node, told.left) == ("redis://n0:1", near(32.0, abs=0.1))
+    assert told.cause in cause
+    assert list(world.nodes[0].values) == [b"{app:}:reign:" + b"c" * 40]
+    world.cut(0)
+    world.run(1.0)
+    assert lines(world)[0] == "guarded"
+    world.run(31.0)
+    assert lines(world) == ["up"] * 3
+    later = World(prefix="app:")
+    later.now, later.nodes = world.now, world.nodes
+    for node in later.nodes:
+        node.linked = False
+    later.run(0.1)
+    assert lines(later) == ["up"] * 3, "the note tells a new client how long that is ago"
+
+
+def test_one_node_that_was_promoted_holds_nothing_for_a_new_client_in_its_guard() -> None:
+    world = World(1, outage=1.0, fresh={run_id(0)})
+    world.nodes[0].facts = dict(PROMOTED)
+    claim = world.claim(deadline=START + 5.0)
+    world.run(6.0)
+    why = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
+    assert causes(claim) == {"redis://n0:1": f"guarded, 27.0 s left: {why}"}
+
+
+def test_an_address_that_leads_to_another_server_than_before_is_warned_of_and_refused_if_the_first_one_comes_back() -> None:
+    world = World()
+    world.run(0.5)
+    world.nodes[1].facts = {"run_id": "b" * 40}
+    world.cut(1)
+    world.run(2.0)
+    (told,) = [it for it in world.events if word(it) == "warned"]
+    assert (told.node, told.about) == ("redis://n1:1", "several servers")
+    assert told.warning.startswith("another server answers at its address than before, and it was running already")
+    assert lines(world) == ["up", "guarded", "up"]
+    world.nodes[1].facts = {}
+    world.cut(1)
+    causes = set()
+    for _ in range(40):
+        world.run(0.05)
+        causes.add(str(world.engine.health.status(world.now)[1].cause))
+    assert any("its address leads to several servers (00" in it for it in causes), causes
+    assert lines(world) == ["up", "guarded", "up"], "it has stayed there since"
+
+
+@pytest.mark.parametrize(
+    "guard, words",
+    [(32.0, "clients leave the promoted server alone for 32 s"), (None, "no client waits for them to end")],
+)
+def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: str) -> None:
+    world = World(restart_guard=guard)
+    world.nodes[1].facts = {"connected_slaves": 2}
+    world.run(0.5)
+    world.nodes[1].facts = {"connected_slaves": 1}
+    world.cut(1)
+    world.run(0.5)
+    (told,) = [it for it in world.events if word(it) == "warned"]
+    warning = (
+        f"it has replicas (2). If one is promoted in its place, the locks that it had not received are forgotten, and {words}. As long as "
+        "the old primary goes on, two clients can hold the same lock: this node is efficient, not safe. Say in its address for how many "
+        "seconds an old primary can go on, such as ?failover=15 (0: not at all), or use primaries without replicas."
+    )
+    assert (told.node, told.about, told.warning) == ("redis://n1:1", "replicas", warning)
+    assert lines(world) == ["up"] * 3, "it is used all the same"
+    assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "efficient, not safe", "safe"]
+
+
+def test_a_promoted_server_without_a_bound_is_warned_of_though_it_has_no_replica() -> None:
+    world = World()
+    world.nodes[0].facts = dict(PROMOTED)
+    world.run(0.5)
+    (told,) = [it for it in world.events if word(it) == "warned"]
+    assert told.warning.startswith("it was a replica, and was promoted. As long as the old primary goes on, two clients can hold")
+    assert world.engine.health.status(world.now)[0].guarantee == "efficient, not safe"
+
+
+def test_a_server_that_is_neither_redis_nor_valkey_is_warned_of_if_its_address_admits_it() -> None:
+    world = World(query="?unproven=true")
+    world.nodes[1].facts = {"garnet_version": "1.0.84"}
+    world.run(0.5)
+    world.cut(1)
+    world.run(0.5)
+    (told,) = [it for it in world.events if word(it) == "warned"]
+    assert (told.node, told.about) == ("redis://n1:1", "product")
+    assert told.warning.startswith("its server is Garnet, which is neither Redis nor Valkey. It is used because its address says unproven")
+    assert lines(world) == ["up"] * 3, "it is used all the same"
+    assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "unproven", "safe"]
+
+
+@pytest.mark.parametrize(
+    "bound, facts, warned",
+    [
+        ("?failover=15", {}, True),
+        ("?failover=15", {"min_slaves_good_slaves": 0}, False),
+        ("?failover=15", {"redis_mode": "cluster"}, False),
+        ("?failover=0", {}, False),
+    ],
+)
+def test_a_bound_that_the_server_does_not_keep_is_warned_of(bound: str, facts: dict[str, object], warned: bool) -> None:
+    world = World(1, query=bound)
+    world.nodes[0].facts = {"connected_slaves": 1, **facts}
+    world.run(0.5)
+    told = [it for it in world.events if word(it) == "warned"]
+    assert [it.about for it in told] == ["failover"] * warned, "and not of its replica"
+    if warned:
+        assert told[0].warning == (
+            "its address says failover=15, but the server goes on granting locks without replicas. Set min-replicas-to-write to the "
+            "number of its replicas, and min-replicas-max-lag to at most those seconds."
+        )
+    assert (lines(world)[0], world.engine.health.status(world.now)[0].guarantee) == ("up", "safe")
+
+
+def test_a_promoted_server_with_a_bound_is_left_alone_for_that_much_longer() -> None:
+    world = World(1, query="?failover=15")
+    world.nodes[0].facts = PROMOTED | {"min_slaves_good_slaves": 1}
+    world.run(0.5)
+    (told,) = [it for it in world.events if word(it) == "guarded"]
+    assert told.left == near(47.0, abs=0.1)
+
+
+def test_a_primary_that_has_become_a_replica_is_down_and_says_why() -> None:
+    world = World().connect()
+    node = world.nodes[0]
+    node.answer = lambda asked: b"-READONLY You can't write against a read only replica.\r\n"
+    node.facts = {"role": "slave"}
+    claim = world.claim()
+    world.run(0.5)
+    assert (claim.state, lines(world)) == (State.HELD, ["unfit", "up", "up"])
+    assert message_of(world.engine.health.status(world.now)[0].cause) == "it is a replica: use masters that are independent of each other"
+
+
+# ------------------------------------------------ events
+
+
+def test_node_events_come_once_for_each_change() -> None:
+    world = World(node_timeout=0.5)
+    world.nodes[2].facts = {"uptime_in_seconds": 23}
+    world.run(1.0)
+    up = [f"redis://n{number}:1" for number in range(3)]
+    guard = [it for it in world.events if word(it) == "guarded"]
+    assert [(it.node, it.left) for it in guard] == [(up[2], 10.0)]
+    assert [it.node for it in world.events if word(it) == "up"] == up[:2]
+    assert len(world.events) == 3
+    world.events.clear()
+    world.run(10.0)
+    assert world.events == [events.NodeEvent(state="up", node=up[2])]
+    world.events.clear()
+    away(world, 1)
+    assert world.events == []  # it is dialled once more before anybody is alarmed
+    world.run(30.0)
+    assert [(word(it), it.node, str(it.cause)) for it in world.events if word(it) == "down"] == [
+        ("down", up[1], "refused 1")
+    ]
+    assert len(world.events) == 1
+    assert world.events[0].at == datetime.fromtimestamp(WALL + 11 + TRIP, UTC)
+    world.events.clear()
+    world.nodes[1].dialled = "accepts"
+    world.run(3.0)
+    (told,) = world.events
+    # (It was told to be down after the second try, and tries are up to two seconds apart.)
+    assert (word(told), told.node) == ("up", up[1])
+    assert 28.0 < told.down < 33.0
+
+
+def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_the_scripts() -> None:
+    world = World()
+    node = world.nodes[2]
+    node.dialled, node.facts = "refuses", {"uptime_in_seconds": 23}
+    world.run(1.0)
+    node.dialled = "accepts"
+    seen: list[str] = []
+    for _ in range(13 * 64):
+        world.run(1 / 64)
+        seen += [it for it in lines(world)[2:] if it not in seen[-1:]]
+    assert seen == ["down", "guarded", "up"]
+    told = [it for it in world.events if isinstance(it, events.NodeEvent) and it.node == "redis://n2:1"]
+    assert [it.state for it in told] == ["down", "guarded", "up"]
+    _, guarded, up = told
+    assert guarded.down > 0.9
+    assert up.down == 0.0, "it had come back before"
+
+
+def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
+    world = World()
+    world.engine.upkeep.lost(0, START, None)  # type: ignore[arg-type]  # (the mistake)
+    assert [str(it.cause) for it in world.engine.record.events if word(it) == "down"] == ["no connection"]
+
+
+def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
+    world = World()
+    world.nodes[1].facts = {"maxmemory_policy": "allkeys-lru"}
+    world.run(2.0)
+    world.cut(1)
+    world.run(2.0)
+    told = [it for it in world.events if word(it) == "warned"]
+    warning = "its maxmemory-policy is allkeys-lru: it may evict locks that are held. Set maxmemory-policy noeviction."
+    assert told == [events.NodeEvent(state="warned", node="redis://n1:1", warning=warning, about="eviction")]
+    world.nodes[1].facts = {"maxmemory_policy": "volatile-ttl"}  # another one is another warning
+    world.cut(1)
+    world.run(2.0)
+    assert len([it for it in world.events if word(it) == "warned"]) == 2
+
+
+# ------------------------------------------------ jobs
+
+
+def test_which_nodes_have_been_repaired() -> None:
+    world = World().connect()
+    assert [it.repaired for it in world.engine.health.status(world.now)] == [None] * 3
+    world.engine.health.repaired({run_id(0): True, run_id(1): False, "another run": True})
+    assert [it.repaired for it in world.engine.health.status(world.now)] == [True, False, None]
+
+
+def test_a_certificate_that_nobody_verifies_is_warned_of_once() -> None:
+    world = World()
+    world.engine.connections[1].address = parse("rediss://n1:1?ssl_cert_reqs=none")
+    world.engine.connections[2].address = parse("rediss://n2:1")
+    world.run(2.0)
+    world.cut(1)
+    world.run(2.0)
+    told = [(it.node, it.warning) for it in world.events if word(it) == "warned"]
+    warning = "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its authority: ssl_ca_certs."
+    assert told == [("rediss://n1:1", warning)]
+
+
+def test_a_server_that_does_not_tell_its_policy_is_not_warned_of() -> None:
+    world = World(1)
+    world.nodes[0].reads = (lambda reads: lambda data, now: reads(data, now).replace(b"maxmemory", b"minmemory"))(world.nodes[0].reads)  # type: ignore[method-assign]  # (a fake in its place)
+    world.run(2.0)
+    assert [word(it) for it in world.events] == ["up"]
+
+
+def clocks(world: World) -> dict[str, str]:
+    """Whose clock was said to be off, and by how much."""
+    others = "what most nodes say|this machine's, and no other node tells which of them is wrong"
+    words = rf"its clock is (.*) (?:{others}): (?:it is not used|after a restart, fences may repeat). Set it .NTP.\."
+    found = [(node, re.fullmatch(words, warning)) for node, warning in warnings(world)]
+    assert all(match for _, match in found) and len({node for node, _ in found}) == len(found), "each once"
+    return {node: match[1] for node, match in found if match}
+
+
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+@pytest.mark.parametrize("nodes", [1, 3, 5])
+def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float) -> None:
+    world = World(nodes)
+    for node in world.nodes:
+        node.ahead = late
+    world.run(3.0)
+    assert lines(world) == ["up"] * nodes
+    told = [warning for _, warning in warnings(world)] + [str(it.cause) for it in world.events if word(it) == "down"]
+    side = "behind" if late < 0 else "ahead of"
+    assert all(f"its clock is 9 s {side} this machine's, and no other node tells which of them is wrong" in it for it in told)
+    assert told or nodes > 1
+
+
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
+def test_a_clock_that_is_off_is_warned_of_once(nodes: int, late: float) -> None:
+    world = World(nodes)  # a quarter of the guard is 8 s
+    world.nodes[0].ahead = late
+    world.run(1.0)
+    assert clocks(world) == {"n0": "9 s behind" if late < 0 else "9 s ahead of"}
+    world.nodes[0].ahead *= 2  # otherwise than before
+    world.cut(0)
+    world.run(2.0)
+    assert lines(world) == ["up" if nodes == 1 else "down"] + ["up"] * (nodes - 1)
+    assert len(clocks(world)) == 1
+
+
+@pytest.mark.parametrize("off", list(combinations(range(5), 2)))
+def test_two_clocks_of_five_that_are_off_are_warned_of_in_whatever_order_they_come(off: tuple[int, int]) -> None:
+    world = World(5)
+    for number in off:
+        world.nodes[number].ahead = 9.0
+    world.run(1.0)
+    assert set(clocks(world)) == {f"n{number}" for number in off}
+
+
+def test_two_clocks_that_differ_are_judged_by_ours() -> None:
+    for off in (0, 1):
+        world = World(2)
+        world.nodes[off].ahead = -20.0
+        world.run(1.0)
+        assert clocks(world) == {f"n{off}": "20 s behind"}
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4, 5])
+def test_our_own_clock_is_not_the_nodes_fault(nodes: int) -> None:
+    world = World(nodes)
+    for node in world.nodes:
+        node.ahead = 100.0
+    world.run(1.0)
+    assert warnings(world) == []
+
+
+def test_clocks_are_compared_when_whoever_is_dialled_has_spoken_or_is_down() -> None:
+    world = World(3, node_timeout=0.7)
+    world.nodes[0].ahead = world.nodes[1].ahead = 100.0
+    world.nodes[2].dialled = "hangs"
+    world.run(0.69)
+    assert warnings(world) == []
+    world.run(0.1)
+    assert (lines(world), warnings(world)) == (["up", "up", "down"], [])  # two against ours
+    world.nodes[2].dialled = "accepts"
+    world.run(3.0)
+    assert clocks(world) == {"n2": "100 s behind"}
+
+
+def test_a_clock_is_found_out_although_a_node_never_speaks() -> None:
+    world = World(3, node_timeout=0.7)
+    world.nodes[0].ahead = 100.0
+    world.nodes[2].dialled = "hangs"
+    world.run(1.0)
+    assert clocks(world) == {"n0": "100 s ahead of"}
+
+
+@pytest.mark.parametrize("off", [7.9, -7.9])
+def test_a_clock_that_is_off_by_little_is_no_danger(off: float) -> None:
+    world = World(3)
+    world.nodes[0].ahead = off
+    world.run(1.0)
+    assert warnings(world) == []
+
+
+def greeted_late(off: float, late: float) -> World:
+    """Three nodes, of which one has another clock, have answered the greeting, and the answers lie unread for so many seconds."""
+    world = World(3)
+    world.nodes[0].ahead = off
+    world.run(2.5 * TRIP)
+    assert {connection.line for connection in world.engine.connections} == {Line.GREETING}
+    world.now += late
+    world.engine.upkeep.excuse(world.now, late)
+    world.run(1.0)
+    return world
+
+
+@pytest.mark.parametrize("late", [1.0, 7.0, 18.0, 60.0])
+def test_an_answer_that_lay_unread_makes_no_clock_wrong(late: float) -> None:
+    """A client on a busy core reads what nodes said seconds ago."""
+    world = greeted_late(0.0, late)
+    assert lines(world) == ["up"] * 3
+    assert warnings(world) == []
+    assert all(node.connection == 1 for node in world.nodes)
+
+
+@pytest.mark.parametrize("off", [-12.5, 12.5])
+@pytest.mark.parametrize("late", [1.0, 7.0, 18.0, 25.0, 60.0])
+def test_an_answer_that_lay_unread_makes_no_clock_right(late: float, off: float) -> None:
+    """In the middle between asking and reading, the node's clock was where ours was. Rule F4."""
+    world = greeted_late(off, late)
+    assert lines(world) == ["down", "up", "up"]
+    assert "not used: its clock is" in str(world.engine.health.status(world.now)[0].cause)
+
+
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+@pytest.mark.parametrize("nodes", [2, 3, 5])
+def test_a_node_whose_clock_is_far_off_is_not_used_until_it_is_set(nodes: int, late: float) -> None:
+    world = World(nodes)
+    world.nodes[0].ahead = late
+    claim = world.claim(deadline=world.now + 3.0)
+    world.run(4.0)
+    assert (claim.state is State.HELD) is (nodes > 2), "of two both are needed"
+    assert world.nodes[0].of("request") == world.nodes[0].of("SCRIPT") == [], "nothing is asked of it, and nothing is written back"
+    word = "behind" if late < 0 else "ahead of"
+    told = f"not used: its clock is 9 s {word} what most nodes say. Set it (NTP)."
+    assert [str(it.cause) for it in world.engine.health.status(world.now) if it.cause is not None] == [told]
+    if nodes == 2:
+        assert causes(claim) == {"redis://n0:1": told}
+    world.nodes[0].ahead = 0.0
+    world.run(3.0)
+    assert lines(world) == ["up"] * nodes
+    claim = world.claim("b")
+    world.run(1.0)
+    assert claim.counting(world.now) == nodes
+
+
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+def test_a_node_that_is_alone_is_used_whatever_its_clock_says(late: float) -> None:
+    world = World(1)
+    world.nodes[0].ahead = late
+    claim = world.claim()
+    world.run(1.0)
+    assert claim.state is State.HELD
+
+
+@pytest.mark.parametrize("off", [-3600.0, 3600.0])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
+def test_who_begins_with_a_clock_that_is_wrong_has_the_nodes_time_before_anything_is_asked(nodes: int, off: float) -> None:
+    """A ticket of a wrong clock would come first for an hour, or its fence would be an hour ahead of all others."""
+    world = World(nodes)
+    for node in world.nodes:
+        node.ahead = off
+    slots = Slots("s", 2, 1, ttl=10, horizon=world.settings.horizon)
+    wants = [world.claim(), world.want("b", "c"), world.engine.want(slots, Timing(10.0), world.now)]
+    world.engine.begin(wants[2], world.now)
+    world.run(2.0)
+    assert lines(world) == ["up"] * nodes
+    right = (WALL + off) * 1e6
+    assert all(want.state is State.HELD for want in wants)
+    for want in wants:
+        for claim in want.claims:
+            assert abs(claim.ticket - right) < 3e6 and claim.fence == claim.ticket
+    assert {it.ticket for it in wants[1].claims} == {wants[1].claims[0].ticket}
+    asked = [it for node in world.nodes for it in node.of("request")]
+    assert all(abs(it.fence - right) < 3e6 and abs(int(it.token[:16]) - right) < 3e6 for it in asked)
+    later = world.claim("d")
+    assert wants[0].ticket < later.ticket < right + 5e6, "nor are later tickets above the wrong one"
+
+
+def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fence() -> None:
+    world = World().connect()
+    world.run(2.0)
+    world.nodes[0].ahead = 100.0
+    floor = int((WALL + 92.0) * 1e6)
+    world.nodes[0].answer = lambda asked: granted(floor, fresh=1)
+    claim = world.claim()
+    world.run(0.2)
+    assert (claim.state, claim.fence) == (State.HELD, claim.ticket), "what no clock allows is counted nowhere"
+    assert max(it.fence for node in world.nodes for it in node.of("request")) == claim.ticket, "and written back to nobody"
+    assert lines(world) == ["down", "up", "up"]
+    told = [warning for node, warning in warnings(world) if node == "n0"]
+    assert told[0] == (
+        f"its fence of 'a' is {floor}, 89 s ahead of the clocks, and is not used. "
+        "Check the node's clock. If it is right, force_release() repairs the fence."
+    )
+    assert "its clock is 100 s ahead of" in told[1]
+
+
+def test_a_fence_that_no_clock_allows_is_warned_of_once_and_clocks_are_asked_again_at_most_once_a_while() -> None:
+    world = World().connect()
+    world.run(2.0)
+    world.nodes[2].answer = lambda asked: granted(2**53 - 3)
+    before = len(world.nodes[0].of("TIME"))
+    for _ in range(5):
+        claim = world.claim(deadline=world.now + 1.0)
+        world.run(0.1)
+        assert claim.state is State.HELD
+        world.end(claim)
+    assert len(world.nodes[0].of("TIME")) == before + 1
+    assert len(warnings(world)) == 1
+    assert lines(world) == ["up"] * 3
+
+
+@pytest.mark.parametrize("reply", [b"-ERR no\r\n", b":5\r\n"])
+def test_a_node_that_does_not_tell_its_clock_again_keeps_the_one_that_it_told(reply: bytes) -> None:
+    world = World().connect()
+    world.run(1300.0)
+    answers = world.nodes[1]._answers
+    world.nodes[1]._answers = lambda words, now: reply if words == [b"TIME"] else answers(words, now)  # type: ignore[method-assign]  # (a fake in its place)
+    world.claim()
+    world.run(2.0)
+    assert lines(world) == ["up"] * 3
+
+
+# ------------------------------------------------ what callers want
+
+
+def test_the_status_of_each_node() -> None:
+    world = World(4)
+    world.nodes[0].facts = {"redis_version": "7.2.4", "valkey_version": "9.1.2", "run_id": "one"}
+    world.nodes[0].ahead = 2.5
+    world.nodes[1].facts = {"uptime_in_seconds": 3}
+    world.nodes[2].dialled = "refuses"
+    world.nodes[3].dialled = "hangs"
+    assert [it.version for it in world.engine.health.status(START)] == [""] * 4
+    world.run(0.5)
+    up, guard, down, hoped = world.engine.health.status(world.now)
+    assert (up.node, up.state, up.cause, up.version, up.run_id) == ("redis://n0:1", "up", None, "valkey 9.1.2", "one")
+    assert up.ahead == near(2.5, abs=0.001)
+    assert (guard.state, guard.version, guard.run_id) == ("guarded", "redis 7.0.15", run_id(1))
+    assert str(guard.cause).startswith("guarded, 29.5 s left: ")
+    assert guard.ahead == near(0.0, abs=0.001)
+    assert (down.node, down.state, str(down.cause), down.version, down.run_id, down.ahead) == (
+        "redis://n2:1",
+        "down",
+        "refused 2",
+        "",
+        "",
+        None,
+    )
+    assert (hoped.state, hoped.cause, hoped.ahead) == ("connecting", None, None)
+
+
+def test_the_numbers_about_each_node() -> None:
+    world = World(3)
+    world.nodes[1].facts = {"uptime_in_seconds": 3}
+    world.nodes[2].dialled = "refuses"
+    for told in world.engine.health.status(START + 5.0):
+        assert (told.state, told.since) == ("connecting", 0.0), "nobody has tried to connect"
+        assert (told.guard_left, told.uptime, told.rtt, told.answered, told.owing, told.warnings) == (None, None, None, 0, 0, ())
+    world.run(0.5)
+    up, guard, down = world.engine.health.status(world.now)
+    assert (up.since, guard.since, down.since) == near((0.5 - 4 * TRIP, 0.5 - 4 * TRIP, 0.5 - TRIP), abs=TRIP)
+    assert (up.guard_left, guard.guard_left, down.guard_left) == (None, near(29.5, abs=0.01), None)
+    assert (up.uptime, guard.uptime, down.uptime) == (near(10**6 + 0.5, abs=0.01), near(3.5, abs=0.01), None)
+    assert (up.rtt, guard.rtt, down.rtt) == (near(2 * TRIP), near(2 * TRIP), None)
+    assert up.answered > guard.answered > 0 == down.answered
+    assert (up.owing, guard.owing, down.owing) == (0, 0, 0)
+    claim = world.claim()
+    assert [it.owing for it in world.engine.health.status(world.now)] == [2, 0, 0], "a request, and a note in the registry"
+    world.run(30.0)
+    assert claim.state is State.HELD
+    up, was_guarded, down = world.engine.health.status(world.now)
+    assert (up.since, was_guarded.since) == near((30.5, 0.5), abs=0.05)
+    assert (was_guarded.guard_left, was_guarded.uptime) == (None, near(33.5, abs=0.01))
+    assert down.since > 30.0, "how often it was dialled meanwhile says nothing new"
+    world.cut(0)
+    assert world.engine.health.status(world.now)[0].uptime is None, "nobody knows whether it runs on"
+
+
+def test_how_long_a_node_has_stood_like_this_begins_when_somebody_tries() -> None:
+    world = World(1)
+    world.nodes[0].dialled = "hangs"
+    world.run(0.25)
+    (told,) = world.engine.health.status(world.now)
+    assert (told.state, told.since) == ("connecting", 0.25)
+
+
+def test_the_kinds_of_the_warnings_about_each_node() -> None:
+    world = World(3)
+    world.nodes[0].facts = {"maxmemory_policy": "allkeys-lru"}
+    world.nodes[0].facts |= {"connected_slaves": 1}
+    world.nodes[1].ahead = 100.0
+    world.run(0.5)
+    first, second, third = world.engine.health.status(world.now)
+    assert (first.warnings, second.warnings, third.warnings) == (("eviction", "replicas"), ("clock",), ())
+
+
+# ------------------------------------------------ scripts that are used later
+
+
+def test_the_verdict_on_the_nodes() -> None:
+    world = World(telling=True)
+    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
+    early = world.engine.health.verdict(0.0, START)
+    assert type(early) is NoQuorum and early.causes == {}
+    world.run(0.5)
+    verdict = world.engine.health.verdict(1.5, world.now)
+    assert type(verdict) is NoQuorum
+    assert {node: str(cause) for node, cause in verdict.causes.items()} == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
+    assert "could not reach 'a majority of the nodes': fewer than 2 nodes are usable" in str(verdict)
+    assert "(waited 1.500 s; no majority for 0.5 s)" in str(verdict)
+    world.nodes[0].dialled = "accepts"
+    world.run(2.0)
+    assert world.engine.health.verdict(1.5, world.now) is None  # a majority is enough
+    world.nodes[1].dialled, world.nodes[1].facts = "accepts", {"role": "slave"}
+    world.run(3.0)
+    verdict = world.engine.health.verdict(1.5, world.now)
+    assert type(verdict) is ConfigError  # but what time will not mend is told at once
+    why = "it is a replica: use masters that are independent of each other"
+    assert message_of(verdict) == f"these nodes cannot be used:\n  redis://n1:1: {why}"
+
+
+def a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
+    world = World(telling=True)
+    engine = world.engine
+    world.nodes[0].dialled = "hangs"
+    world.nodes[1].dialled = "refuses"
+    assert engine.health.readiness(0.0, 5.0, world.now) is None, "nobody has told anything yet"
+    world.run(0.5)
+    assert engine.health.readiness(0.5, 5.0, world.now) is None, "there is time left"
+    with pytest.raises(NoQuorum, match=r"waited 0\.500 s"):
+        engine.health.readiness(0.5, 0.5, world.now)
+    world.nodes[1].dialled = "accepts"
+    world.run(0.2)
+    assert lines(world) == ["connecting", "up", "up"]
+    assert engine.health.readiness(0.7, 5.0, world.now) is None, "the first one may still tell"
+    late = engine.health.readiness(5.0, 5.0, world.now)
+    assert late is not None and [it.state for it in late] == ["connecting", "up", "up"], "a majority is enough"
+    world.run(2.0)
+    known = engine.health.readiness(2.7, 5.0, world.now)
+    assert known is not None and [it.state for it in known] == ["down", "up", "up"], "nobody is waited for"
+
+
+def a_caller_is_told_of_a_majority_or_waits_on() -> None:
+    """A thread asks while the engine's thread works: nodes come and go between two looks."""
+
+    def asked(before: Callable[[World], object], after: Callable[[World], object]) -> tuple[NodeStatus, ...] | None:
+        world = World()
+        verdict = world.engine.health.verdict
+
+        def meanwhile(waited: float, now: float) -> Exception | None:
+            before(world)
+            found = verdict(waited, now)
+            after(world)
+            return found
+
+        world.engine.health.verdict = meanwhile  # type: ignore[method-assign]  # (that is the point)
+        return world.engine.health.readiness(0.0, 5.0, world.now)
+
+    come = asked(lambda world: world.run(0.5), lambda world: None)
+    assert come is not None and [it.state for it in come] == ["up"] * 3
+    assert asked(lambda world: world.run(0.5), lambda world: away(world, 0, 1)) is None
+
+
+def a_caller_does_not_wait_for_what_time_does_not_mend() -> None:
+    world = World()
+    world.nodes[1].facts = {"role": "slave"}
+    world.run(0.5)
+    with pytest.raises(ConfigError, match="it is a replica"):
+        world.engine.health.readiness(0.5, 5.0, world.now)
+
+
+def a_caller_waits_until_the_servers_are_known() -> None:
+    world = World(node_timeout=0.5)
+    engine = world.engine
+    world.nodes[0].dialled = world.nodes[1].dialled = "hangs"
+    world.run(0.1)
+    assert not engine.health.met(0.1, 5.0, world.now), "a majority has said nothing"
+    with pytest.raises(NoQuorum):
+        engine.health.met(5.0, 5.0, world.now)
+    world = World(node_timeout=0.5)
+    engine = world.engine
+    world.nodes[0].dialled = "hangs"
+    world.run(0.1)
+    assert not engine.health.met(0.1, 5.0, world.now), "the first one may still tell"
+    assert engine.health.met(0.5, 5.0, world.now), "it is waited for as long as a node may take"
+    assert engine.health.met(0.1, 0.1, world.now), "it is waited for as long as the caller does"
+    away(world, 2)
+    # A majority can be used, and its servers are not known, so nothing is raised.
+    engine.connections[2].run_id = ""
+    assert not engine.health.met(0.0, 5.0, world.now)
+
+
+DECISIONS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
+    "the time is never over": ("readiness", "late = waited >= wait", "late = False", a_caller_that_waits_for_the_nodes_is_told_in_time),
+    "nobody waits": ("readiness", "late = waited >= wait", "late = True", a_caller_that_waits_for_the_nodes_is_told_in_time),
+    "a node that is being dialled is not waited for": (
+        "readiness",
+        ' and all(it.state != "connecting" for it in status)',
+        "",
+        a_caller_that_waits_for_the_nodes_is_told_in_time,
+    ),
+    "the state is read first": (
+        "readiness",
+        "wrong = self.verdict(waited, now)\n",
+        "early = self.status(now)\n    wrong, self.status = self.verdict(waited, now), lambda now: early\n",
+        a_caller_is_told_of_a_majority_or_waits_on,
+    ),
+    "the verdict alone counts": (
+        "readiness",
+        "majorities(status)[0].spare >= 0",
+        "wrong is None",
+        a_caller_is_told_of_a_majority_or_waits_on,
+    ),
+    "a mistake is waited for": (
+        "readiness",
+        "(late or isinstance(wrong, ConfigError))",
+        "late",
+        a_caller_does_not_wait_for_what_time_does_not_mend,
+    ),
+    "a node is waited for too long": (
+        "met",
+        "min(within, self._settings.node_timeout)",
+        "within",
+        a_caller_waits_until_the_servers_are_known,
+    ),
+    "a caller waits too long": (
+        "met",
+        "min(within, self._settings.node_timeout)",
+        "self._settings.node_timeout",
+        a_caller_waits_until_the_servers_are_known,
+    ),
+    "it is never said what is wrong": ("met", "waited >= within and", "False and", a_caller_waits_until_the_servers_are_known),
+}
+
+
+@pytest.mark.parametrize("rule", dict.fromkeys(rule for *_, rule in DECISIONS.values()), ids=lambda it: it.__name__)
+def test_of_waiting_for_nodes(rule: Callable[[], None]) -> None:
+    rule()
+
+
+@pytest.mark.parametrize("fault", DECISIONS)
+def test_a_fault_in_waiting_for_nodes_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    name, text, other, rule = DECISIONS[fault]
+    patches.method(monkeypatch, part(name), name, text, other)
+    with pytest.raises((AssertionError, NoQuorum, pytest.fail.Exception)):
+        rule()
+
+
+# ------------------------------------------------ tickets
+
+
+@pytest.mark.parametrize(
+    "clocks, ticket",
+    [
+        ([], 0.0),
+        ([-5.0], 0.0),  # (where a node has told nothing, our own clock has its voice)
+        ([7.0, 1000.0], 0.0),
+        ([6.0, 7.0, 7.5], 6.0),
+        ([1000.0, -9000.0, 7.0], 0.0),
+        ([7.0, 7.0, -9000.0, 5.0, 1000.0], 7.0),
+        ([500.0, 501.0, 502.0, 503.0, 504.0], 502.0),
+    ],
+)
+def test_tickets_follow_the_wall_clock_until_nodes_have_told_the_time_and_then_their_median(clocks: list[float], ticket: float) -> None:
+    world = World(5)
+    for number, node in enumerate(world.nodes):
+        node.dialled = "accepts" if number < len(clocks) else "refuses"
+        node.ahead = clocks[number] if number < len(clocks) else 0.0
+    world.run(2.0)
+
+    def ahead() -> float:
+        return world.claim().ticket / 1e6 - WALL - (world.now - START)
+
+    assert ahead() == near(ticket, abs=0.01)
+    away(world, *range(len(clocks)))  # what they told is still known
+    world.run(2.0)
+    world.engine.record.epoch += 500.0  # and nobody asks our own clock any longer
+    assert ahead() == near(ticket if clocks else 500.0, abs=0.01)
+
+
+def test_tickets_are_strictly_increasing() -> None:
+    world = World().connect()
+    tickets = [world.claim().ticket for _ in range(5)]
+    assert tickets == list(range(tickets[0], tickets[0] + 5))
+
+
+def test_a_node_with_an_absurd_clock_does_no_lasting_harm() -> None:
+    world = World(1)
+    world.nodes[0].ahead = 300 * 365 * 86400.0
+    world.run(0.5)
+    with pytest.raises(ConfigError, match="the clocks of the nodes"):
+        world.claim()
+    assert world.engine.live == {}
+    world.nodes[0].ahead = 0.0
+    world.cut(0)
+    world.run(0.5)
+    assert world.claim().ticket / 1e6 == near(WALL + 1.0, abs=0.1)
+
+
+# ------------------------------------------------ what fails at one connection
+
+
+def test_measures_of_long_ago_are_taken_again_before_a_node_is_given_up() -> None:
+    world = World().connect()
+    world.run(70.0)
+    before = len(world.nodes[0].of("TIME"))
+    world.engine.connections[0].ahead = (world.engine.connections[0].ahead or 0.0) + 100.0
+    world.engine.health._judge_clocks(world.now)
+    assert lines(world) == ["up"] * 3
+    world.run(1.0)
+    assert len(world.nodes[0].of("TIME")) == before + 1
+    assert lines(world) == ["up"] * 3
