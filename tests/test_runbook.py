@@ -28,7 +28,9 @@ RUNBOOK = ROOT / "docs/runbook.md"
 ERRORS = ROOT / "docs/errors.md"
 WATCHING = ROOT / "docs/watching.md"
 # Where messages about a node come from: what is raised or returned there is the `cause` of a node.
-CAUSES = ("protocol/nodes.py", "drivers/", "engine/engine.py", "engine/health.py", "engine/upkeep.py", "wire/connection.py")
+CAUSES = (
+    "protocol/nodes.py", "drivers/", "engine/engine.py", "engine/health.py", "engine/upkeep.py", "wire/connection.py", "wire/handshake.py",
+)  # fmt: skip
 # Functions whose errors are no reason why a node is not used: they complain about arguments, or quote other reasons.
 OTHERS = {"_contexts", "too_brief", "_tried", "accesses", "context", "unusable"}
 KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
@@ -274,7 +276,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
     ),
     "a cause": ("wire/connection.py", '"it says what nobody asked for"', '"it talks in its sleep"', "it talks in its sleep"),
     "a cause in a table": (
-        "wire/connection.py",
+        "wire/handshake.py",
         '"it refuses the database"',
         '"it hides the database"',
         "it hides the database",

@@ -18,7 +18,8 @@ import hiredis
 
 from holdfast import scripts
 from holdfast.wire.address import parse
-from holdfast.wire.connection import Connection, ConnectionSettings, Line
+from holdfast.wire.connection import Connection, ConnectionState
+from holdfast.wire.handshake import ConnectionSettings
 from holdfast.wire.resp import pack
 
 CONNECTIONS = 50  # at a time
@@ -62,7 +63,7 @@ class Peer:
         connection.dial(monotonic())
         connection.connected(monotonic())
         self._exchange()
-        if connection.line is not Line.GUARDED:
+        if connection.state is not ConnectionState.GUARDED:
             raise RuntimeError(f"the node cannot be used: {connection.bad}")
         connection.opened(monotonic())
         self._exchange()

@@ -19,7 +19,7 @@ from proof import patches
 
 from holdfast.drivers.aio.driver import CHUNK, _buffer_of
 from holdfast.errors import ConfigError
-from holdfast.wire.connection import Connection, Line
+from holdfast.wire.connection import Connection, ConnectionState
 
 
 @contextmanager
@@ -43,11 +43,11 @@ def greeting(bench: Bench) -> None:
     bench.silent |= {0, 1, 2}
     bench.ready()
     bench.settle()
-    assert lines(bench) == {Line.GREETING}
+    assert lines(bench) == {ConnectionState.GREETING}
 
 
-def lines(bench: Bench) -> set[Line]:
-    return {it.line for it in bench.engine.connections}
+def lines(bench: Bench) -> set[ConnectionState]:
+    return {it.state for it in bench.engine.connections}
 
 
 def turns(bench: Bench, *seconds: float) -> None:
@@ -62,7 +62,7 @@ def answered(bench: Bench) -> None:
     assert bench.ends == []
     bench.arrives(0, 1, 2)
     bench.settle()
-    assert lines(bench) == {Line.UP}
+    assert lines(bench) == {ConnectionState.UP}
     assert [it.connection for it in bench.nodes] == [1, 1, 1]
 
 

@@ -205,7 +205,7 @@ def test_only_a_tick_finds_a_node_late() -> None:
     world.now = now
     for node in range(3):
         engine.upkeep.received(node, usual(claim.ticket) + b"*0\r\n", now)  # what lies unread is not late
-    assert [connection.line.name for connection in engine.connections] == ["UP"] * 3
+    assert [connection.state.name for connection in engine.connections] == ["UP"] * 3
     engine.tick(now)
     assert engine.upkeep.cut() == [] and lines(world) == ["up"] * 3
 

@@ -33,7 +33,7 @@ from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 from holdfast.wire.address import parse
-from holdfast.wire.connection import Line
+from holdfast.wire.connection import ConnectionState
 
 # ------------------------------------------------ the same server twice
 
@@ -71,7 +71,7 @@ def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
     original = world.nodes[0].reads
     world.nodes[0].reads = lambda data, now: b"" if data.startswith(SCRIPTS) else original(data, now)  # type: ignore[method-assign]  # (a fake in its place)
     world.run(0.5)
-    assert world.engine.connections[0].line.name == "LOADING"
+    assert world.engine.connections[0].state.name == "LOADING"
     assert "the same server" in str(world.engine.health.status(world.now)[1].cause)
 
 
@@ -477,7 +477,7 @@ def greeted_late(off: float, late: float) -> World:
     world = World(3)
     world.nodes[0].ahead = off
     world.run(2.5 * TRIP)
-    assert {connection.line for connection in world.engine.connections} == {Line.GREETING}
+    assert {connection.state for connection in world.engine.connections} == {ConnectionState.GREETING}
     world.now += late
     world.engine.upkeep.excuse(world.now, late)
     world.run(1.0)

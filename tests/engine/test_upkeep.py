@@ -31,7 +31,7 @@ from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import ARRIVE, GCRA, PERMITS, WINDOW
-from holdfast.wire.connection import Connection, Line
+from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
 from holdfast.wire.rights import question
 
@@ -371,9 +371,9 @@ def test_a_node_that_may_move_is_asked_for_and_left_when_nobody_confirms_it() ->
     assert engine.ready().places == [0]
     engine.upkeep.placed(0, now + 0.15, ConnectionError("nobody knows"), now + 0.1)
     engine.tick(now + 0.29)
-    assert connection.line is Line.UP
+    assert connection.state is ConnectionState.UP
     engine.tick(now + 0.3)
-    assert connection.line is Line.DOWN
+    assert connection.state is ConnectionState.DOWN
     assert "for 0.3 s nobody has confirmed that it is still the node's server: nobody knows" in str(engine.node_set.causes[0])
 
 
@@ -383,7 +383,7 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
     engine, connection, now = world.engine, world.engine.connections[0], world.now
     connection.outlives, connection.asked = 15.0, now
     engine.upkeep.placed(0, now + 0.1, connection.address.but(host="elsewhere"), now + 0.05)
-    assert connection.line is Line.DOWN
+    assert connection.state is ConnectionState.DOWN
     assert "the node has moved to elsewhere" in str(engine.node_set.causes[0])
     engine.upkeep.pulse = inf
     engine.upkeep.placed(1, now + 0.1, ConnectionError("nobody knows"), now)

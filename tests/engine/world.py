@@ -39,7 +39,7 @@ from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST, Script
-from holdfast.wire.connection import Connection, Line
+from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
 
 INBOX = b"0123456789abcdef0123456789abcdef"
@@ -368,7 +368,7 @@ class World:
         assert node.linked, "bytes for a node that there is no connection to"
         first = (b"*2\r\n$5\r\nHELLO\r\n", SCRIPTS, b"*")[min(len(node.writes), 2)]
         # (The greeting of a server that was promoted, or is in a cluster, or whose answers were read late, has a second part.)
-        again = self.engine.connections[number].line is Line.GREETING and data == pack(b"TIME")
+        again = self.engine.connections[number].state is ConnectionState.GREETING and data == pack(b"TIME")
         if not again and b":reign:" not in data[:80] and b"CLUSTER" not in data[:20]:
             assert data.startswith(first), "first the greeting, then, when the guard is over, the scripts, then the rest"
             node.writes.append(data)

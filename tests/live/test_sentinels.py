@@ -16,6 +16,7 @@ from live.test_promotion import ports, replicate
 from holdfast import Node
 from holdfast.errors import ConfigError, NoQuorum
 from holdfast.wire import connection as connection
+from holdfast.wire import handshake
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ async def test_a_name_that_is_moved_lets_nobody_in_while_leases_of_its_old_serve
 
 async def test_two_hold_it_where_a_moved_name_has_no_guard(face: Face, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that the test above would find."""
-    monkeypatch.setattr(connection.Connection, "_tenure", lambda self, facts: connection._reign(facts))
+    monkeypatch.setattr(connection.Connection, "_tenure", lambda self, facts: handshake.reign(facts))
     async with ports(face, 2) as nodes:
         # Servers that have just started have another guard, of max_ttl + 2 + 1 seconds.
         await face.until(lambda: not any(re.search(r"uptime_in_seconds:[0-4]\r", nodes.ask(it, "INFO", "server")) for it in range(2)))

@@ -30,6 +30,7 @@ from sim.test_failovers import PLANTED_FAILOVERS
 from sim.test_planted import PLANTED
 from sim.test_readwrite import PLANTED as PLANTED_SHARED
 from wire import test_connection as test_connection
+from wire import test_handshake
 
 from holdfast import errors
 from holdfast.engine import registry
@@ -44,6 +45,7 @@ from holdfast.protocol.command import Command
 from holdfast.protocol.renewal import Renewal
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.vote import Vote
+from holdfast.wire import handshake
 from holdfast.wire.connection import Connection
 
 pytestmark = pytest.mark.guards
@@ -94,7 +96,7 @@ CONVERSATIONS = {
         test_engine.test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim,
     ),
     "a silent connection is kept for ever": Conversation(
-        patched(Connection, "late", "self.line is not DOWN", "False"), test_connection.test_when_it_is_late_and_when_to_look_after_it
+        patched(Connection, "late", "self.state is not DOWN", "False"), test_connection.test_when_it_is_late_and_when_to_look_after_it
     ),
     "the gap rule is off": Conversation(
         patched(Claim, "_gap", "if self.state is not HELD:", "if True:"),
@@ -193,13 +195,13 @@ CONVERSATIONS = {
         test_connection.test_an_error_that_answers_a_question_is_short_and_can_be_printed,
     ),
     "a refusal of a node is told as it is": Conversation(
-        patched(Connection, "_greeted", "_refused(word, readable(str(reply)), ", "_refused(word, str(reply), "),
-        test_connection.test_what_a_node_refuses_with_is_short_and_can_be_printed,
+        patched(Connection, "_greeted", "refused(word, readable(str(reply)), ", "refused(word, str(reply), "),
+        test_handshake.test_what_a_node_refuses_with_is_short_and_can_be_printed,
         {"place": 7, "word": "INFO"},
     ),
     "what a server says of itself is kept as it is": Conversation(
-        patched(Connection, "_informed", "(key, readable(value))", "(key, value)"),
-        test_connection.test_of_what_a_server_says_of_itself_little_is_kept,
+        lambda monkeypatch: patches.function(monkeypatch, handshake.told_of, "key: readable(value)", "key: value"),
+        test_handshake.test_of_what_a_server_says_of_itself_little_is_kept,
     ),
     "what inspect shows can forge lines": Conversation(
         lambda monkeypatch: monkeypatch.setattr(inspection, "readable", str),
@@ -214,7 +216,7 @@ CONVERSATIONS = {
         test_connection.test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago,
     ),
     "a promotion is not seen": Conversation(
-        patched(Connection, "_met", "reign = _reign(facts)", 'reign = ""'),
+        patched(Connection, "_met", "reign = handshake.reign(facts)", 'reign = ""'),
         test_connection.test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old,
     ),
     "the note of an earlier promotion is believed": Conversation(
@@ -235,7 +237,7 @@ CONVERSATIONS = {
         test_connection.test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one,
     ),
     "a server is asked that nobody confirms": Conversation(
-        patched(Connection, "say", "self.line is UP and question.sent < self.sure", "self.line is UP"),
+        patched(Connection, "say", "self.state is UP and question.sent < self.sure", "self.state is UP"),
         test_connection.test_nothing_is_asked_of_a_server_that_nobody_confirms,
     ),
     "a note outlasts what is known of the place": Conversation(
@@ -265,7 +267,7 @@ CONVERSATIONS = {
         test_connection.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a node that can fail over needs no bound": Conversation(
-        patched(Connection, "_met", "self.outlives is None and bool(reign or replicas(facts))", "self.outlives is None and bool(reign)"),
+        patched(Connection, "_met", "bool(reign or handshake.replicas(facts))", "bool(reign)"),
         test_connection.test_a_node_that_can_fail_over_needs_a_bound,
         {"url": "redis://h", "facts": {"connected_slaves": 1}, "unbounded": True, "guard": 32.0},
     ),
@@ -279,8 +281,8 @@ CONVERSATIONS = {
         test_health.test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out,
     ),
     "a node is used that confirmed no subscription": Conversation(
-        patched(Connection, "_unfit", "not self._subscribed or ", ""),
-        test_connection.test_a_server_that_confirms_no_subscription_is_refused,
+        lambda monkeypatch: patches.function(monkeypatch, handshake.unfit, "not subscribed or ", ""),
+        test_handshake.test_a_server_that_confirms_no_subscription_is_refused,
     ),
     "an answer that nobody asked for is passed over": Conversation(
         patched(Connection, "received", 'self.bad = ConnectionError("it says what nobody asked for")\n                return', "continue"),

@@ -13,7 +13,7 @@ from holdfast.engine.health import Health
 from holdfast.errors import LockLost
 from holdfast.protocol.claim import Claim
 from holdfast.testing.world import Violation
-from holdfast.wire.connection import Line
+from holdfast.wire.connection import ConnectionState
 
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
@@ -132,8 +132,8 @@ def test_a_process_that_is_stopped_while_it_connects_learns_each_clock_all_the_s
     locks = Holdfast(place.world, place.nodes, place.laws)
     place.world.spawn(locks.driver.ready(90.0), locks.driver)
     connections = locks.driver.engine.connections
-    place.world.run(place.world.now + 5.0, lambda: all(it.line is Line.GREETING and not it.out for it in connections))
-    assert {it.line for it in connections} == {Line.GREETING}
+    place.world.run(place.world.now + 5.0, lambda: all(it.state is ConnectionState.GREETING and not it.out for it in connections))
+    assert {it.state for it in connections} == {ConnectionState.GREETING}
     locks.driver.stop(seconds)
     place.world.run(place.world.now + seconds + 0.5)
     assert [it.state for it in locks.nodes()] == ["down" if off else "up", "up", "up"]

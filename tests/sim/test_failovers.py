@@ -12,6 +12,7 @@ from swarm.explore import PROMOTED, explore
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 from holdfast.wire import connection as connection
+from holdfast.wire import handshake
 
 pytestmark = pytest.mark.worlds
 
@@ -40,7 +41,7 @@ def unseen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def unnoticed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Clients use a server that is new at a place that moves as if it had always been there."""
     reigned = connection.Connection._reigned
-    monkeypatch.setattr(connection.Connection, "_reigned", lambda self, now: reigned(self, now) if connection._reign(self.facts) else inf)
+    monkeypatch.setattr(connection.Connection, "_reigned", lambda self, now: reigned(self, now) if handshake.reign(self.facts) else inf)
     return {}
 
 

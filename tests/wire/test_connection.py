@@ -1,6 +1,6 @@
 """The connection: how it introduces itself, when it may speak, who gets which answer, and what becomes of all that when it breaks.
 
-Everything here is bytes in and bytes out. `Server` makes the bytes of a server's answers, `Ear` writes down what the connection hears.
+Everything here is bytes in and bytes out.
 """
 
 from __future__ import annotations
@@ -8,137 +8,41 @@ from __future__ import annotations
 import random
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
 import pytest
+from wire.servers import (
+    GUARD,
+    HUGE,
+    LOADED,
+    MOVES,
+    OK,
+    OTHER,
+    PLAIN,
+    SCRIPTS,
+    Asked,
+    Server,
+    a_connection,
+    array,
+    bulk,
+    command,
+    invalidate,
+    log,
+    meet,
+    message,
+    near,
+    promoted,
+    push,
+    reigning,
+    up,
+)
 
 from holdfast.errors import ConfigError, message_of
-from holdfast.scripts import PROBE, REQUEST, RW_REQUEST
+from holdfast.scripts import REQUEST, RW_REQUEST
 from holdfast.wire import rights
-from holdfast.wire.address import parse
-from holdfast.wire.connection import AVERAGED, OLDEST, OTHERS, PROMPT, SHORT, Connection, ConnectionSettings, Line
+from holdfast.wire.connection import AVERAGED, PROMPT, SHORT, Connection, ConnectionState
 from holdfast.wire.resp import Refusal, pack
-
-INBOX = b"0123456789abcdef" * 2
-SCRIPTS = (b"return 1", b"return 2")
-GUARD = 32.0
-OK = b"+OK\r\n"
-
-
-def command(*words: bytes) -> bytes:
-    """A command as bytes, packed naively."""
-    data = b"*" + str(len(words)).encode() + b"\r\n"
-    for word in words:
-        data += b"$" + str(len(word)).encode() + b"\r\n" + word + b"\r\n"
-    return data
-
-
-def bulk(data: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(data), data)
-
-
-def array(*items: bytes) -> bytes:
-    return b"*%d\r\n" % len(items) + b"".join(items)
-
-
-def push(*items: bytes) -> bytes:
-    return b">%d\r\n" % len(items) + b"".join(map(bulk, items))
-
-
-def message(text: bytes) -> bytes:
-    return push(b"message", INBOX, text)
-
-
-def invalidate(keys: bytes) -> bytes:
-    """A node tells that keys have changed that it was asked to watch."""
-    return b">2\r\n" + bulk(b"invalidate") + keys
-
-
-MORE = ("server_mode", "redis_mode", "executable", "features", "server_name", *OTHERS)  # what some servers say of themselves, too
-# What they say in the sections that the client asks for: of the server, of its replication, and of its memory.
-SECTIONS = (
-    ("redis_version", "valkey_version", "run_id", "uptime_in_seconds", *MORE),
-    ("role", "connected_slaves", "master_replid", "master_replid2", "second_repl_offset"),
-    ("maxmemory_policy",),
-)
-LOADED = b"".join(bulk(b"%040d" % number) for number in range(len(SCRIPTS)))
-
-
-@dataclass
-class Server:
-    """What a server answers to the greeting. `facts`: on top of those of a sound one; None: it does not tell."""
-
-    facts: dict[str, object] = field(default_factory=dict)
-    time: tuple[bytes, bytes] = (b"1700000000", b"500000")
-    setinfo: bytes = OK
-    tracking: bytes = OK
-    confirms: bool = True
-    verbatim: bool = True  # its INFO is text for people, as RESP3 has it
-    product: bytes = b"redis"
-    probed: bytes = array()  # commands that it refuses, and why
-
-    def info(self, *names: str) -> bytes:
-        sound = {
-            "redis_version": "7.0.15",
-            "run_id": "a" * 40,
-            "uptime_in_seconds": 10**6,
-            "role": "master",
-            "maxmemory_policy": "noeviction",
-        }
-        facts = {**sound, **self.facts}
-        lines = "".join(f"{name}:{facts[name]}\r\n" for name in names if facts.get(name) is not None)
-        text = ("# Section\r\n" + lines).encode()
-        return b"=%d\r\ntxt:%b\r\n" % (len(text) + 4, text) if self.verbatim else bulk(text)
-
-    def answers(self, database: int = 0) -> list[bytes]:
-        """One for each thing said, in order: the confirmation of the subscription is a push, the others are answers."""
-        return [
-            b"%%2\r\n+server\r\n+%b\r\n+proto\r\n:3\r\n" % self.product,
-            *([OK] if database else []),
-            OK,
-            self.setinfo,
-            self.setinfo,
-            self.tracking,
-            b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
-            *(self.info(*names) for names in SECTIONS),
-            bulk(PROBE.sha),
-            self.probed,
-            array(*map(bulk, self.time)),
-        ]
-
-    def greets(self, database: int = 0) -> bytes:
-        return b"".join(self.answers(database))
-
-
-@dataclass
-class Asked:
-    """A question; `again`: a release; `watch`: the node is to tell of changes."""
-
-    data: bytes
-    sent: float = 0.0
-    again: bool = False
-    watch: bool = False
-    expected: bytes = b"\n"
-    owner: object = "a caller"
-
-
-@dataclass
-class Ear:
-    """Writes down what the connection tells."""
-
-    spoke: bool = False
-    log: list[tuple[object, ...]] = field(default_factory=list)
-
-    def heard(self, node: int, question: Asked, reply: object, now: float) -> None:
-        self.log.append((node, question.data, f"refused: {reply}" if isinstance(reply, Refusal) else reply, now))
-
-    def told(self, node: int, message: bytes, now: float) -> None:
-        self.log.append((node, message, now))
-
-    def changed(self, node: int, key: bytes | None, now: float) -> None:
-        self.log.append((node, ("changed", key), now))
 
 
 @pytest.fixture(autouse=True)
@@ -154,545 +58,13 @@ def whoever_listens_knows_when_there_is_something_to_send(monkeypatch: pytest.Mo
     monkeypatch.setattr(Connection, "take", taken)
 
 
-def near(value: float) -> Any:
-    return pytest.approx(value, abs=1e-5)
-
-
-def a_connection(
-    url: str = "redis://h", *, scripts: tuple[bytes, ...] = SCRIPTS, keep: float = 30.0, jitter: float = 1.0, **options: object
-) -> Connection[Asked]:
-    manners = ConnectionSettings(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, jitter=jitter, **options)  # type: ignore[arg-type]  # (options of several types)
-    return Connection(Ear(), 7, parse(url), manners)
-
-
-def log(connection: Connection[Asked]) -> list[tuple[object, ...]]:
-    assert isinstance(connection.listener, Ear)
-    return connection.listener.log
-
-
-def meet(connection: Connection[Asked], now: float = 0.0, server: Server | None = None) -> None:
-    """Connect, and have the server answer the greeting."""
-    connection.dial(now)
-    connection.connected(now, asked=now)
-    connection.take()
-    connection.received((server or Server()).greets(), now)
-
-
-def up(connection: Connection[Asked], now: float = 0.0, server: Server | None = None) -> None:
-    """Meet, leave the guard, and have the scripts taken."""
-    meet(connection, now, server)
-    assert (connection.line, connection.bad) == (Line.GUARDED, None)
-    connection.opened(now)
-    connection.take()
-    connection.received(LOADED, now)
-    assert (connection.line, connection.bad, list(connection.ledger)) == (Line.UP, None, [])
-
-
-# ------------------------------------------------ the handshake
-
-
-PLAIN = [
-    (b"HELLO", b"3"),
-    (b"CLIENT", b"SETNAME", b"holdfast:me"),
-    (b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast"),
-    (b"CLIENT", b"SETINFO", b"LIB-VER", b"1.2"),
-    (b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP"),
-    (b"SUBSCRIBE", INBOX),
-    (b"INFO", b"server"),
-    (b"INFO", b"replication"),
-    (b"INFO", b"memory"),
-    (b"SCRIPT", b"LOAD", PROBE.source),
-    (b"EVALSHA", PROBE.sha, b"1", b"{holdfast}:probe"),
-    (b"TIME",),
-]
-
-
-@pytest.mark.parametrize(
-    "url, hello, select",
-    [
-        ("redis://h", (b"HELLO", b"3"), []),
-        ("redis://h/0", (b"HELLO", b"3"), []),
-        ("redis://:p%20w@h", (b"HELLO", b"3", b"AUTH", b"default", b"p w"), []),
-        ("redis://me@h", (b"HELLO", b"3", b"AUTH", b"me", b""), []),
-        ("redis://m%C3%A9:%00%C3%BC@h/12", (b"HELLO", b"3", b"AUTH", "mé".encode(), b"\0" + "ü".encode()), [(b"SELECT", b"12")]),
-        ("unix:///s?db=1", (b"HELLO", b"3"), [(b"SELECT", b"1")]),
-    ],
-)
-def test_the_greeting_is_one_write(url: str, hello: tuple[bytes, ...], select: list[tuple[bytes, ...]]) -> None:
-    connection = a_connection(url)
-    assert connection.take() == b""
-    connection.connected(5.0)
-    assert connection.take() == b"".join(command(*words) for words in [hello, *select, *PLAIN[1:]])
-    assert connection.take() == b""
-
-
-def test_manners_are_modest_by_default() -> None:
-    manners = ConnectionSettings(INBOX)
-    connection: Connection[Asked] = Connection(Ear(), 0, parse("redis://h"), manners)
-    connection.connected(0.0)
-    said = connection.take()
-    assert command(b"CLIENT", b"SETNAME", b"holdfast") in said and command(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
-    assert (manners.guard, manners.fresh, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, (), 1.0, 60.0, [], 0.5)
-
-
-@pytest.mark.parametrize("database", [0, 1])
-@pytest.mark.parametrize("verbatim", [True, False])
-@pytest.mark.parametrize("setinfo", [OK, b"-ERR Unknown subcommand or wrong number of arguments for 'SETINFO'\r\n", b"-NOPERM no\r\n"])
-@pytest.mark.parametrize("tracking", [OK, b"-NOPERM this user has no permissions to run the 'client|tracking' command\r\n"])
-def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: bytes, tracking: bytes) -> None:
-    connection = a_connection(f"redis://h/{database}")
-    connection.connected(100.0)
-    connection.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo, tracking=tracking).greets(database), 101.0)
-    assert (connection.line, connection.bad, list(connection.ledger), log(connection)) == (Line.GUARDED, None, [], [])
-    assert connection.facts == {
-        "redis_version": "7.0.15",
-        "valkey_version": "8.1.0",
-        "run_id": "a" * 40,
-        "uptime_in_seconds": "1000000",
-        "role": "master",
-        "maxmemory_policy": "noeviction",
-    }
-    assert connection.run_id == "a" * 40
-    assert connection.ahead == 1700000000.5 - 100.5  # the node's clock less ours, in the middle between asking and hearing
-    assert connection.blur == 0.5  # by which that may be wrong: half of what asking took
-
-
-def test_what_is_no_fact_in_info_is_passed_over() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\xff\r\nhuman:1\r\n")
-    connection.received(b"".join(answers), 0.0)
-    assert connection.line is Line.GUARDED
-    assert connection.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
-    assert {"nonsense", "# Memory", "human"}.isdisjoint(connection.facts)
-
-
-def test_of_what_a_server_says_of_itself_little_is_kept() -> None:
-    connection = a_connection()
-    meet(connection, 0.0, Server({"valkey_version": "9\x1b[2J" + "x" * 10**6}))
-    assert connection.facts["valkey_version"].startswith("9\\x1b[2Jxxx") and len(connection.facts["valkey_version"]) < 500
-
-
-HUGE = b"-ERR \x1b[2J" + b"no" * 10**6 + b"\r\n"
-
-
-@pytest.mark.parametrize("place, word", [(0, "HELLO"), (7, "INFO")])
-def test_what_a_node_refuses_with_is_short_and_can_be_printed(place: int, word: str) -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[place] = HUGE
-    connection.received(b"".join(answers), 0.0)
-    assert type(connection.bad) is ConfigError
-    bad = message_of(connection.bad)
-    assert "ERR \\x1b[2Jnono" in bad and bad.endswith("...") and len(bad) < 600
-
-
-def test_a_passing_refusal_is_short_too() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(b"-LOADING " + HUGE[1:], 0.0)
-    assert type(connection.bad) is ConnectionError and len(str(connection.bad)) < 500
-
-
-def test_an_error_that_answers_a_question_is_short_and_can_be_printed() -> None:
-    connection = a_connection()
-    up(connection, 0.0)
-    for number, reply in enumerate((HUGE, b"-NOSCRIPT " + HUGE[1:])):
-        connection.say(Asked(b"%d" % number))
-        connection.received(reply, 1.0)
-    ((_, _, told, _),) = log(connection)
-    assert isinstance(told, str) and "ERR \\x1b[2Jnono" in told and len(told) < 500
-    assert type(connection.bad) is Refusal and len(str(connection.bad)) < 500
-
-
-def test_a_time_that_is_none_is_shown_shortened() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[-1] = bulk(b"x" * 10**6)
-    connection.received(b"".join(answers), 0.0)
-    assert str(connection.bad).startswith("it tells no time: b'xxx") and len(str(connection.bad)) < 500
-
-
-def test_facts_are_of_this_connection() -> None:
-    connection = a_connection()
-    up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
-    connection.broke(5.0)
-    meet(connection, 6.0, Server())
-    assert "valkey_version" not in connection.facts
-
-
-REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
-    "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
-    "SELECT": (1, "it refuses the database"),
-    "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "SCRIPT LOAD": (10, "it does not take the scripts"),
-    "TIME": (12, "TIME is refused"),
-}
-
-
-@pytest.mark.parametrize("which", REFUSALS)
-def test_a_refusal_is_a_clear_cause(which: str) -> None:
-    place, advice = REFUSALS[which]
-    connection = a_connection("redis://:pw@h/1")
-    connection.connected(0.0)
-    answers = Server().answers(1)
-    answers[place] = b"-NOPERM this user has no permissions\r\n"
-    connection.received(b"".join(answers), 0.0)
-    assert type(connection.bad) is ConfigError
-    told, _, rule = message_of(connection.bad).partition(". Grant it: ")
-    assert told == f"{advice}: NOPERM this user has no permissions"
-    assert rule.startswith("ACL SETUSER default ") or which == "HELLO"
-    assert connection.line is Line.GREETING  # it is not to be spoken to
-
-
-def test_credentials_of_the_moment_are_said_once() -> None:
-    connection = a_connection("redis://me:old@h")
-    connection.connected(0.0, parse("redis://you:new@h"))
-    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"you", b"new"))
-    connection.broke(1.0)
-    connection.connected(2.0)
-    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"me", b"old"))
-
-
-def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> None:
-    connection = a_connection("redis://:pa55w0rd@h")
-    connection.connected(0.0)
-    connection.received(b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `pa55w0rd`, \r\n", 0.0)
-    assert message_of(connection.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
-
-
-def test_a_name_for_operators_may_be_refused() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server(setinfo=b"-NOPERM no\r\n").answers(0)
-    answers[1] = b"-NOPERM no\r\n"
-    connection.received(b"".join(answers), 0.0)
-    assert (connection.bad, connection.line) == (None, Line.GUARDED)
-
-
-UNSEALED = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
-MUTE = {  # how the connection ended before the node said anything, and what is said of it
-    "reset": (
-        "redis://h",
-        ConnectionResetError("reset"),
-        "reset, before it said a word: " + UNSEALED,
-    ),
-    "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
-    "silent": ("redis://h", TimeoutError("silent"), "silent"),
-    "unfit": ("redis://h", ConfigError("unfit"), "unfit"),
-}
-
-
-@pytest.mark.parametrize("which", MUTE)
-def test_what_it_may_mean_that_a_connection_ended_before_a_word_was_said(which: str) -> None:
-    url, cause, told = MUTE[which]
-    connection = a_connection(url)
-    assert connection.explained(cause) is cause
-    connection.connected(0.0)
-    explained = connection.explained(cause)
-    assert message_of(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
-    connection.received(Server().answers(0)[0], 0.0)
-    assert connection.explained(cause) is cause
-    connection.received(b"".join(Server().answers(0)[1:]), 0.0)
-    assert connection.explained(cause) is cause
-
-
-@pytest.mark.parametrize("url, told", [("redis://h", False), ("rediss://h", True)])
-def test_what_it_may_mean_that_a_connection_ended_while_it_was_made(url: str, told: bool) -> None:
-    connection = a_connection(url)
-    connection.dial(0.0)
-    assert ("it may want a certificate of ours" in str(connection.explained(ConnectionError("closed")))) is told
-    assert str(connection.explained(ConnectionRefusedError("refused"))) == "refused"
-
-
-@pytest.mark.parametrize("url, told", [("redis://h", ""), ("rediss://h", " (TLS included: does it speak that on this port?)")])
-def test_what_silence_means(url: str, told: str) -> None:
-    connection = a_connection(url)
-    connection.dial(0.0)
-    assert str(connection.silence()) == f"no connection within 1 s{told}"
-    connection.connected(0.0)
-    assert str(connection.silence()) == "silent for 1 s"
-    connection.received(Server().greets(), 0.0)
-    connection.opened(0.0)
-    connection.manners.patience = 0.25
-    assert str(connection.silence()) == "silent for 0.25 s"
-
-
-def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(b"HTTP/1.1 400 Bad Request\r\n", 0.0)
-    assert connection.bad is not None and connection.explained(connection.bad) is connection.bad
-
-
-def test_a_server_that_speaks_tls_is_told_so() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(memoryview(b"\x15\x03\x01\x00\x02\x02\x46"), 0.0)  # an alert
-    assert type(connection.bad) is ConfigError and "it speaks TLS on this port: write rediss://" in str(connection.bad)
-
-
-PASSING = {
-    "loading": (10, "LOADING Redis is loading the dataset in memory"),
-    "busy": (7, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
-    "full": (0, "ERR max number of clients reached"),
-    "a replica that lost its master": (10, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
-    "a cluster that is down": (10, "CLUSTERDOWN The cluster is down"),
-    "moving": (10, "TRYAGAIN Multiple keys request during rehashing of slot"),
-}
-
-
-@pytest.mark.parametrize("which", PASSING)
-def test_a_refusal_that_time_will_mend_is_no_config_error(which: str) -> None:
-    place, refusal = PASSING[which]
-    connection = a_connection("redis://:pw@h/1")
-    connection.connected(0.0)
-    answers = Server().answers(1)
-    answers[place] = f"-{refusal}\r\n".encode()
-    connection.received(b"".join(answers), 0.0)
-    assert type(connection.bad) is ConnectionError and str(connection.bad) == refusal
-
-
-def test_the_first_cause_is_the_one_that_is_told() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(b"-WRONGPASS no\r\n" + b"-NOAUTH Authentication required.\r\n" * 9, 0.0)
-    assert message_of(connection.bad) == "it refuses our user or password: WRONGPASS no"
-
-
-UNFIT: dict[str, tuple[dict[str, object], str]] = {
-    "too old": ({"redis_version": "6.0.16"}, "its server is 6.0.16: Redis 6.2 or Valkey 7.2 is the oldest that works"),
-    "much too old": ({"redis_version": "5.9"}, "its server is 5.9:"),
-    "a valkey as old": ({"redis_version": "6.1.0", "valkey_version": "0.9"}, "its server is 0.9:"),
-    "of no version": ({"redis_version": None}, "its server is of no known version:"),
-    "of a strange version": ({"redis_version": "x.7"}, "its server is x.7:"),
-    "a replica": ({"role": "slave"}, "it is a replica: use masters that are independent of each other"),
-    "of no role": ({"role": None}, "it is a replica:"),
-    "of no run_id": ({"run_id": None}, "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"),
-    "of no uptime": ({"uptime_in_seconds": None}, "it is no Redis or Valkey server, or a proxy hides"),
-    "of an uptime that is none": ({"uptime_in_seconds": "long"}, "it is no Redis or Valkey server, or a proxy hides"),
-    "of an uptime in another notation": ({"uptime_in_seconds": "1e9"}, "it is no Redis or Valkey server, or a proxy hides"),
-    "of an uptime in other digits": ({"uptime_in_seconds": "\u0661\u0662"}, "it is no Redis or Valkey server, or a proxy hides"),
-    "of an endless uptime": ({"uptime_in_seconds": "1" * 5000}, "it is no Redis or Valkey server, or a proxy hides"),
-    "of a version in other digits": ({"redis_version": "\u00b2.8"}, "its server is \u00b2.8:"),
-    "of an empty run_id": ({"run_id": ""}, "it is no Redis or Valkey server, or a proxy hides"),
-}
-
-
-@pytest.mark.parametrize("which", UNFIT)
-def test_a_server_that_cannot_work_is_a_clear_cause(which: str) -> None:
-    # Rule T9.
-    facts, cause = UNFIT[which]
-    connection = a_connection()
-    meet(connection, 0.0, Server(facts))
-    assert type(connection.bad) is ConfigError
-    assert str(connection.bad).startswith(cause)
-    assert connection.line is Line.GREETING
-
-
-def test_a_server_that_confirms_no_subscription_is_refused() -> None:
-    # Rule T2.
-    connection = a_connection()
-    meet(connection, 0.0, Server(confirms=False))
-    assert "SUBSCRIBE" in str(connection.bad) and connection.line is Line.GREETING
-    connection.broke(1.0)
-    up(connection, 2.0)
-    connection.broke(3.0)
-    meet(connection, 4.0, Server(confirms=False))  # each connection has a subscription of its own
-    assert "SUBSCRIBE" in str(connection.bad) and connection.line is Line.GREETING
-
-
-OTHER = {
-    "Dragonfly": ({"dragonfly_version": "df-v1.30.0", "redis_version": "7.4.0", "run_id": None}, b"redis", "Dragonfly"),
-    "Garnet": ({"garnet_version": "1.0.80", "redis_version": "7.4.3"}, b"redis", "Garnet"),
-    "Kvrocks": ({"kvrocks_version": "2.10.1", "redis_version": "4.0.0"}, b"redis", "Apache Kvrocks"),
-    "KeyDB by its program": ({"redis_version": "6.3.4", "executable": "/data/keydb-server"}, b"redis", "KeyDB"),
-    "KeyDB by its features": ({"redis_version": "6.3.4", "executable": "/cache", "features": "cluster_mget"}, b"redis", "KeyDB"),
-    "by HELLO": ({}, b"redict", "redict"),
-    "by its name": ({"server_name": "other"}, b"redis", "other"),
-}
-
-
-@pytest.mark.parametrize("which", OTHER)
-def test_a_server_that_is_neither_redis_nor_valkey_is_refused_by_name(which: str) -> None:
-    facts, product, name = OTHER[which]
-    connection = a_connection()
-    meet(connection, 0.0, Server(dict(facts), product=product))
-    assert type(connection.bad) is ConfigError and connection.line is Line.GREETING
-    assert str(connection.bad).startswith(f"its server is {name}, which is neither Redis nor Valkey")
-
-
-@pytest.mark.parametrize("which", OTHER)
-def test_an_address_that_says_so_admits_such_a_server_if_it_does_what_a_node_must_do(which: str) -> None:
-    facts, product, name = OTHER[which]
-    connection = a_connection("redis://h?unproven=true")
-    meet(connection, 0.0, Server(dict(facts), product=product))
-    assert connection.stranger == name
-    told = {"Dragonfly": "it is no Redis or Valkey server", "Kvrocks": "its server is 4.0.0: Redis 6.2"}.get(which)
-    if told is None:
-        assert (connection.line, connection.bad) == (Line.GUARDED, None)
-    else:
-        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(told)
-
-
-@pytest.mark.parametrize(
-    "facts, product",
-    [
-        ({"executable": "/usr/bin/redis-server", "redis_mode": "standalone"}, b"redis"),
-        ({"server_name": "valkey", "valkey_version": "9.1.2", "server_mode": "standalone", "executable": "/x/valkey-server"}, b"valkey"),
-    ],
-)
-def test_redis_and_valkey_are_known_by_what_they_say(facts: dict[str, object], product: bytes) -> None:
-    up(a_connection(), 0.0, Server(facts, product=product))
-
-
-@pytest.mark.parametrize("hello", [b"+OK\r\n", b"%1\r\n+server\r\n:5\r\n", b"%1\r\n+proto\r\n:3\r\n"])
-def test_a_server_that_does_not_name_itself_is_judged_by_its_version(hello: bytes) -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(b"".join([hello, *Server().answers()[1:]]), 0.0)
-    assert (connection.line, connection.bad) == (Line.GUARDED, None)
-
-
-@pytest.mark.parametrize("mode", ["server_mode", "redis_mode"])
-@pytest.mark.parametrize(
-    "reply, cause",
-    [
-        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:3\r\n"), "it belongs to a cluster of 3 shards", id="three shards"),
-        pytest.param(b"=18\r\ntxt:cluster_size:2\r\n", "it belongs to a cluster of 2 shards", id="two shards"),
-        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:1\r\n"), None, id="one shard"),
-        pytest.param(bulk(b"cluster_state:fail\r\ncluster_size:0\r\n"), None, id="no slots yet"),
-        pytest.param(b"-NOPERM no permissions to run the 'cluster|info' command\r\n", None, id="not allowed to ask"),
-        pytest.param(bulk(b"nonsense"), None, id="no answer"),
-        pytest.param(b":5\r\n", None, id="no text"),
-    ],
-)
-def test_a_node_of_a_cluster_is_refused_if_there_are_several_shards(mode: str, reply: bytes, cause: str | None) -> None:
-    connection = a_connection()
-    meet(connection, 0.0, Server({mode: "cluster"}))
-    assert (connection.line, connection.take()) == (Line.GREETING, command(b"CLUSTER", b"INFO"))
-    connection.received(reply, 0.5)
-    if cause is None:
-        assert (connection.line, connection.bad) == (Line.GUARDED, None)
-    else:
-        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(cause) and connection.line is Line.GREETING
-
-
-def test_a_node_of_a_cluster_that_loads_its_data_is_asked_again_later() -> None:
-    connection = a_connection()
-    meet(connection, 0.0, Server({"redis_mode": "cluster"}))
-    connection.received(b"-LOADING Redis is loading the dataset in memory\r\n", 0.5)
-    assert type(connection.bad) is ConnectionError and connection.line is Line.GREETING
-
-
-@pytest.mark.parametrize("version", ["6.2", "6.2.0", "6.10.1", "7.0.15", "10.0", "255.255.255"])
-def test_a_server_that_is_new_enough(version: str) -> None:
-    assert OLDEST == (6, 2)
-    up(a_connection(), 0.0, Server({"redis_version": version}))
-
-
-TIMES = {
-    "a word": OK,
-    "nothing": array(),
-    "one number": array(bulk(b"1700000000")),
-    "three numbers": array(bulk(b"1"), bulk(b"2"), bulk(b"3")),
-    "words": array(bulk(b"a"), bulk(b"2")),
-    "a number and a word": array(bulk(b"1"), bulk(b"b")),
-    "a fraction": array(bulk(b"1.5"), bulk(b"2")),
-    "nulls": array(b"_\r\n", b"_\r\n"),
-    "an infinity": array(b",inf\r\n", b":0\r\n"),
-    "lists": array(array(), array()),
-    "too large": array(bulk(b"1" * 19), bulk(b"2")),
-}
-
-
-@pytest.mark.parametrize("server", ["plain", "promoted"])
-def test_a_clock_that_was_read_late_is_asked_for_again_before_the_node_is_used(server: str) -> None:
-    """The answer may have lain unread for all that time: the node's clock could be off by half of it."""
-    connection = a_connection(prompt=2.0, timeout=1.5, guard=30.0)
-    connection.dial(0.0)
-    connection.connected(0.5)
-    connection.take()
-    told = Server() if server == "plain" else promoted()
-    answers = told.answers()
-    connection.received(b"".join(answers), 2.75)
-    assert (connection.line, connection.ahead, connection.bad, connection.due()) == (Line.GREETING, None, None, 4.25)
-    assert connection.take() == command(b"TIME")
-    connection.received(answers[-1], 4.25)
-    assert (connection.ahead, connection.blur, connection.measured) == (1700000000.5 - 3.5, 0.75, 4.25)
-    assert (connection.line, connection.trip) == (Line.GUARDED if server == "plain" else Line.GREETING, 1.5)
-    assert (b":reign:" in connection.take()) is (server == "promoted"), "only then it is known what to note"
-
-
-def test_a_clock_that_is_read_just_in_time_counts() -> None:
-    connection = a_connection(prompt=2.0)
-    connection.dial(0.0)
-    connection.connected(0.5)
-    connection.received(Server().greets(), 2.5)
-    assert (connection.line, connection.blur) == (Line.GUARDED, 1.0)
-
-
-def test_a_clock_is_measured_again() -> None:
-    connection = a_connection()
-    connection.told_time([b"5", b"0"], 1.0, 2.0)
-    assert connection.ahead is None, "nothing is known of it"
-    up(connection)
-    before = connection.ahead
-    assert before is not None
-    at = connection.measured
-    connection.told_time(ConnectionError("no"), at + 1.0, at + 2.0)
-    assert (connection.ahead, connection.measured) == (before, at)
-    told = before + at + 10.5
-    connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
-    assert (connection.ahead, connection.measured) == (before, at + 11.0), "the first measure was more exact"
-    connection.told_time([b"%d" % (told + 60), b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
-    assert connection.ahead == pytest.approx(before + 60.0, abs=1e-3) and connection.blur == 0.5
-
-
-@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
-def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
-    connection = a_connection(prompt=2.0)
-    connection.dial(0.0)
-    connection.connected(0.0)
-    connection.received(Server().greets(), first)
-    ahead = connection.ahead
-    assert ahead is not None
-    for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
-        told = ahead + 10.0 + second / 2 + off
-        connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
-        assert (connection.ahead != ahead) is counts
-
-
-@pytest.mark.parametrize("which", TIMES)
-def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
-    connection = a_connection()
-    connection.connected(10.0)
-    connection.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
-    assert (connection.line, connection.ahead) == (Line.GREETING, None)
-    assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it tells no time: ")
-
-
-def test_info_that_is_no_text_is_no_info() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[6] = b":1\r\n"
-    connection.received(b"".join(answers), 0.0)
-    assert str(connection.bad).startswith("its server is of no known version")
-
-
 # ------------------------------------------------ the restart guard
 
 
 def opens(connection: Connection[Asked], now: float, run: str, uptime: int) -> float:
     """When a connection that connects now may be used."""
     meet(connection, now, Server({"run_id": run, "uptime_in_seconds": uptime}))
-    assert connection.line is Line.GUARDED
+    assert connection.state is ConnectionState.GUARDED
     return connection.wake
 
 
@@ -765,7 +137,7 @@ def test_an_earlier_run_has_spoken_by_whatever_came_while_it_was_guarded_or_took
     connection.broke(131.0)
     assert opens(connection, 160.0, "c", 10**6) == 130.0 + GUARD
     connection.opened(162.0)
-    assert connection.line is Line.LOADING
+    assert connection.state is ConnectionState.LOADING
     connection.received(LOADED, 170.0)
     connection.broke(171.0)
     assert opens(connection, 172.0, "d", 10**6) == 170.0 + GUARD
@@ -776,7 +148,7 @@ def test_what_comes_before_it_is_known_who_speaks_counts_for_no_earlier_run() ->
     connection.connected(100.0)
     for answer in Server({"run_id": "a", "uptime_in_seconds": 5000}).answers():
         connection.received(answer, 101.0)
-    assert (connection.line, connection.wake) == (Line.GUARDED, 101.0)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 101.0)
 
 
 @pytest.mark.parametrize("now, uptime, when", [(131.9, 5000, 132.0), (132.0, 5000, 132.0), (140.0, 5000, 140.0), (140.0, 10, 163.0)])
@@ -824,7 +196,7 @@ def test_a_run_that_comes_back_shows_that_the_address_leads_to_several_servers(g
         "its address leads to several servers (aaaaaaaa and bbbbbbbb take turns, by their run ids): "
         "name a single server, and no load balancer before several"
     )
-    assert (type(connection.bad), connection.line) == (ConfigError, Line.GREETING)
+    assert (type(connection.bad), connection.state) == (ConfigError, ConnectionState.GREETING)
     connection.broke(121.0)
     # It has stayed there since: it is used when its guard is over.
     assert opens(connection, 123.0, "a" * 40, 10**6) == (110.0 + GUARD if guard else 123.0)
@@ -856,12 +228,9 @@ def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
 
 
 NOTE = b"{app:}:reign:"
+
+
 CLOCK = 1700000000.5  # what the node's clock says at each greeting here
-
-
-def promoted(replid: str = "c" * 40, **facts: object) -> Server:
-    """A server that was a replica until it was promoted."""
-    return Server({"master_replid": replid, "master_replid2": "d" * 40, "second_repl_offset": 277, **facts})
 
 
 def noted(connection: Connection[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
@@ -870,7 +239,7 @@ def noted(connection: Connection[Asked], now: float, server: Server, reply: byte
     connection.connected(now, asked=now)
     connection.take()
     connection.received(server.greets(), now + trip)
-    assert (connection.line, connection.bad) == (Line.GREETING, None)
+    assert (connection.state, connection.bad) == (ConnectionState.GREETING, None)
     said = connection.take()
     tenure = str(server.facts.get("master_replid") or "a" * 40)
     again = "master_replid" in server.facts and connection._reign == tenure
@@ -885,18 +254,14 @@ def noted(connection: Connection[Asked], now: float, server: Server, reply: byte
         ]
     )
     connection.received(b"_\r\n:1\r\n", now + trip)
-    assert connection.line is Line.GREETING
+    assert connection.state is ConnectionState.GREETING
     connection.received(bulk(at) if reply is None else reply, now + trip)
-    assert (connection.line, connection.bad) == (Line.GUARDED, None)
+    assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
     return connection.wake
 
 
 def microseconds(seconds: float) -> bytes:
     return bulk(b"%d" % round(seconds * 1e6))
-
-
-def reigning(**options: Any) -> Connection[Asked]:
-    return a_connection(guard=GUARD, prefix="app:", **options)
 
 
 def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
@@ -924,7 +289,7 @@ def test_either_sign_of_a_promotion_is_enough(facts: dict[str, object]) -> None:
 def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str, object]) -> None:
     connection = reigning()
     meet(connection, 100.0, Server({"master_replid": "c" * 40, **facts}))
-    assert (connection.line, connection.wake, connection.take(), connection.promoted) == (Line.GUARDED, 100.0, b"", False)
+    assert (connection.state, connection.wake, connection.take(), connection.promoted) == (ConnectionState.GUARDED, 100.0, b"", False)
 
 
 @pytest.mark.parametrize(
@@ -1037,7 +402,8 @@ def test_a_node_that_does_not_take_the_note_in_its_guard_is_silent() -> None:
     assert (connection.due(), connection.late(110.0)) == (100.0 + GUARD + 15, False), "nothing is owed"
     connection.placed(connection.address, 105.0, 105.0)
     late = 105.0 + connection.manners.patience
-    assert (connection.line, connection.due(), connection.late(late - 0.01), connection.late(late)) == (Line.GUARDED, late, False, True)
+    assert connection.state is ConnectionState.GUARDED
+    assert (connection.due(), connection.late(late - 0.01), connection.late(late)) == (late, False, True)
 
 
 def test_while_scripts_are_loaded_no_note_is_kept() -> None:
@@ -1049,9 +415,9 @@ def test_while_scripts_are_loaded_no_note_is_kept() -> None:
     connection.opened(101.0)
     connection.take()
     connection.placed(connection.address, 101.0, 101.0)
-    assert (connection.line, connection.take()) == (Line.LOADING, b"")
+    assert (connection.state, connection.take()) == (ConnectionState.LOADING, b"")
     connection.received(OK + LOADED, 101.0)
-    assert connection.line is Line.UP
+    assert connection.state is ConnectionState.UP
 
 
 def test_a_client_that_did_not_know_the_place_for_a_while_knows_nothing_of_its_server_any_more() -> None:
@@ -1100,7 +466,7 @@ def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> No
     connection = reigning()
     meet(connection, 100.0, promoted())
     connection.received(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n", 100.0)
-    assert type(connection.bad) is ConnectionError and connection.line is Line.GREETING
+    assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
 
 
 @pytest.mark.parametrize("fresh", [frozenset(), frozenset({"a" * 40})])
@@ -1122,7 +488,7 @@ def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() ->
     noted(connection, 100.0, promoted(), microseconds(CLOCK - 1000))
     connection.broke(101.0)
     meet(connection, 102.0, Server({"master_replid": "e" * 40, "master_replid2": "0" * 40, "second_repl_offset": -1}))
-    assert (connection.line, connection.wake) == (Line.GUARDED, 102.0)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 102.0)
 
 
 def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
@@ -1159,9 +525,6 @@ def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too()
     assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
 
 
-MOVES = "redis+sentinel://s1,s2/it?failover=15"
-
-
 def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one() -> None:
     # Rule G12.
     connection = reigning(url=MOVES)
@@ -1178,25 +541,6 @@ def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promote
     other = Server({"run_id": "d" * 40, "master_replid": "d" * 40})
     assert noted(connection, 110.0, other, microseconds(CLOCK - 1000)) == 100.0 + GUARD + 15
     assert opens(a_connection(guard=None, url=MOVES), 100.0, "b", 10) == 100.0
-
-
-def test_what_a_wrong_place_says_does_not_last() -> None:
-    connection = reigning(url=MOVES)
-    meet(connection, 100.0, Server({"role": "slave"}))
-    assert isinstance(connection.bad, ConnectionError)
-    assert str(connection.bad) == "the server that was found for it is a replica: where the node is will be asked again"
-    for told in (b"-READONLY You can't write\r\n", b"-ERR Error running script: -READONLY no\r\n"):
-        connection = a_connection(url=MOVES)
-        up(connection, 100.0)
-        connection.say(Asked(b"?"))
-        connection.received(told, 100.1)
-        assert isinstance(connection.bad, ConnectionError)
-        assert str(connection.bad).startswith("it has become a replica: where the node is will be asked")
-    connection = a_connection(url=MOVES)
-    up(connection, 100.0)
-    connection.say(Asked(b"?", 109.0))
-    connection.received(b"-NOREPLICAS Not enough\r\n", 109.0)
-    assert connection.bad is None, "it is asked again where the node is, in any case"
 
 
 def test_a_sentinel_is_no_node() -> None:
@@ -1227,7 +571,7 @@ def test_a_bound_of_zero_and_none_cost_the_guard_and_nothing_more() -> None:
         assert noted(reigning(url=url), 100.0, promoted(), None) == 100.0 + GUARD
     connection = a_connection(guard=None, url=BOUNDED)
     meet(connection, 100.0, promoted())
-    assert (connection.line, connection.wake) == (Line.GUARDED, 100.0), "without a guard there is none here, either"
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0), "without a guard there is none here, either"
 
 
 @pytest.mark.parametrize(
@@ -1248,7 +592,7 @@ def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, obje
     meet(connection, 100.0, Server(facts))
     if connection.ledger:
         connection.received(b"_\r\n:1\r\n" + microseconds(CLOCK), 100.0)
-    assert (connection.line, connection.unbounded) == (Line.GUARDED, unbounded)
+    assert (connection.state, connection.unbounded) == (ConnectionState.GUARDED, unbounded)
     connection.broke(101.0)
     connection.connected(102.0)
     assert connection.unbounded is unbounded, "it is remembered while the node is away"
@@ -1257,7 +601,7 @@ def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, obje
 def test_where_there_is_no_guard_nothing_is_noted() -> None:
     connection = a_connection(guard=None)
     meet(connection, 100.0, promoted())
-    assert (connection.line, connection.wake, connection.take()) == (Line.GUARDED, 100.0, b"")
+    assert (connection.state, connection.wake, connection.take()) == (ConnectionState.GUARDED, 100.0, b"")
 
 
 def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
@@ -1273,9 +617,9 @@ def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
         b"GET",
     ]
     connection.received(bulk(b"cluster_size:1\r\n") + b"_\r\n:1\r\n", 100.0)
-    assert connection.line is Line.GREETING
+    assert connection.state is ConnectionState.GREETING
     connection.received(microseconds(CLOCK - 1000), 100.0)
-    assert (connection.line, connection.wake) == (Line.GUARDED, 100.0)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
 
 
 # ------------------------------------------------ when it may speak
@@ -1292,13 +636,13 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
     connection.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
     connection.say(Asked(b"guarded"))
     connection.say(Asked(b"a release", again=True))
-    assert (connection.line, connection.wake, connection.take(), list(connection.ledger)) == (Line.GUARDED, 31.0, b"", [])
+    assert (connection.state, connection.wake, connection.take(), list(connection.ledger)) == (ConnectionState.GUARDED, 31.0, b"", [])
     assert not connection.late(31.0) and not connection.late(1000.0)  # it owes nothing
     connection.opened(31.0)
     connection.say(Asked(b"and then"))
     scripts = b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
     assert connection.take() == scripts + b"greeting" + b"a release" + b"and then"
-    assert (connection.line, connection.wake, connection.due()) == (Line.UP, inf, 32.0)
+    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.UP, inf, 32.0)
 
 
 LATER = b"return 'later'"
@@ -1324,14 +668,14 @@ def test_a_script_goes_with_the_others_where_they_are_not_loaded_yet() -> None:
     connection.learn(LATER, 0.0)
     meet(connection, 1.0)
     connection.opened(1.0)
-    assert (connection.line, connection.fails) == (Line.LOADING, 1)
+    assert (connection.state, connection.fails) == (ConnectionState.LOADING, 1)
     connection.take()
     connection.learn(LATER, 1.0)
     assert connection.take() == command(b"SCRIPT", b"LOAD", LATER)
     connection.received(LOADED, 1.0)
-    assert connection.line is Line.LOADING, "it is of use when it has taken all of them"
+    assert connection.state is ConnectionState.LOADING, "it is of use when it has taken all of them"
     connection.received(bulk(b"%040d" % 0), 1.0)
-    assert connection.line is Line.UP
+    assert connection.state is ConnectionState.UP
 
 
 def test_a_script_that_is_loaded_later_does_not_make_a_connection_of_use_look_new() -> None:
@@ -1396,7 +740,11 @@ TALK = (
     + message(b"")
     + b":1\r\n"
 )
+
+
 QUESTIONS = (b"first", b"second", b"third", b"fourth")
+
+
 UNDERSTOOD = [
     (7, b"first", [5, 0, 1], 9.0),
     (7, b"g token 5 name", 9.0),
@@ -1442,7 +790,7 @@ def cut(at: int) -> Callable[[bytes], list[bytes]]:
 
 def assert_understood(connection: Connection[Asked]) -> None:
     assert log(connection) == UNDERSTOOD
-    assert (connection.line, connection.bad, list(connection.ledger)) == (Line.UP, None, [])
+    assert (connection.state, connection.bad, list(connection.ledger)) == (ConnectionState.UP, None, [])
 
 
 # What the connection hands out: questions and the times of their answers.
@@ -1506,7 +854,7 @@ def test_where_an_answer_may_mean_more_all_is_read_in_full() -> None:
     connection, _, takes = in_use(*USUAL)
     connection.received(b":", 1.7)
     assert connection.expected(b"1\r\n", 2.0, takes) == b"1\r\n", "the first bytes came before"
-    for change in ({"lacks": {"ZSCORE": "NOPERM"}}, {"refusal": Refusal("OOM")}, {"line": Line.LOADING}):
+    for change in ({"lacks": {"ZSCORE": "NOPERM"}}, {"refusal": Refusal("OOM")}, {"state": ConnectionState.LOADING}):
         connection, handed, takes = in_use(*USUAL)
         for name, value in change.items():
             setattr(connection, name, value)
@@ -1671,10 +1019,10 @@ def test_a_damaged_greeting_never_raises_and_never_lets_anybody_in_early(seed: i
     connection = a_connection(guard=GUARD)
     connection.connected(9.0)
     connection.received(damaged(Server({"uptime_in_seconds": 2}).greets(), random.Random(seed)), 9.0)
-    if connection.line is Line.GUARDED:
+    if connection.state is ConnectionState.GUARDED:
         assert connection.wake == 9.0 + max(0, min(GUARD, GUARD + 1 - int(connection.facts["uptime_in_seconds"])))
     else:
-        assert connection.line is Line.GREETING and (connection.bad is not None or connection.ledger)
+        assert connection.state is ConnectionState.GREETING and (connection.bad is not None or connection.ledger)
 
 
 @pytest.mark.parametrize(
@@ -1689,25 +1037,6 @@ def test_an_error_after_which_a_connection_begins_anew(error: str) -> None:
     # It answers nothing: those who asked hear that the connection broke.
     assert (log(connection), [it.data for it in connection.ledger]) == ([], [b"one", b"two"])
     assert str(connection.bad) == error
-
-
-@pytest.mark.parametrize(
-    "error, cause",
-    [
-        ("READONLY You can't write against a read only replica. script: on @user_script:1.", "it has become a replica"),
-        ("ERR Error running script (call to f_1): @user_script:1: -READONLY You can't write against a replica.", "it has become a replica"),
-        ("MOVED 3999 127.0.0.1:6381", "it belongs to a cluster with several shards"),
-        ("ASK 3999 127.0.0.1:6381", "it belongs to a cluster with several shards"),
-    ],
-)
-def test_a_node_that_has_become_something_else_is_hung_up_with_the_cause(error: str, cause: str) -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(f"-{error}\r\n".encode(), 1.0)
-    assert type(connection.bad) is ConfigError
-    assert message_of(connection.bad).startswith(cause) and message_of(connection.bad).endswith(error)
-    assert log(connection) == []
 
 
 @pytest.mark.parametrize(
@@ -1744,6 +1073,8 @@ def test_an_answer_that_only_looks_like_an_error_is_one() -> None:
 
 
 CACHING = command(b"CLIENT", b"CACHING", b"YES")
+
+
 UNTRACKED = b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"
 
 
@@ -1794,7 +1125,7 @@ def test_what_is_on_its_way_at_a_break_is_forgotten_but_for_releases() -> None:
     connection.say(Asked(b"unsent"))
     connection.say(Asked(b"unsent release", again=True))
     connection.broke(5.0)
-    assert (connection.line, connection.take(), list(connection.ledger)) == (Line.DOWN, b"", [])
+    assert (connection.state, connection.take(), list(connection.ledger)) == (ConnectionState.DOWN, b"", [])
     connection.say(Asked(b"while it is down"))
     connection.say(Asked(b"release while it is down", again=True))
     assert connection.take() == b""
@@ -1847,7 +1178,7 @@ def test_the_next_connection_begins_with_nothing_of_the_last() -> None:
 
 def test_the_back_off_grows_and_is_capped() -> None:
     connection = a_connection(jitter=1.0)
-    assert (connection.line, connection.wake, connection.due()) == (Line.DOWN, 0.0, 0.0)  # to be dialled at once
+    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.DOWN, 0.0, 0.0)  # to be dialled at once
     delays = []
     for _ in range(9):
         connection.dial(100.0)
@@ -1907,13 +1238,13 @@ def test_a_node_that_failed_before_is_of_use_when_it_has_taken_the_scripts() -> 
     connection.broke(0.0)
     meet(connection, 10.0)
     connection.opened(11.0)
-    assert (connection.line, connection.wake, connection.due()) == (Line.LOADING, 12.5, 12.5)
+    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.LOADING, 12.5, 12.5)
     connection.say(Asked(b"not yet"))
     assert connection.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
     connection.received(bulk(b"1" * 40), 11.5)
-    assert (connection.line, connection.take()) == (Line.LOADING, b"")
+    assert (connection.state, connection.take()) == (ConnectionState.LOADING, b"")
     connection.received(bulk(b"2" * 40), 12.0)
-    assert (connection.line, connection.wake, connection.take()) == (Line.UP, inf, b"owed")
+    assert (connection.state, connection.wake, connection.take()) == (ConnectionState.UP, inf, b"owed")
     connection.received(b":1\r\n", 12.0)
     assert log(connection) == [(7, b"owed", 1, 12.0)]
 
@@ -1923,9 +1254,9 @@ def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
     meet(connection)
     connection.opened(0.0)
     connection.say(Asked(b"?"))
-    assert connection.line is Line.UP
+    assert connection.state is ConnectionState.UP
     connection.received(LOADED, 0.0)
-    assert (connection.line, [it.data for it in connection.ledger]) == (Line.UP, [b"?"])
+    assert (connection.state, [it.data for it in connection.ledger]) == (ConnectionState.UP, [b"?"])
     connection.say(Asked(b"release", again=True))  # is not kept for later, and so not said twice
     connection.received(b":1\r\n:2\r\n", 0.0)
     connection.broke(5.0)
@@ -1940,14 +1271,16 @@ def test_when_it_is_late_and_when_to_look_after_it() -> None:
     connection = a_connection(patience=1.5, timeout=1.5, guard=GUARD)
     assert not connection.late(1000.0)  # nobody dials it
     connection.dial(10.0)
-    assert (connection.line, connection.due(), connection.late(11.49), connection.late(11.5)) == (Line.DIALLING, 11.5, False, True)
+    assert connection.state is ConnectionState.DIALLING
+    assert (connection.due(), connection.late(11.49), connection.late(11.5)) == (11.5, False, True)
     connection.connected(11.0)
-    assert (connection.line, connection.due(), connection.late(12.49), connection.late(12.5)) == (Line.GREETING, 12.5, False, True)
+    assert connection.state is ConnectionState.GREETING
+    assert (connection.due(), connection.late(12.49), connection.late(12.5)) == (12.5, False, True)
     connection.received(Server({"uptime_in_seconds": 13}).greets(), 12.0)
-    assert (connection.line, connection.due(), connection.late(1000.0)) == (Line.GUARDED, 32.0, False)
+    assert (connection.state, connection.due(), connection.late(1000.0)) == (ConnectionState.GUARDED, 32.0, False)
     connection.opened(40.0)
-    assert (connection.line, connection.due(), connection.late(41.49), connection.late(41.5)) == (
-        Line.UP,
+    assert (connection.state, connection.due(), connection.late(41.49), connection.late(41.5)) == (
+        ConnectionState.UP,
         41.5,
         False,
         True,
@@ -1966,7 +1299,8 @@ def test_when_it_is_late_and_when_to_look_after_it() -> None:
     connection.broke(61.5)
     meet(connection, 62.0, Server({"uptime_in_seconds": 100}))
     connection.opened(62.0)
-    assert (connection.line, connection.due(), connection.late(63.49), connection.late(63.5)) == (Line.LOADING, 63.5, False, True)
+    assert connection.state is ConnectionState.LOADING
+    assert (connection.due(), connection.late(63.49), connection.late(63.5)) == (63.5, False, True)
 
 
 def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
@@ -1977,7 +1311,7 @@ def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
     meet(connection, 10.0)
     connection.opened(10.0)
     connection.received(LOADED, 11.0)
-    assert (connection.line, [it.data for it in connection.ledger]) == (Line.UP, [b"release"])
+    assert (connection.state, [it.data for it in connection.ledger]) == (ConnectionState.UP, [b"release"])
     assert (connection.due(), connection.late(12.49), connection.late(12.5)) == (12.5, False, True)
     connection.received(b":1\r\n", 12.0)
     connection.say(Asked(b"release", 15.0, again=True))
@@ -2014,7 +1348,7 @@ def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(fai
         connection.broke(0.0)
     meet(connection, 10.0)
     connection.opened(10.0)
-    assert connection.line is (Line.LOADING if failed else Line.UP)
+    assert connection.state is (ConnectionState.LOADING if failed else ConnectionState.UP)
     connection.say(Asked(b"?", 10.0))
     assert connection.late(11.0)
     connection.broke(11.0)
@@ -2103,29 +1437,29 @@ def test_the_round_trip_is_the_shortest_that_was_seen_on_this_connection() -> No
     assert connection.trip == near(0.3)
 
 
-@pytest.mark.parametrize("trip, line", [(0.5, Line.UP), (0.51, Line.LOADING)])
+@pytest.mark.parametrize("trip, line", [(0.5, ConnectionState.UP), (0.51, ConnectionState.LOADING)])
 def test_scripts_are_loaded_at_leisure_where_answers_take_longer_than_claims_can_wait(trip: float, line: object) -> None:
     connection = a_connection(timeout=2.0)
     connection.connected(0.0)
     connection.received(Server().greets(), trip)
     connection.manners.patience = 0.5
     connection.opened(1.0)
-    assert (connection.line, connection.due()) == (line, 1.5 if line is Line.UP else 3.0)
+    assert (connection.state, connection.due()) == (line, 1.5 if line is ConnectionState.UP else 3.0)
 
 
-@pytest.mark.parametrize("line", [Line.DIALLING, Line.GREETING, Line.LOADING])
-def test_a_connection_that_is_being_made_has_as_much_time_from_now_as_our_own_side_was_late(line: Line) -> None:
+@pytest.mark.parametrize("line", [ConnectionState.DIALLING, ConnectionState.GREETING, ConnectionState.LOADING])
+def test_a_connection_that_is_being_made_has_as_much_time_from_now_as_our_own_side_was_late(line: ConnectionState) -> None:
     """One core with thousands of clients takes seconds for each of the steps, and that is no fault of the node."""
     connection = a_connection(timeout=1.5)
     connection.dial(0.0)
     connection.broke(0.0)
     connection.dial(1.0)
-    if line is not Line.DIALLING:
+    if line is not ConnectionState.DIALLING:
         connection.connected(1.0)
-    if line is Line.LOADING:
+    if line is ConnectionState.LOADING:
         connection.received(Server().greets(), 1.0)
         connection.opened(1.0)
-    assert (connection.line, connection.due()) == (line, 2.5)
+    assert (connection.state, connection.due()) == (line, 2.5)
     connection.excuse(1.5, 0.25)
     assert connection.due() == 2.5, "there is as much time left"
     connection.excuse(2.5, 0.25)
@@ -2137,11 +1471,11 @@ def test_a_connection_that_is_being_made_has_as_much_time_from_now_as_our_own_si
 def test_what_has_no_time_limit_gets_none_by_an_excuse() -> None:
     connection = a_connection(guard=30.0)
     connection.excuse(0.5, 60.0)
-    assert (connection.line, connection.due()) == (Line.DOWN, 0.0)
+    assert (connection.state, connection.due()) == (ConnectionState.DOWN, 0.0)
     meet(connection, 1.0, Server({"uptime_in_seconds": 10}))
     free = connection.due()
     connection.excuse(1.5, 60.0)
-    assert (connection.line, connection.due()) == (Line.GUARDED, free)
+    assert (connection.state, connection.due()) == (ConnectionState.GUARDED, free)
 
 
 def test_patience_is_everybodys_and_may_shrink() -> None:
@@ -2165,7 +1499,7 @@ def test_a_connection_on_which_the_scripts_were_never_taken_was_of_no_use(failed
         connection.broke(0.0)
     meet(connection, 10.0)
     connection.opened(10.0)
-    assert connection.line is (Line.LOADING if failed else Line.UP)
+    assert connection.state is (ConnectionState.LOADING if failed else ConnectionState.UP)
     connection.broke(11.0 + SHORT)
     assert connection.fails == failed + 1
 
@@ -2177,7 +1511,7 @@ def test_the_last_resort_leaves_nothing_of_the_connection_and_keeps_what_the_gua
     run = connection.run_id
     connection.bad = ConnectionError("x")
     connection.renounce(5.0)
-    assert (connection.line, connection.bad, connection.fails, connection.wake) == (Line.DOWN, None, 1, 5.0 + 1.28)
+    assert (connection.state, connection.bad, connection.fails, connection.wake) == (ConnectionState.DOWN, None, 1, 5.0 + 1.28)
     assert (list(connection.ledger), connection.out, connection.unsaid, connection.run_id) == ([], [], [], run)
 
 
@@ -2225,3 +1559,166 @@ def test_what_only_some_primitives_need_is_asked_for_by_the_larger_probe_and_mak
     assert connection.forbids(pack(b"EVALSHA", REQUEST.sha, b"4"), 5.0) is None
     connection.judge([], rights.question("", b"more"))
     assert (connection.lacks, connection.forbids(call, 5.0)) == ({}, None)
+
+
+def test_an_error_that_answers_a_question_is_short_and_can_be_printed() -> None:
+    connection = a_connection()
+    up(connection, 0.0)
+    for number, reply in enumerate((HUGE, b"-NOSCRIPT " + HUGE[1:])):
+        connection.say(Asked(b"%d" % number))
+        connection.received(reply, 1.0)
+    ((_, _, told, _),) = log(connection)
+    assert isinstance(told, str) and "ERR \\x1b[2Jnono" in told and len(told) < 500
+    assert type(connection.bad) is Refusal and len(str(connection.bad)) < 500
+
+
+UNSEALED = "if it speaks TLS on this port, write rediss://; if it is a proxy (twemproxy), name the server itself"
+
+
+MUTE = {  # how the connection ended before the node said anything, and what is said of it
+    "reset": (
+        "redis://h",
+        ConnectionResetError("reset"),
+        "reset, before it said a word: " + UNSEALED,
+    ),
+    "closed": ("rediss://h", ConnectionError("closed"), "closed, before it said a word: it may want a certificate of ours (ssl_certfile)"),
+    "silent": ("redis://h", TimeoutError("silent"), "silent"),
+    "unfit": ("redis://h", ConfigError("unfit"), "unfit"),
+}
+
+
+@pytest.mark.parametrize("which", MUTE)
+def test_what_it_may_mean_that_a_connection_ended_before_a_word_was_said(which: str) -> None:
+    url, cause, told = MUTE[which]
+    connection = a_connection(url)
+    assert connection.explained(cause) is cause
+    connection.connected(0.0)
+    explained = connection.explained(cause)
+    assert message_of(explained) == told and isinstance(explained, ConnectionError) is isinstance(cause, ConnectionError)
+    connection.received(Server().answers(0)[0], 0.0)
+    assert connection.explained(cause) is cause
+    connection.received(b"".join(Server().answers(0)[1:]), 0.0)
+    assert connection.explained(cause) is cause
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", False), ("rediss://h", True)])
+def test_what_it_may_mean_that_a_connection_ended_while_it_was_made(url: str, told: bool) -> None:
+    connection = a_connection(url)
+    connection.dial(0.0)
+    assert ("it may want a certificate of ours" in str(connection.explained(ConnectionError("closed")))) is told
+    assert str(connection.explained(ConnectionRefusedError("refused"))) == "refused"
+
+
+@pytest.mark.parametrize("url, told", [("redis://h", ""), ("rediss://h", " (TLS included: does it speak that on this port?)")])
+def test_what_silence_means(url: str, told: str) -> None:
+    connection = a_connection(url)
+    connection.dial(0.0)
+    assert str(connection.silence()) == f"no connection within 1 s{told}"
+    connection.connected(0.0)
+    assert str(connection.silence()) == "silent for 1 s"
+    connection.received(Server().greets(), 0.0)
+    connection.opened(0.0)
+    connection.manners.patience = 0.25
+    assert str(connection.silence()) == "silent for 0.25 s"
+
+
+def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
+    connection = a_connection()
+    connection.connected(0.0)
+    connection.received(b"HTTP/1.1 400 Bad Request\r\n", 0.0)
+    assert connection.bad is not None and connection.explained(connection.bad) is connection.bad
+
+
+@pytest.mark.parametrize("which", OTHER)
+def test_an_address_that_says_so_admits_such_a_server_if_it_does_what_a_node_must_do(which: str) -> None:
+    facts, product, name = OTHER[which]
+    connection = a_connection("redis://h?unproven=true")
+    meet(connection, 0.0, Server(dict(facts), product=product))
+    assert connection.stranger == name
+    told = {"Dragonfly": "it is no Redis or Valkey server", "Kvrocks": "its server is 4.0.0: Redis 6.2"}.get(which)
+    if told is None:
+        assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
+    else:
+        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(told)
+
+
+@pytest.mark.parametrize("mode", ["server_mode", "redis_mode"])
+@pytest.mark.parametrize(
+    "reply, cause",
+    [
+        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:3\r\n"), "it belongs to a cluster of 3 shards", id="three shards"),
+        pytest.param(b"=18\r\ntxt:cluster_size:2\r\n", "it belongs to a cluster of 2 shards", id="two shards"),
+        pytest.param(bulk(b"cluster_state:ok\r\ncluster_size:1\r\n"), None, id="one shard"),
+        pytest.param(bulk(b"cluster_state:fail\r\ncluster_size:0\r\n"), None, id="no slots yet"),
+        pytest.param(b"-NOPERM no permissions to run the 'cluster|info' command\r\n", None, id="not allowed to ask"),
+        pytest.param(bulk(b"nonsense"), None, id="no answer"),
+        pytest.param(b":5\r\n", None, id="no text"),
+    ],
+)
+def test_a_node_of_a_cluster_is_refused_if_there_are_several_shards(mode: str, reply: bytes, cause: str | None) -> None:
+    connection = a_connection()
+    meet(connection, 0.0, Server({mode: "cluster"}))
+    assert (connection.state, connection.take()) == (ConnectionState.GREETING, command(b"CLUSTER", b"INFO"))
+    connection.received(reply, 0.5)
+    if cause is None:
+        assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
+    else:
+        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(cause)
+        assert connection.state is ConnectionState.GREETING
+
+
+@pytest.mark.parametrize("server", ["plain", "promoted"])
+def test_a_clock_that_was_read_late_is_asked_for_again_before_the_node_is_used(server: str) -> None:
+    """The answer may have lain unread for all that time: the node's clock could be off by half of it."""
+    connection = a_connection(prompt=2.0, timeout=1.5, guard=30.0)
+    connection.dial(0.0)
+    connection.connected(0.5)
+    connection.take()
+    told = Server() if server == "plain" else promoted()
+    answers = told.answers()
+    connection.received(b"".join(answers), 2.75)
+    assert (connection.state, connection.ahead, connection.bad, connection.due()) == (ConnectionState.GREETING, None, None, 4.25)
+    assert connection.take() == command(b"TIME")
+    connection.received(answers[-1], 4.25)
+    assert (connection.ahead, connection.blur, connection.measured) == (1700000000.5 - 3.5, 0.75, 4.25)
+    assert (connection.state, connection.trip) == (ConnectionState.GUARDED if server == "plain" else ConnectionState.GREETING, 1.5)
+    assert (b":reign:" in connection.take()) is (server == "promoted"), "only then it is known what to note"
+
+
+def test_a_clock_that_is_read_just_in_time_counts() -> None:
+    connection = a_connection(prompt=2.0)
+    connection.dial(0.0)
+    connection.connected(0.5)
+    connection.received(Server().greets(), 2.5)
+    assert (connection.state, connection.blur) == (ConnectionState.GUARDED, 1.0)
+
+
+def test_a_clock_is_measured_again() -> None:
+    connection = a_connection()
+    connection.told_time([b"5", b"0"], 1.0, 2.0)
+    assert connection.ahead is None, "nothing is known of it"
+    up(connection)
+    before = connection.ahead
+    assert before is not None
+    at = connection.measured
+    connection.told_time(ConnectionError("no"), at + 1.0, at + 2.0)
+    assert (connection.ahead, connection.measured) == (before, at)
+    told = before + at + 10.5
+    connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert (connection.ahead, connection.measured) == (before, at + 11.0), "the first measure was more exact"
+    connection.told_time([b"%d" % (told + 60), b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert connection.ahead == pytest.approx(before + 60.0, abs=1e-3) and connection.blur == 0.5
+
+
+@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
+def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
+    connection = a_connection(prompt=2.0)
+    connection.dial(0.0)
+    connection.connected(0.0)
+    connection.received(Server().greets(), first)
+    ahead = connection.ahead
+    assert ahead is not None
+    for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
+        told = ahead + 10.0 + second / 2 + off
+        connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
+        assert (connection.ahead != ahead) is counts

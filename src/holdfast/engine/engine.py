@@ -27,7 +27,7 @@ from ..protocol.query import Answers, Query
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import FENCE, TOKEN, Tickets
 from ..protocol.timing import Timing
-from ..wire.connection import Line
+from ..wire.connection import ConnectionState
 from .health import Health
 from .notices import Notices
 from .ready import Ready, Want
@@ -48,7 +48,7 @@ TURN = 50
 
 # (On the way of every acquire, an attribute of an enum costs as much as a call.)
 WAITING, HELD, LOST, OVER = State
-UP = Line.UP
+UP = ConnectionState.UP
 
 NOTHING: tuple[Sequence[int], Sequence[int], Sequence[int]] = (), (), ()
 
@@ -320,7 +320,7 @@ class Engine:
         if not self.owing:
             return now
         if (
-            sum(connection.line is UP and not connection.ledger for connection in self.connections)
+            sum(connection.state is UP and not connection.ledger for connection in self.connections)
             >= self.node_set.quorum
         ):
             self._ends = min(self._ends, now + GRACE)
@@ -329,7 +329,7 @@ class Engine:
     @property
     def owing(self) -> bool:
         """Whether a node owes an answer whose connection works."""
-        return any(connection.line is UP and connection.ledger for connection in self.connections)
+        return any(connection.state is UP and connection.ledger for connection in self.connections)
 
     def stats(self, now: float, begun: Sequence[Want] = ()) -> Stats:
         """Return counts of what was done so far.

@@ -15,7 +15,8 @@ from ..errors import ConfigError, NoQuorum
 from ..protocol.command import Command
 from ..protocol.nodes import Standing, unusable
 from ..protocol.query import Query
-from ..wire.connection import MET, Connection, Line, clustered, replicas
+from ..wire.connection import MET, Connection, ConnectionState
+from ..wire.handshake import clustered, replicas
 from ..wire.resp import pack
 from .notices import Notices
 from .recorder import Recorder
@@ -107,7 +108,7 @@ class Health:
                 repaired=self._repaired.get(connection.run_id),
                 guard_left=max(0.0, node_set.free[i] - now) if node_set.standing[i] is Standing.GUARDED else None,
                 since=max(0.0, now - node_set.since[i]),
-                uptime=now - connection.started if connection.line in MET else None,
+                uptime=now - connection.started if connection.state in MET else None,
                 rtt=connection.rtt if connection.answered else None,
                 answered=connection.answered,
                 owing=len(connection.ledger),
@@ -185,7 +186,7 @@ class Health:
 
     def servers(self) -> frozenset[str]:
         """Return the runs of the servers that the connections are connected to, by run id."""
-        return frozenset(it.run_id for it in self._connections if it.line in MET)
+        return frozenset(it.run_id for it in self._connections if it.state in MET)
 
     def acquainted(self, left: float) -> bool:
         """Return whether it is known which servers these nodes are.
@@ -233,12 +234,12 @@ class Health:
         """
         node, node_set = connection.node, self._node_set
         before = node_set.standing[node]
-        if connection.line is Line.LOADING:
+        if connection.state is ConnectionState.LOADING:
             # As before, until it has taken the scripts.
             return
-        if connection.line is UP:
+        if connection.state is UP:
             standing = Standing.UP
-        elif connection.line is Line.GUARDED:
+        elif connection.state is ConnectionState.GUARDED:
             standing = Standing.GUARDED
         else:
             standing = Standing.CONNECTING if not connection.fails else Standing.DOWN
@@ -395,9 +396,9 @@ class Health:
         # leaves room for it.
         before = self.clock
         self.ahead = self._record.epoch if abs(right - self._record.epoch) <= blur else right
-        old = [it for it in self._connections if it.line is UP and it.measured < now - RECENT]
+        old = [it for it in self._connections if it.state is UP and it.measured < now - RECENT]
         for connection in self._connections:
-            if connection.ahead is None or connection.line not in MET:
+            if connection.ahead is None or connection.state not in MET:
                 continue
             if abs(off := connection.ahead - right) <= self._far_off:
                 continue

@@ -211,12 +211,12 @@ class Notices:
     def _register(self, now: float) -> None:
         """Note this client's settings on the nodes on which that is due."""
         dialled = Standing.CONNECTING in self._node_set.standing
-        runs = [it.run_id if it.line in MET and not dialled else "" for it in self._connections]
+        runs = [it.run_id if it.state in MET and not dialled else "" for it in self._connections]
         if asked := self._registry.questions(runs, self._node_set.up, now):
             self.ask(asked, partial(self._told, None), now)
 
     def _told(self, slots: Some | None, query: Query, now: float) -> None:
         """Warn of other clients whose settings or permits differ."""
-        lasted = {it.run_id: now - it.started for it in self._connections if it.line in MET}
+        lasted = {it.run_id: now - it.started for it in self._connections if it.state in MET}
         for node, kind, warning in self._registry.told(query, slots, lasted, now):
             self._record.warn(self._node_set.labels[node], warning, now, kind, warning)

@@ -18,7 +18,8 @@ from ..protocol.command import READ, Command
 from ..protocol.nodes import NodeSet
 from ..wire import rights
 from ..wire.address import Address
-from ..wire.connection import MET, Connection, ConnectionSettings, Line, Listener
+from ..wire.connection import MET, Connection, ConnectionState, Listener
+from ..wire.handshake import ConnectionSettings
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ CALLED = b"\r\n$7\r\nEVALSHA\r\n$40\r\n"
 CALLED_BY = 80
 
 # (On the way of every answer, an attribute of an enum costs as much as a call.)
-UP = Line.UP
+UP = ConnectionState.UP
 
 T = TypeVar("T")
 
@@ -116,17 +117,17 @@ class Upkeep:
     def received(self, node: int, data: bytes | bytearray | memoryview, now: float) -> None:
         """Take in what a node has sent."""
         connection = self.connections[node]
-        before, refusal = connection.line, connection.refusal
+        before, refusal = connection.state, connection.refusal
         try:
             connection.received(data, now)
         except Exception as error:
             if error is self.bug:
                 raise
             self.faulted(node, now, error)
-        if connection.line is not before and connection.line is Line.GUARDED:
+        if connection.state is not before and connection.state is ConnectionState.GUARDED:
             self.health.introduced(connection, now)
             self._open(connection, now)
-        elif connection.line is not before or (connection.bad is None and connection.refusal is not refusal):
+        elif connection.state is not before or (connection.bad is None and connection.refusal is not refusal):
             self.health.stands(connection, now)
         if connection.wake < self.pulse:
             self.pulse = connection.wake
@@ -229,20 +230,20 @@ class Upkeep:
         late = attempt(connection, connection.late, False, now)
         if (lapse := attempt(connection, connection.lapsed, None, now)) is not None:
             connection.bad = lapse
-        if connection.bad is None and connection.reask <= now and connection.line in MET:
+        if connection.bad is None and connection.reask <= now and connection.state in MET:
             connection.reask = now + (connection.outlives or 0.0) / 3
             self.places.append(connection.node)
         if connection.bad is None and late:
             silence = attempt(connection, connection.silence, None)
             # A `silence` that fails sets `bad`, which a type checker does not see.
             connection.bad = connection.bad or silence  # type: ignore[redundant-expr]
-        elif connection.bad is None and connection.line is Line.DOWN and connection.wake <= now:
+        elif connection.bad is None and connection.state is ConnectionState.DOWN and connection.wake <= now:
             attempt(connection, connection.dial, None, now)
             self.node_set.tried(connection.node, now)
             self.dials.append(connection.node)
-        elif connection.bad is None and connection.line is Line.GUARDED and connection.wake <= now:
+        elif connection.bad is None and connection.state is ConnectionState.GUARDED and connection.wake <= now:
             self._open(connection, now)
-        elif connection.bad is None and connection.line is UP and connection.wake <= now:
+        elif connection.bad is None and connection.state is UP and connection.wake <= now:
             attempt(connection, connection.probe, None, now)
             self.expect(now)
         if connection.bad is not None:
@@ -252,7 +253,7 @@ class Upkeep:
         """Return when to look after a connection next."""
         due = attempt(connection, connection.due, inf)
         if connection.bad is None:
-            return min(due, connection.wake, *((connection.reask, connection.sure) if connection.line in MET else ()))
+            return min(due, connection.wake, *((connection.reask, connection.sure) if connection.state in MET else ()))
         self.lost(connection.node, now, connection.bad)
         return self.connections[connection.node].wake
 
@@ -266,7 +267,7 @@ class Upkeep:
     def open_free(self, now: float) -> None:
         """Open the nodes whose guard is over, before a claim or a query is told that it is not."""
         for connection in self.connections:
-            if connection.line is Line.GUARDED and connection.wake <= now < connection.sure:
+            if connection.state is ConnectionState.GUARDED and connection.wake <= now < connection.sure:
                 self._open(connection, now)
 
     def dial_soon(self, now: float) -> None:
@@ -321,7 +322,7 @@ class Upkeep:
         for connection in self.connections:
             try:
                 connection.learn(source, command.sent)
-                if more and connection.line is UP:
+                if more and connection.state is UP:
                     connection.probe(command.sent)
             except Exception as error:
                 self.faulted(connection.node, command.sent, error)

@@ -30,7 +30,7 @@ from ..protocol.query import Answers, Query
 from ..protocol.quorum import bound
 from ..protocol.timing import Timing
 from ..wire.address import Address
-from ..wire.connection import Line
+from ..wire.connection import ConnectionState
 from .network import WALL, Link, Node
 from .server import Server
 from .world import Clock, Do, Future, Task, World
@@ -427,7 +427,7 @@ class Driver:
         self.world.after(self.world.delay(), is_asked, self.clock())
 
     def _found(self, node: int, asked: float, server: Server | None) -> None:
-        if self.links[node] is not None or self.engine.connections[node].line is not Line.DIALLING:
+        if self.links[node] is not None or self.engine.connections[node].state is not ConnectionState.DIALLING:
             return
         if server is None:
             self.engine.upkeep.lost(node, self.clock(), ConnectionError(UNKNOWN))

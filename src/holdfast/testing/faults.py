@@ -13,7 +13,7 @@ from random import Random
 
 from ..protocol.claim import Claim, State
 from ..protocol.command import Recipe
-from ..wire.connection import Line
+from ..wire.connection import ConnectionState
 from ..wire.resp import pack
 from .driver import Driver
 from .laws import Laws
@@ -364,9 +364,7 @@ class Faults:
         """
         connections = [(it, it.engine.connections[it.nodes.index(node)]) for it in self.drivers]
         comes = self.plan.mortal or self.plan.promotions > 0.0
-        lately = all(
-            connection.line is Line.UP and connection.heard > driver.clock() - 1.0 for driver, connection in connections
-        )
+        lately = all(it.state is ConnectionState.UP and it.heard > driver.clock() - 1.0 for driver, it in connections)
         return bool(connections) and lately and not comes
 
     def _loses(self, node: Node, dice: Random) -> None:

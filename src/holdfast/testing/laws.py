@@ -26,7 +26,7 @@ from ..protocol.readwrite import rw_keys_of
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import kind_of
 from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
-from ..wire.connection import Connection, Line
+from ..wire.connection import Connection, ConnectionState
 from .driver import Driver, Witness
 from .network import Link, Node
 from .server import SortedSet
@@ -339,9 +339,8 @@ class Laws(Witness):
         """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
         engine = driver.engine
         self.looked["left over"] += 1
-        if engine.live or any(
-            connection.ledger or connection.out for connection in engine.connections if connection.line is Line.UP
-        ):
+        busy = [it for it in engine.connections if it.state is ConnectionState.UP and (it.ledger or it.out)]
+        if engine.live or busy:
             raise Violation(
                 f"left over: {driver} still has {[_of(claim) for claim in engine.live.values()]}, or waits for answers"
             )
@@ -736,7 +735,7 @@ def _had(node: Node, name: bytes, token: bytes) -> float:
 
 def _usable(connection: Connection[Any], driver: Driver) -> bool:
     """May the node be spoken to now? (Where its place can be asked for, it has to be known.)"""
-    return connection.line is Line.UP and driver.clock() < connection.sure
+    return connection.state is ConnectionState.UP and driver.clock() < connection.sure
 
 
 def _fences(node: Node) -> dict[bytes, int]:

@@ -9,20 +9,17 @@ is `bad`, and the driver hangs up.
 from __future__ import annotations
 
 import enum
-import re
 from collections import deque
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Generic, Protocol, TypeVar
 
 from ..errors import ConfigError, readable
-from ..scripts import PROBE
-from . import rights
+from . import handshake, rights
 from .address import Address
+from .handshake import ConnectionSettings, Greeting
 from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
 
-# The oldest server: GET as an option of SET, PXAT.
-OLDEST = (6, 2)
 # After this many seconds of silence, a firewall or proxy on the way may have cut the connection.
 # That is no fault of the node.
 QUIET = 30.0
@@ -45,53 +42,16 @@ UNREADABLE = (Malformed, TypeError, ValueError, MemoryError)
 # Optional: connection names for operators, and tracking, which wakes a waiter when a foreign client
 # releases its lock. An ACL may deny both. Then a timer wakes the waiter.
 OPTIONAL = ("CLIENT SETNAME", "CLIENT SETINFO", "CLIENT TRACKING", "CLIENT CACHING")
-# The first bytes from a server that expects TLS and got none.
-TLS_ALERT = b"\x15\x03"
-# Errors after which the connection has to start over.
-ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
-# Redis 6.2 puts its own words before the error code of a command that a script has called.
-# (A text, which `re` compiles at its first use.)
-READ_ONLY = "(?:^|-)READONLY "
-# A cluster's answers for a key that lives on another of its shards.
-ELSEWHERE = ("MOVED ", "ASK ")
-# Servers that speak the protocol of Redis and report a Redis version for compatibility. INFO names
-# the product in a field of its own.
-OTHERS = {
-    "dragonfly_version": "Dragonfly",
-    "garnet_version": "Garnet",
-    "kvrocks_version": "Apache Kvrocks",
-    "pika_version": "Pika",
-    "redict_version": "Redict",
-}
-# What is kept of all that a server says of itself.
-FACTS = frozenset((
-    "connected_slaves",
-    "executable",
-    "features",
-    "master_replid",
-    "master_replid2",
-    "maxmemory_policy",
-    # Only if the server refuses writes for want of replicas (min-replicas-to-write).
-    "min_slaves_good_slaves",
-    "redis_mode",
-    "redis_version",
-    "role",
-    "run_id",
-    "second_repl_offset",
-    "server_mode",
-    "server_name",
-    "uptime_in_seconds",
-    "valkey_version",
-    *OTHERS,
-))  # fmt: skip
 # Milliseconds that a node keeps the note of a reign after a client last connected to it: longer
 # than the pause between two runs of a monthly job.
 REMEMBERED = 35 * 86_400_000
 # Greetings whose answer means nothing to us: the question after them shows what came of it.
 UNREAD = ("NOTE",)
+# Questions of the greeting that not every server is asked, and that a user may be denied.
+ASIDE = ("CLUSTER INFO", "REIGN")
 
 
-class Line(enum.Enum):
+class ConnectionState(enum.Enum):
     """How far a connection has come."""
 
     DOWN = enum.auto()
@@ -104,7 +64,7 @@ class Line(enum.Enum):
     UP = enum.auto()
 
 
-DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = Line
+DOWN, DIALLING, GREETING, GUARDED, LOADING, UP = ConnectionState
 # How far a connection has come that has to be of use in time.
 UNDERWAY = (DIALLING, GREETING, LOADING)
 # How far a connection has come on which it is known which server it leads to.
@@ -162,88 +122,11 @@ class Listener(Protocol[Q_in]):
         """
 
 
-class Greeting:
-    """A question of the connection's own, whose answer no claim waits for. `word`: which."""
-
-    __slots__ = ("data", "sent", "word")
-    again = False
-    owner = None
-    expected = b"\n"
-
-    def __init__(self, word: str, sent: float, data: bytes) -> None:
-        self.word = word
-        self.sent = sent
-        self.data = data
-
-
-class ConnectionSettings:
-    """How a client's connections behave, all alike.
-
-    `inbox`: the channel of its engine; `name`: of its connections; `guard`: seconds, None: off;
-    `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
-    changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
-    that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
-    told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
-    connection loads, to which the engine adds what its client uses later; `jitter`: 0 to 1, this
-    client's own; `reigns`: how the keys begin under which nodes keep notes of promotions; `basic`:
-    the bytes of a probe for plain locks; `probe`: of the probe for what this client uses.
-    """
-
-    __slots__ = (
-        "basic",
-        "fresh",
-        "guard",
-        "inbox",
-        "jitter",
-        "keep",
-        "name",
-        "patience",
-        "prefix",
-        "probe",
-        "prompt",
-        "reigns",
-        "scripts",
-        "timeout",
-        "version",
-    )
-
-    def __init__(
-        self,
-        inbox: bytes,
-        *,
-        name: bytes = b"holdfast",
-        version: bytes = b"0",
-        guard: float | None = None,
-        fresh: Container[str] = (),
-        patience: float = 1.0,
-        timeout: float = 1.0,
-        prompt: float = inf,
-        keep: float = 60.0,
-        scripts: Sequence[bytes] = (),
-        jitter: float = 0.5,
-        prefix: str = "",
-    ) -> None:
-        self.inbox = inbox
-        self.name = name
-        self.version = version
-        self.guard = guard
-        self.fresh = fresh
-        self.patience = patience
-        self.keep = keep
-        self.scripts = list(scripts)
-        self.jitter = jitter
-        self.timeout = timeout
-        self.prompt = prompt
-        self.prefix = prefix
-        self.reigns = b"{%b}:reign:" % prefix.encode()
-        # What probes ask at least, and what they ask.
-        self.basic = self.probe = rights.question(prefix)
-
-
 class Connection(Generic[Q]):
     """The connection to one node, over all its reconnects. Its state is for reading only."""
 
     # (A client has five of these, and dictionaries would be most of their memory.)
+    # fmt: off
     __slots__ = (
         "_before",
         "_excused",
@@ -276,7 +159,6 @@ class Connection(Generic[Q]):
         "heard",
         "lacks",
         "ledger",
-        "line",
         "listener",
         "manners",
         "measured",
@@ -291,6 +173,7 @@ class Connection(Generic[Q]):
         "run_id",
         "several",
         "started",
+        "state",
         "sure",
         "trip",
         "unbounded",
@@ -298,6 +181,7 @@ class Connection(Generic[Q]):
         "uptime",
         "wake",
     )
+    # fmt: on
 
     # A statement for each field.
     def __init__(  # noqa: PLR0915
@@ -307,7 +191,7 @@ class Connection(Generic[Q]):
         self.node = node
         self.address = address
         self.manners = manners
-        self.line = DOWN
+        self.state = DOWN
         # When it wants to be looked after: dial, give up, or leave the guard.
         self.wake = 0.0
         # Why it has to be hung up.
@@ -397,7 +281,7 @@ class Connection(Generic[Q]):
 
     def dial(self, now: float) -> None:
         """Somebody is connecting."""
-        self.line = DIALLING
+        self.state = DIALLING
         self.wake = now + self.manners.timeout
 
     def connected(self, now: float, address: Address | None = None, asked: float = -inf) -> None:
@@ -419,23 +303,14 @@ class Connection(Generic[Q]):
         self._noted = None
         self.refusal = None
         self._user = address.user or "default"
-        self.line = GREETING
+        self.state = GREETING
         self.wake = now + manners.timeout
-        hello = [b"HELLO", b"3"]
-        if address.user or address.password:
-            hello += [b"AUTH", (address.user or "default").encode(), address.password.encode()]
-        self._greet(now, "HELLO", *hello)
-        if address.database:
-            self._greet(now, "SELECT", b"SELECT", b"%d" % address.database)
-        self._greet(now, "CLIENT SETNAME", b"CLIENT", b"SETNAME", manners.name)
-        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-NAME", b"holdfast")
-        self._greet(now, "CLIENT SETINFO", b"CLIENT", b"SETINFO", b"LIB-VER", manners.version)
-        self._greet(now, "CLIENT TRACKING", b"CLIENT", b"TRACKING", b"ON", b"OPTIN", b"NOLOOP")
-        # Confirmed by a push, not by an answer.
-        self.out.append(pack(b"SUBSCRIBE", manners.inbox))
-        for section in (b"server", b"replication", b"memory"):
-            self._greet(now, "INFO", b"INFO", section)
-        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", PROBE.source)
+        for word, arguments in handshake.greeting(address, manners):
+            if word == "SUBSCRIBE":
+                # Confirmed by a push, not by an answer.
+                self.out.append(pack(*arguments))
+            else:
+                self._greet(now, word, *arguments)
         self.probe(now)
         self._greet(now, "TIME", b"TIME")
 
@@ -443,7 +318,7 @@ class Connection(Generic[Q]):
         """Ask it, if the node can be spoken to; what must be said in any case is said after the
         reconnect.
         """
-        if self.line is UP and question.sent < self.sure:
+        if self.state is UP and question.sent < self.sure:
             if question.watch:
                 self._greet(question.sent, "CLIENT CACHING", b"CLIENT", b"CACHING", b"YES")
             self.ledger.append(question)
@@ -457,7 +332,7 @@ class Connection(Generic[Q]):
 
         What must be said in any case is said after the reconnect.
         """
-        if self.line is UP and question.sent < self.sure and not question.watch:
+        if self.state is UP and question.sent < self.sure and not question.watch:
             return True
         self.say(question)
         return False
@@ -480,7 +355,7 @@ class Connection(Generic[Q]):
 
     def placed(self, address: Address | Exception, asked: float, now: float) -> None:
         """Take in where the node is, or why nobody knows, as was asked at `asked` (rule G13)."""
-        if asked <= self.asked or self.line not in MET:
+        if asked <= self.asked or self.state not in MET:
             # It was asked for an earlier connection.
             return
         if isinstance(address, Exception):
@@ -493,7 +368,7 @@ class Connection(Generic[Q]):
 
     def lapsed(self, now: float) -> ConnectionError | None:
         """Why the server cannot be taken for the node any longer, if that is so."""
-        if now < self.sure or self.line not in MET:
+        if now < self.sure or self.state not in MET:
             return None
         why = f": {self._unplaced}" if self._unplaced else ""
         return ConnectionError(f"for {self.outlives:g} s nobody has confirmed that it is still the node's server{why}")
@@ -502,7 +377,7 @@ class Connection(Generic[Q]):
         """It was asked for its clock again, between `sent` and now: the new measure counts if the
         clock was set since the first one.
         """
-        time = _time(reply)
+        time = handshake.time_of(reply)
         if time is None or self.ahead is None:
             return
         self.measured = now
@@ -515,7 +390,7 @@ class Connection(Generic[Q]):
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Read bytes, and hand out answers and pushes in the order of the stream."""
         # During the greeting it is not known yet which run of the server sends them.
-        if self.line is not GREETING:
+        if self.state is not GREETING:
             self.heard = now
         node = self.node
         listener = self.listener
@@ -532,7 +407,7 @@ class Connection(Generic[Q]):
                 try:
                     reply = gets()
                 except UNREADABLE as error:
-                    self.bad = _foreign(data, error)
+                    self.bad = handshake.foreign(data, error)
                     return
                 if reply is MORE:
                     if not ledger:
@@ -555,7 +430,7 @@ class Connection(Generic[Q]):
                     if type(reply) is Refusal:
                         reply = Refusal(readable(str(reply)))
                         self._note_refusal(reply, now)
-                        self.bad = _ends(reply, self.address.moves)
+                        self.bad = handshake.ends(reply, self.address.moves)
                         if self.bad is not None:
                             # It answers nothing: who asked hears that the connection broke (rule
                             # T5).
@@ -580,7 +455,7 @@ class Connection(Generic[Q]):
             The bytes that are left, for `received`.
         """
         ledger = self.ledger
-        if self.line is not UP or self._reader.unfinished or self.lacks or self.refusal is not None:
+        if self.state is not UP or self._reader.unfinished or self.lacks or self.refusal is not None:
             return data
         node, begins, answered = self.node, data.startswith, ledger.popleft
         at, answers, size, sent = 0, 0, len(data), 0.0
@@ -637,7 +512,7 @@ class Connection(Generic[Q]):
         # Where even the greeting took longer than the claims that live can wait, the scripts are
         # loaded at leisure. That measures the round trip a second time before a claim is refused
         # for it, and asks nothing for which the connection would be closed at once.
-        self.line, self.wake = (
+        self.state, self.wake = (
             (UP, self._probe_due)
             if not self.fails and self.trip <= self.manners.patience
             else (LOADING, now + self.manners.timeout)
@@ -646,7 +521,7 @@ class Connection(Generic[Q]):
         self._leave_note(now)
         for script in self.manners.scripts:
             self._load(script, now)
-        if self.line is UP:
+        if self.state is UP:
             self._repeat(now)
 
     def _leave_note(self, now: float) -> None:
@@ -655,7 +530,7 @@ class Connection(Generic[Q]):
 
         Without the note, each client that comes later would wait for a whole guard.
         """
-        if self._reign and self.manners.guard is not None and _number(self._noted) is None:
+        if self._reign and self.manners.guard is not None and handshake.number(self._noted) is None:
             self._note(self._reign, now)
 
     def learn(self, script: bytes, now: float) -> None:
@@ -663,7 +538,7 @@ class Connection(Generic[Q]):
 
         It goes before whatever is said next.
         """
-        if self.line is UP or self.line is LOADING:
+        if self.state is UP or self.state is LOADING:
             self._load(script, now)
 
     def _load(self, script: bytes, now: float) -> None:
@@ -678,7 +553,7 @@ class Connection(Generic[Q]):
         self.ledger.clear()
         self.ledger = deque()
         self.out.clear()
-        self.line = DOWN
+        self.state = DOWN
         self.bad = None
         self._opened = inf
         delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
@@ -686,7 +561,7 @@ class Connection(Generic[Q]):
 
     def hurry(self, now: float) -> None:
         """A caller has come: dial soon, if the node rests after a failure."""
-        if self.line is DOWN:
+        if self.state is DOWN:
             self.wake = min(self.wake, now + SOON)
 
     def renounce(self, now: float) -> None:
@@ -697,7 +572,7 @@ class Connection(Generic[Q]):
         self.ledger = deque()
         self.out = []
         self.unsaid = []
-        self.line = DOWN
+        self.state = DOWN
         self.bad = None
         self._opened = inf
         self.fails += 1
@@ -707,12 +582,12 @@ class Connection(Generic[Q]):
         """Has the node been silent for too long? To be asked only when everything that came has
         been read.
         """
-        return self.line is not DOWN and (self.line is not GUARDED or bool(self.ledger)) and now >= self.due()
+        return self.state is not DOWN and (self.state is not GUARDED or bool(self.ledger)) and now >= self.due()
 
     def silence(self) -> TimeoutError:
         """What is wrong when it is late."""
-        within = f"{self.manners.patience if self.line is UP else self.manners.timeout:.2g} s"
-        if self.line is not DIALLING:
+        within = f"{self.manners.patience if self.state is UP else self.manners.timeout:.2g} s"
+        if self.state is not DIALLING:
             return TimeoutError(f"silent for {within}")
         if self.asks:
             return TimeoutError(f"no connection within {within}: no answer yet from {self.asks}")
@@ -727,8 +602,8 @@ class Connection(Generic[Q]):
         tls = self.address.tls is not None
         mute = (
             tls
-            if self.line is DIALLING
-            else self.line is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
+            if self.state is DIALLING
+            else self.state is GREETING and getattr(next(iter(self.ledger), None), "word", "") == "HELLO"
         )
         if (
             not mute
@@ -748,7 +623,7 @@ class Connection(Generic[Q]):
     def due(self) -> float:
         """When to look after it next."""
         # In its guard a node is asked to keep the note about its place.
-        if self.line is not UP and not (self.line is GUARDED and self.ledger):
+        if self.state is not UP and not (self.state is GUARDED and self.ledger):
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
         return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
@@ -756,7 +631,7 @@ class Connection(Generic[Q]):
     def probe(self, now: float) -> None:
         """Ask whether the node lets this client do all that it needs."""
         self._probes = now + PROBED * (0.5 + self.manners.jitter / 2)
-        if self.line is UP:
+        if self.state is UP:
             self.wake = inf
         self.ledger.append(Greeting("PROBE", now, self.manners.probe))
         self.out.append(self.manners.probe)
@@ -766,7 +641,7 @@ class Connection(Generic[Q]):
         """Take in the answer to a probe, which asked this."""
         if isinstance(reply, Refusal) and rights.passing(str(reply)) is None:
             # In a cluster, or after SCRIPT FLUSH, the refusal tells nothing about rights.
-            self.bad = _ends(reply, self.address.moves)
+            self.bad = handshake.ends(reply, self.address.moves)
         if self.bad is not None:
             return
         if asked != self.manners.basic:
@@ -776,7 +651,7 @@ class Connection(Generic[Q]):
             self.bad = wrong
         else:
             self.refusal = wrong
-        if self.line is UP:
+        if self.state is UP:
             self.wake = self._probe_due
 
     def forbids(self, question: bytes, now: float) -> ConfigError | None:
@@ -801,7 +676,7 @@ class Connection(Generic[Q]):
 
     def measure(self, now: float) -> None:
         """Ask for the round trip once more, unless an answer that tells it is under way."""
-        if self.line is UP and not self.ledger:
+        if self.state is UP and not self.ledger:
             self._greet(now, "NOTE", b"TIME")
 
     def excuse(self, now: float, lag: float) -> None:
@@ -814,7 +689,7 @@ class Connection(Generic[Q]):
         if self.ledger and self.ledger[0] is not self._pardoned:
             self._pardoned = self.ledger[0]
             self._excused = now
-        if self.line in UNDERWAY:
+        if self.state in UNDERWAY:
             self.wake = max(self.wake, now + min(lag, self.manners.timeout))
 
     # ------------------------------------------------ within
@@ -841,16 +716,16 @@ class Connection(Generic[Q]):
         if word in OPTIONAL or word in UNREAD:
             return
         if word == "PROBE":
-            if self.line is GREETING:
+            if self.state is GREETING:
                 # What the server is comes first.
                 self._probed = reply
             else:
                 self.judge(reply, self.manners.probe)
-                if self.line is UP and self.refusal is None:
+                if self.state is UP and self.refusal is None:
                     self._leave_note(now)
             return
         if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
-            self.bad = _refused(word, readable(str(reply)), self._user, self.manners.prefix)
+            self.bad = handshake.refused(word, readable(str(reply)), self._user, self.manners.prefix)
         elif word == "HELLO" and isinstance(reply, dict):
             product = reply.get(b"server", b"")
             self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
@@ -861,23 +736,23 @@ class Connection(Generic[Q]):
         elif word in ASIDE:
             if word == "REIGN":
                 self._noted = reply
-            elif (size := _cluster_size(reply)) > 1:
-                self.bad = ConfigError(_SHARDED.format(f"of {size} shards"))
+            elif (size := handshake.cluster_size(reply)) > 1:
+                self.bad = ConfigError(handshake.SHARDED.format(f"of {size} shards"))
                 return
             if not self.ledger:
                 self._met(now)
         elif word == "SCRIPT LOAD" and not any(isinstance(it, Greeting) for it in self.ledger):
             # (Scripts that are loaded later say nothing about how long the connection is of use.)
             self._opened = min(self._opened, now)
-            if self.line is LOADING:
-                self.line = UP
+            if self.state is LOADING:
+                self.state = UP
                 self.wake = self._probe_due
                 self._excused = now
                 self._repeat(now)
 
     def _told_first_time(self, sent: float, reply: object, now: float) -> None:
         """The greeting's last answer: what the node's clock says (rule F4)."""
-        time = _time(reply)
+        time = handshake.time_of(reply)
         if time is None:
             self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
             return
@@ -894,9 +769,8 @@ class Connection(Generic[Q]):
 
     def _informed(self, text: str) -> None:
         """Keep what one section of INFO says."""
-        lines = (it.partition(":") for it in text.splitlines())
-        self.facts.update((key, readable(value)) for key, _, value in lines if key in FACTS)
-        if _mode(self.facts) == "sentinel":
+        self.facts.update(handshake.told_of(text))
+        if handshake.mode(self.facts) == "sentinel":
             # It would refuse the next questions, in words that do not say why.
             self.bad = ConfigError(
                 "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
@@ -907,13 +781,13 @@ class Connection(Generic[Q]):
 
         A few kinds of servers have to be asked more.
         """
-        self.bad = self._unfit()
+        self.bad = handshake.unfit(self.facts, self._product, self.address, self._subscribed)
         if self.bad is None:
             self.judge(self._probed, self.manners.probe)
         if self.bad is not None:
             return
         facts = self.facts
-        if clustered(facts):
+        if handshake.clustered(facts):
             self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
         if self.manners.guard is not None and (tenure := self._tenure(facts)):
             # INFO says that the server was promoted, but not when. So the first client that sees
@@ -931,7 +805,7 @@ class Connection(Generic[Q]):
         note = self.manners.reigns + tenure.encode()
         # A promotion has a name of its own. Another server may have been in the place of a server
         # that was never promoted, or that a function finds, since this client first met it.
-        reigns = _reign(self.facts) and not self._brief
+        reigns = handshake.reign(self.facts) and not self._brief
         since = self._known if reigns and tenure == self._reign else now
         at = self._stamp(since)
         if self._brief:
@@ -966,7 +840,7 @@ class Connection(Generic[Q]):
 
     def _keep_note(self, now: float) -> None:
         """Have the node keep such a note for as long as its place is known."""
-        if self.line is not LOADING and self._brief and self.manners.guard is not None:
+        if self.state is not LOADING and self._brief and self.manners.guard is not None:
             if not isinstance(self._noted, bytes):
                 # The node did not take it, and may do so later.
                 self._noted = self._stamp(now)
@@ -976,39 +850,14 @@ class Connection(Generic[Q]):
     @property
     def stranger(self) -> str:
         """The name of the server's product, if it is neither Redis nor Valkey. Else ""."""
-        return _other_product(self.facts, self._product)
-
-    def _unfit(self) -> ConfigError | ConnectionError | None:
-        """Why the server can never be a node, if that is so, or not now."""
-        facts = self.facts
-        version = facts.get("valkey_version") or facts.get("redis_version", "")
-        if self.stranger and not self.address.unproven:
-            return ConfigError(
-                f"its server is {self.stranger}, which is neither Redis nor Valkey. Nobody has shown that locks are "
-                "safe on it: use Redis 6.2 or "
-                "newer, or Valkey 7.2 or newer"
-            )
-        if _version(facts.get("redis_version", "")) < OLDEST:
-            return ConfigError(
-                f"its server is {version or 'of no known version'}: Redis 6.2 or Valkey 7.2 is the oldest that works"
-            )
-        if facts.get("role") != "master":
-            if self.address.moves:
-                # A failover is under way, or who was asked does not know of it yet.
-                return ConnectionError(f"the server that was found for it is a replica: {_ASKED_AGAIN}")
-            return ConfigError("it is a replica: use masters that are independent of each other")
-        if not self._subscribed or not facts.get("run_id") or _number(facts.get("uptime_in_seconds")) is None:
-            return ConfigError(
-                "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"
-            )
-        return None
+        return handshake.other_product(self.facts, self._product)
 
     def _met(self, now: float) -> None:
         """The server may be used. From when on? (The guard, after a restart or a promotion.)"""
         facts = self.facts
         guard = self.manners.guard
-        uptime = _number(facts["uptime_in_seconds"]) or 0
-        reign = _reign(facts)
+        uptime = handshake.number(facts["uptime_in_seconds"]) or 0
+        reign = handshake.reign(facts)
         tenure = self._tenure(facts)
         if facts["run_id"] != self.run_id or (tenure and tenure != self._reign):
             self._replace(facts["run_id"], tenure, now - uptime, now)
@@ -1018,12 +867,12 @@ class Connection(Generic[Q]):
             # Another server may have been the node meanwhile.
             self._known = now
         self.heard = now
-        self.line = GUARDED
+        self.state = GUARDED
         self.wake = now
         self.uptime = uptime
         self.started = now - uptime
         self.promoted = self.replaced = False
-        self.unbounded = self.outlives is None and bool(reign or replicas(facts))
+        self.unbounded = self.outlives is None and bool(reign or handshake.replicas(facts))
         self._keep_note(now)
         if guard is None:
             return
@@ -1073,13 +922,13 @@ class Connection(Generic[Q]):
         time, and INFO does not tell that. So the run of a server that was never promoted is a
         reign, too. Elsewhere it is "".
         """
-        return _reign(facts) or (facts["run_id"] if self.address.moves else "")
+        return handshake.reign(facts) or (facts["run_id"] if self.address.moves else "")
 
     def _reigned(self, now: float) -> float:
         """For how many seconds, at least, this server has been a primary, by the node's note and
         the node's clock.
         """
-        noted = _number(self._noted)
+        noted = handshake.number(self._noted)
         if noted is None or self.ahead is None:
             return 0.0
         return max(0.0, now + self.ahead - self.blur - noted / 1e6)
@@ -1091,143 +940,3 @@ class Connection(Generic[Q]):
         for question in unsaid:
             if now < question.sent + self.manners.keep:
                 self.say(question)
-
-
-# By the server's error code, then by what was asked.
-_ADVICE = {
-    "NOAUTH": "it refuses us, password required (redis://user:password@host, or credentials=)",
-    "WRONGPASS": "it refuses our user or password",
-    "HELLO": (
-        "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least "
-        "(RESP3 is needed)"
-    ),
-    "SELECT": "it refuses the database",
-    "INFO": "it refuses SUBSCRIBE or INFO: the user needs both",
-    "SCRIPT LOAD": "it does not take the scripts",
-}
-
-
-def _version(text: str) -> tuple[int, ...]:
-    return tuple(_number(it) or 0 for it in text.split(".")[:2])
-
-
-def _time(reply: object) -> float | None:
-    """Seconds since 1970, by the answer to TIME; None if it is none."""
-    seconds, microseconds = (
-        (_number(it) for it in reply) if isinstance(reply, list) and len(reply) == 2 else (None, None)
-    )
-    return None if seconds is None or microseconds is None else seconds + microseconds / 1e6
-
-
-def _number(text: object) -> int | None:
-    """The whole number that a text is, if it is one that a server would write."""
-    if isinstance(text, bytes):
-        text = text.decode("ascii", "replace")
-    return int(text) if isinstance(text, str) and re.fullmatch(_WHOLE, text) else None
-
-
-def _mode(facts: dict[str, str]) -> str:
-    """How the server says that it runs: standalone, cluster or sentinel."""
-    return facts.get("server_mode") or facts.get("redis_mode", "")
-
-
-def replicas(facts: dict[str, str]) -> int:
-    """How many replicas the server has, as far as it says."""
-    return _number(facts.get("connected_slaves")) or 0
-
-
-def clustered(facts: dict[str, str]) -> bool:
-    """Whether the server belongs to a cluster."""
-    return _mode(facts) == "cluster"
-
-
-def _reign(facts: dict[str, str]) -> str:
-    """What the server's time as a primary is known by, if it was promoted: its replication id,
-    which is new with each promotion. Else "".
-
-    A server that never was a replica has no second replication id. (One that was restarted with its
-    data may have one, too. That it is left alone for a guard costs once, and then stands in a
-    note.)
-    """
-    offset = _number(facts.get("second_repl_offset"))
-    if (offset is None or offset < 0) and not facts.get("master_replid2", "").strip("0"):
-        return ""
-    return facts.get("master_replid") or facts["run_id"]
-
-
-def _other_product(facts: dict[str, str], product: str) -> str:
-    """The name of the server's product, if it is neither Redis nor Valkey."""
-    for field, name in OTHERS.items():
-        if field in facts:
-            return name
-    # KeyDB says that it is Redis 6.3, a version that Redis never had. Its program and its features
-    # give it away.
-    if facts.get("executable", "").rpartition("/")[2].startswith("keydb") or "cluster_mget" in facts.get(
-        "features", ""
-    ):
-        return "KeyDB"
-    for name in (product, facts.get("server_name", "")):
-        if name and name not in ("redis", "valkey"):
-            return name
-    return ""
-
-
-def _cluster_size(reply: object) -> int:
-    """How many shards serve slots in the node's cluster.
-
-    0 if the server does not tell, or the user may not ask.
-    """
-    text = reply.decode("utf-8", "replace") if isinstance(reply, bytes) else ""
-    found = re.search(r"^cluster_size:([0-9]{1,9})\r?$", text, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
-def _foreign(data: bytes | bytearray | memoryview, error: Exception) -> Exception:
-    """Return the error for bytes that are not of the servers' protocol."""
-    if bytes(data[:2]) == TLS_ALERT:
-        return ConfigError("it speaks TLS on this port: write rediss:// for redis://, or valkeys:// for valkey://")
-    return ConnectionError(f"it does not speak the servers' protocol: {error}")
-
-
-def _refused(word: str, told: str, user: str, prefix: str) -> Exception:
-    """Return the error for a greeting that a node has refused."""
-    if rights.passing(told) is not None:
-        return ConnectionError(told)
-    # A server that does not know HELLO repeats all of it, the password too.
-    if word == "HELLO":
-        told = told.partition(", with args")[0]
-    advice = _ADVICE.get(told.partition(" ")[0]) or _ADVICE.get(word, f"{word} is refused")
-    if told.startswith("NOPERM") and word != "HELLO":
-        commands = ("SUBSCRIBE", "INFO") if word == "INFO" else (word,)
-        return rights.granted(f"{advice}: {told}", dict.fromkeys(commands, told), user, prefix)
-    return ConfigError(f"{advice}: {told}")
-
-
-def _ends(refusal: Exception, moves: bool) -> Exception | None:
-    """Why the connection has to end after a node refused a command, if it has to.
-
-    `moves`: the node's place is found before each connection.
-    """
-    told = str(refusal)
-    # Restarted behind a proxy, flushed, or not ready.
-    if told.startswith(ALONE):
-        return refusal
-    if moves and re.search(READ_ONLY, told):
-        return ConnectionError(f"it has become a replica: {_ASKED_AGAIN}: {told}")
-    if re.search(READ_ONLY, told):
-        return ConfigError(
-            f"it has become a replica, and a replica takes no locks. Name the address of its primary: {told}"
-        )
-    if told.startswith(ELSEWHERE):
-        return ConfigError(f"{_SHARDED.format('with several shards')}: {told}")
-    return None
-
-
-# Questions of the greeting that not every server is asked, and that a user may be denied.
-ASIDE = ("CLUSTER INFO", "REIGN")
-_ASKED_AGAIN = "where the node is will be asked again"
-_SHARDED = (
-    "it belongs to a cluster {}, where a name has one shard and no majority: name servers that are independent of "
-    "each other"
-)
-_WHOLE = "-?[0-9]{1,18}"

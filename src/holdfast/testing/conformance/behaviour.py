@@ -14,7 +14,7 @@ from typing import Any
 from ... import scripts
 from ...clock import clock
 from ...protocol.exclusive import keys_of
-from ...wire.connection import OLDEST
+from ...wire.handshake import OLDEST
 from ...wire.resp import Refusal
 from .connection import PATIENCE, Connection, Unfit, Word, evaluation
 from .contract import LEASE, K, expect
