@@ -19,8 +19,8 @@ from unittest import mock
 
 import hiredis
 import pytest
+from proof.books import word
 
-from holdfast import events
 from holdfast.engine import upkeep as upkeep_module
 from holdfast.engine.engine import Engine
 from holdfast.engine.health import Health
@@ -431,7 +431,7 @@ def guarded(world: World, *numbers: int, uptime: int = 0) -> None:
 
 def warnings(world: World) -> list[tuple[str, str]]:
     """What was warned of so far: about which node, and the first words."""
-    return [(it.node[8:10], it.warning) for it in world.events if isinstance(it, events.Warned)]
+    return [(it.node[8:10], it.warning) for it in world.events if word(it) == "warned"]
 
 
 def semaphore(world: World, permits: int) -> Any:
