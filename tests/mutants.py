@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from own_coverage import ROOT, modules, only_gathers, test_of
+from own_coverage import ROOT, modules, only_gathers, own_tests
 
 PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py")
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
@@ -177,10 +177,10 @@ class Copy:
 
     def own_tests(self, module: Path, limit: float) -> tuple[bool, str]:
         """Whether a module's own tests pass in `limit` seconds, and what they print; a module without tests passes."""
-        test = Path("tests") / test_of(module)
-        if not (self._folder / test).exists():
+        tests = own_tests(module, self._folder)
+        if not tests:
             return True, ""
-        return self._run(["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", str(test)], limit)
+        return self._run(["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests], limit)
 
     def simulator(self, limit: float) -> tuple[bool, str]:
         """Whether the simulator finds nothing in `limit` seconds, and what it prints."""

@@ -1,4 +1,6 @@
-"""The gate for what is pure: each module is covered by its own test module alone, to the last branch.
+"""The gate for what is pure: each module is covered by its own tests alone, to the last branch.
+
+Its own tests are its test module, and the folder of its conversations if there is one.
 
 What an end-to-end test happens to pass through is not tested by it: such a branch can do anything, and the test stays green.
 `python tests/own_coverage.py [MODULE...]` (such as protocol/claim.py; default: all) prints a table, and exits with 1 if one falls short.
@@ -52,6 +54,12 @@ def test_of(module: Path) -> Path:
     return module.with_name(f"test_{module.stem.strip('_')}.py")
 
 
+def own_tests(module: Path, root: Path) -> list[str]:
+    """The paths of a module's own tests that exist: of its test module, and of its conversations."""
+    places = (Path("tests") / test_of(module), Path("tests") / module.with_suffix(""))
+    return [str(it) for it in places if (root / it).exists() and (it.suffix or any((root / it).glob("*.txt")))]
+
+
 def only_gathers(source: str) -> bool:
     """Whether a module has nothing that could be tested: it consists of a docstring, imports, `__all__` and literals."""
     for statement in ast.parse(source).body:
@@ -82,7 +90,7 @@ def measure(module: Path, root: Path = ROOT) -> Covered:
         # The tree's own package, even where another is installed: a copy of the tree measures itself.
         environment = {**os.environ, "COVERAGE_FILE": data, "PYTHONPATH": str(root / "src")}
         command = [sys.executable, "-m", "coverage", "run", "--branch", f"--include={source}"]
-        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", str(test)]
+        command += ["-m", "pytest", "-q", "-p", "no:cacheprovider", *own_tests(module, root)]
         ran = subprocess.run(command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if ran.returncode != 0:
             return covered(0, f"its tests fail:\n{ran.stdout}")

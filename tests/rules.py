@@ -33,6 +33,8 @@ def _links(kind: str, shown: dict[str, list[str]]) -> str:
 
 
 def _label(test: Path) -> str:
+    if test.suffix == ".txt":
+        return f"{test.parent.name} {test.stem}"
     stem = test.stem.removeprefix("test_")
     return test.parent.name if stem in ("commands", "plan") else stem
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import conversations
 import pytest
 
 pytestmark = pytest.mark.guards
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.guards
 ROOT = Path(__file__).parent.parent
 COUNTS = {"B": 59, "S": 36, "D": 36, "O": 10}  # rows of each kind: none gets lost
 _ROW = re.compile(r"\| (?P<number>[A-Z]-\d+) \|")
-_NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.py)::(?P<test>\w+)`")
+_NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.(?:py|txt))::(?P<test>\w+)`")
 _WAITS = re.compile(r"not yet: [\w`]")
 _IN_A_NAME = re.compile(r"_([bs])(\d\d)(?=_)", re.IGNORECASE)
 _IN_WORDS = re.compile(r"\b([BS]-\d\d)\b")
@@ -41,8 +42,10 @@ def rows(page: str) -> Iterator[Row]:
             yield Row(found["number"], tuple(_NAMED.findall(line)), waits=bool(_WAITS.search(line)))
 
 
-def collected(source: str) -> set[str]:
+def collected(path: str, source: str) -> set[str]:
     """The tests that pytest collects from a file of this text."""
+    if path.endswith(".txt"):
+        return {it.name for it in conversations.read(source)}
     functions = [it for it in ast.parse(source).body if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef)]
     return {it.name for it in functions if it.name.startswith("test_")}
 
@@ -55,7 +58,7 @@ def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -
     if numbers != expected:
         odd = sorted({*numbers} ^ {*expected}) or sorted({it for it in numbers if numbers.count(it) > 1}) or ["their order"]
         found.append(f"numbers that are missing, too many, or not in order: {', '.join(odd)}")
-    there = {path: collected(source) for path, source in files.items()}
+    there = {path: collected(path, source) for path, source in files.items()}
     for row in table:
         found += [f"{row.number}: there is no {path}::{test}" for path, test in row.tests if test not in there.get(path, set())]
         if not row.tests and not row.waits:
@@ -69,7 +72,8 @@ def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -
 
 
 def test_the_page_and_the_tests_agree() -> None:
-    files = {str(path.relative_to(ROOT)): path.read_text() for path in (ROOT / "tests").glob("**/test_*.py")}
+    paths = [*(ROOT / "tests").glob("**/test_*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
+    files = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     assert complaints((ROOT / "docs/behaviours.md").read_text(), files, COUNTS) == []
 
 

@@ -66,8 +66,8 @@ def unproven(page: str, tests: Mapping[str, str], table: Mapping[str, Mapping[st
 
 
 def function(source: str, name: str) -> str:
-    """The text of a function, to the next thing that stands as far to the left."""
-    found = re.search(rf"^(?:async )?def {name}\(.*?(?=^[\w@#]|\Z)", source, re.MULTILINE | re.DOTALL)
+    """The text of a function, to the next thing that stands as far to the left; or that of a conversation."""
+    found = re.search(rf"^(?:async )?def {name}\(.*?(?=^[\w@#]|\Z)|^{name}\n.*?(?=^\n|\Z)", source, re.MULTILINE | re.DOTALL)
     return found[0] if found else ""
 
 
@@ -124,7 +124,7 @@ def unpromised(page: str, texts: Mapping[str, str]) -> list[str]:
 
 def sources() -> Iterator[Path]:
     """Everything that may cite a rule."""
-    for folder, kind in (("src", "py"), ("src", "lua"), ("tests", "py"), ("docs", "md")):
+    for folder, kind in (("src", "py"), ("src", "lua"), ("tests", "py"), ("tests", "txt"), ("docs", "md")):
         yield from (path for path in (ROOT / folder).rglob(f"*.{kind}") if path != Path(__file__))
 
 
@@ -140,7 +140,8 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tests() -> dict[str, str]:
-    return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in (ROOT / "tests").rglob("*.py")}
+    paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
+    return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in paths}
 
 
 def test_rules_are_numbered_one_by_one_in_each_chapter(page: str) -> None:

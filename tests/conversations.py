@@ -1,0 +1,154 @@
+"""Conversations as data: text files that say what happens, and below it what is said and decided.
+
+    # What the file is about.
+
+    test_a_request_that_fails_moves_no_bound
+    # Why, in a sentence, with its rule: Rule C4.
+    for error = READONLY | MISCONF
+    waits nodes=1
+    0.1: 0 denied
+        queued at place 2
+    3: wakes
+        request to 0
+    3.1: 0 failed $error
+
+The indented lines are all that the line above them leads to. With `for`, a conversation is played
+once for each text that may stand for the word. `for word, other = a, b | c, d` has two words.
+
+pytest collects each conversation as a test:
+`tests/protocol/claim/pushes.txt::test_a_request_that_fails_moves_no_bound`.
+
+After a change that is meant, `./task vectors --rewrite` writes what is said and decided again. Read
+the difference before you commit it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+INDENT = "    "
+_NAME = re.compile(r"test_\w+")
+_FOR = re.compile(r"for ([\w, ]+) = (.*)")
+
+# Lets one line happen, and returns what that leads to.
+Step = Callable[[str], Sequence[str]]
+# The ways of playing a conversation, by their names: each begins one.
+Ways = Callable[[str], Mapping[str, Callable[[], Step]]]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One conversation of a file. `line`: where its name stands; `text`: the lines below."""
+
+    name: str
+    line: int
+    text: tuple[str, ...]
+
+    def variants(self) -> Iterator[dict[str, str]]:
+        """Return what stands for the words of `for`, in all combinations."""
+        every = []
+        for names, texts in (found.groups() for it in self.text if (found := _FOR.fullmatch(it))):
+            words = names.split(", ")
+            every.append([dict(zip(words, it.split(", ", len(words) - 1), strict=True)) for it in texts.split(" | ")])
+        for chosen in product(*every):
+            yield {word: text for it in chosen for word, text in it.items()}
+
+    def meant(self, variant: Mapping[str, str]) -> list[str]:
+        """Return the lines as they stand for a variant."""
+        return [re.sub(r"\$(\w+)", lambda found: variant[found[1]], it) for it in self.text]
+
+
+def read(text: str) -> list[Conversation]:
+    """Return the conversations of a file."""
+    lines = text.splitlines()
+    starts = [at for at, line in enumerate(lines) if _NAME.fullmatch(line)]
+    ends = [*starts[1:], len(lines)]
+    return [Conversation(lines[at], at + 1, tuple(lines[at + 1 : end])) for at, end in zip(starts, ends, strict=True)]
+
+
+def plays(it: Conversation, ways: Ways) -> Iterator[tuple[str, list[str], Callable[[], Step]]]:
+    """Return a label for each variant and way of a conversation, its lines, and what begins it."""
+    for variant in it.variants():
+        meant = it.meant(variant)
+        for way, begins in ways("\n".join(meant)).items():
+            label = "-".join(filter(None, [way, *variant.values()]))
+            yield f"[{label}]" if label else "", meant, begins
+
+
+def played(lines: Sequence[str], step: Step) -> list[list[str]]:
+    """Return each line with what it leads to, as it is now."""
+    found = []
+    for line in lines:
+        if not line.startswith(INDENT):
+            happens = bool(line) and line[0] != "#" and not _FOR.fullmatch(line)
+            found.append([line, *[INDENT + it for it in (step(line) if happens else ())]])
+    return found
+
+
+def rewritten(text: str, ways: Ways) -> str:
+    """Return the text of a file with what is said and decided now."""
+    lines = text.splitlines()
+    for it in reversed(read(text)):
+        variant = next(it.variants())
+        begins = next(iter(ways("\n".join(it.meant(variant))).values()))
+        meant, now = it.meant(variant), played(it.meant(variant), begins())
+        # Where a variant's text stands in what is said, it stays.
+        kept = dict(zip(meant, it.text, strict=True))
+        lines[it.line : it.line + len(it.text)] = [kept.get(line, line) for each in now for line in each]
+    return "\n".join(lines) + "\n"
+
+
+class File(pytest.File):
+    """A file of conversations. `ways`: how they are played."""
+
+    def __init__(self, *, ways: Ways, **options: Any) -> None:
+        super().__init__(**options)
+        self.ways = ways
+
+    def collect(self) -> Iterator[Item]:
+        for it in read(self.path.read_text()):
+            for label, meant, begins in plays(it, self.ways):
+                yield Item.from_parent(self, name=it.name + label, conversation=it, meant=meant, begins=begins)
+
+
+class Item(pytest.Item):
+    """A conversation that is played in one way."""
+
+    def __init__(self, *, conversation: Conversation, meant: list[str], begins: Callable[[], Step], **options: Any) -> None:
+        super().__init__(**options)
+        self.conversation, self.meant, self.begins = conversation, meant, begins
+
+    def runtest(self) -> None:
+        check(self.meant, self.begins())
+
+    def reportinfo(self) -> tuple[Path, int, str]:
+        return self.path, self.conversation.line - 1, self.name
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        return str(excinfo.value) if isinstance(excinfo.value, Differs) else super().repr_failure(excinfo, style)
+
+
+class Differs(AssertionError):
+    """Something else is said or decided than the file has."""
+
+
+def check(meant: Sequence[str], step: Step) -> None:
+    """Play a conversation, and fail if it goes in another way."""
+    now = [line for each in played(meant, step) for line in each]
+    if now != list(meant):
+        raise Differs("\n".join(it for it in difflib.ndiff(meant, now) if it[0] != "?"))
+
+
+def play(folder: Path, name: str, ways: Ways) -> None:
+    """Play the conversation of this name, in all variants and ways."""
+    (it,) = [it for file in folder.glob("*.txt") for it in read(file.read_text()) if it.name == name]
+    for _, meant, begins in plays(it, ways):
+        check(meant, begins())
