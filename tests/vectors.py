@@ -1,11 +1,12 @@
 """Writes down what clients in other languages can be held to: conversations of a claim, and what else can be computed.
 
     ./task vectors
+    ./task vectors --rewrite
 
-Each test of that file that passes without a planted fault gives its conversations. Left out are those with what only some
-clients have: `max_hold`, leases without renewal, downgrades, ballots, results of others, and the caller's deadline. Times are
-in ms from the conversation's own beginning, fences in microseconds. `clients/vectors/README.md` describes the format.
-`parts.json` has inputs and results: the keys of names, the arguments of a request, servers that are of no use, and guards.
+The conversations are those of `tests/protocol/claim`. Left out are those with what only some clients have: `max_hold`, leases
+without renewal, downgrades, ballots, results of others, and the caller's deadline. Times are in ms from the conversation's own
+beginning, fences in microseconds. `clients/vectors/README.md` describes the format. `parts.json` has inputs and results: the keys of
+names, the arguments of a request, servers that are of no use, and guards.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pytest
+import conversations
+from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from wire import test_connection as test_connection
 
@@ -29,6 +30,7 @@ from holdfast.protocol.nodes import CONNECTING, DOWN, UP, Standing
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
+TALKS = sorted((ROOT / "tests/protocol/claim").glob("*.txt"))
 # Conversations in which a client may say something else.
 OWN = {
     # Python repeats a renewal once more than it has to.
@@ -194,38 +196,21 @@ class Recorder(Conversation):
         super().close(at)
 
 
-class Plugin:
-    """Has the tests use the recorder, and keeps what those that passed have written."""
-
-    def __init__(self) -> None:
-        self.vectors: list[dict[str, Any]] = []
-        self.counts: Counter[str] = Counter()
-
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        functions = [it for it in items if isinstance(it, pytest.Function)]
-        items[:] = [it for it in functions if "monkeypatch" not in it.fixturenames and not hasattr(it.function, "hypothesis")]
-        for module in {it.module for it in functions}:
-            module.Conversation = Recorder
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
-        Recorder.written = []
-        yield
-        for number, it in enumerate(Recorder.written):
-            test = item.name.partition("[")[0]
-            if it.shared and it.is_plain() and test not in OWN and self.counts[test] < MOST:
-                self.counts[test] += 1
-                self.vectors.append({"test": item.name, "number": number, **it.head, "steps": it.steps})
-
-
 def vectors() -> list[dict[str, Any]]:
-    """Run the tests, and return their conversations."""
-    plugin = Plugin()
-    quiet = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", "-n", "0"]
-    code = pytest.main([*quiet, str(ROOT / "tests/protocol/test_claim.py")], plugins=[plugin])
-    if code != 0:
-        raise SystemExit(f"the tests that the vectors come from fail ({code})")
-    return plugin.vectors
+    """Play the conversations, and return them."""
+    script.Conversation = Recorder  # type: ignore[misc]  # (from now on all conversations write themselves down)
+    found = []
+    for it in [it for file in TALKS for it in conversations.read(file.read_text())]:
+        Recorder.written = []
+        labels = []
+        # Of many, the first ones are shared: the short path first.
+        for label, meant, begins in sorted(conversations.plays(it, script.ways), key=lambda play: "vote by vote" in play[0]):
+            conversations.check(meant, begins())
+            labels += [label] * (len(Recorder.written) - len(labels))
+        shared = [(label, it) for label, it in zip(labels, Recorder.written, strict=True) if it.shared and it.is_plain()]
+        for label, talk in shared[:MOST] if it.name not in OWN else []:
+            found.append({"test": f"{it.name}{label}", "number": labels.index(label), **talk.head, "steps": talk.steps})
+    return found
 
 
 # What a client of level 1 hears of. A claim that waits goes on where a try ends (C4, C5, F5, C17), and a client of a higher level
@@ -345,7 +330,10 @@ def guards() -> list[dict[str, Any]]:
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(description="write the conversations of tests/protocol as vectors for other clients")
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
+    parser.add_argument("--rewrite", action="store_true", help="first write what the conversations say again, after a change that is meant")
     options = parser.parse_args(arguments)
+    for file in TALKS if options.rewrite else ():
+        file.write_text(conversations.rewritten(file.read_text(), script.ways))
     talks = vectors()
     least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER and not it["place"]]
     least = [it for it in least if len(it["steps"]) > 1]

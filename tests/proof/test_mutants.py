@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import conversations
 import pytest
 import test_errors
 from engine import test_engine as test_engine
@@ -23,7 +24,7 @@ from engine import test_recorder as test_record
 from model.test_model import MUTANTS as MODEL
 from operations.inspection import test_commands as test_inspection
 from proof import patches
-from protocol import test_claim, test_exclusive, test_renewal, test_ticket
+from protocol import script, test_exclusive, test_renewal, test_ticket
 from scripts.test_mutants import MUTANTS as EXCLUSIVE
 from scripts.test_readwrite import MUTANTS as SHARED
 from sim.test_failovers import PLANTED_FAILOVERS
@@ -55,7 +56,6 @@ SIMULATOR = PLANTED | PLANTED_SHARED | PLANTED_FAILOVERS
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 
-Held = Callable[..., Any]
 Plant = Callable[[pytest.MonkeyPatch], object]
 
 
@@ -72,19 +72,27 @@ def patched(kind: type, name: str, text: str, other: str) -> Plant:
     return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
 
 
+def claim(name: str) -> Callable[[], None]:
+    """Return what plays a conversation of a claim, in all its variants."""
+
+    def play() -> None:
+        conversations.play(Path(script.__file__).parent / "claim", name, script.ways)
+
+    return play
+
+
 CONVERSATIONS = {
     "a cede only after all nodes answered": Conversation(
         patched(Claim, "_cede", "vote.granted and vote.lower", "vote.granted and vote.lower and not any(it.owed for it in self.votes)"),
-        test_claim.test_a_waiter_makes_way_as_soon_as_it_hears_of_a_lower_ticket,
+        claim("test_a_waiter_makes_way_as_soon_as_it_hears_of_a_lower_ticket"),
     ),
     "a holder counts a burnt node again": Conversation(
         patched(Claim, "_burn", "vote.burns()", "vote.ceding = vote.granted = False"),
-        test_claim.test_a_holder_never_counts_again_a_node_whose_cede_was_cut,
-        {"cut": "broken"},
+        claim("test_a_holder_never_counts_again_a_node_whose_cede_was_cut"),
     ),
     "a command that failed moves the bound": Conversation(
         patched(Claim, "_failed", "vote.failed(", "vote.base = vote.bound = quorum.bound(now, self.ttl); vote.failed("),
-        test_claim.test_a_request_that_fails_moves_no_bound,
+        claim("test_a_request_that_fails_moves_no_bound"),
     ),
     "names with a hash tag share keys": Conversation(
         lambda monkeypatch: patches.function(monkeypatch, exclusive.beside, "if tag else", "if False else"),
@@ -100,26 +108,23 @@ CONVERSATIONS = {
     ),
     "the gap rule is off": Conversation(
         patched(Claim, "_gap", "if self.state is not HELD:", "if True:"),
-        test_claim.test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it,
-        {"reply": [0, 5000, 2, None]},
+        claim("test_B47_S19_a_majority_that_lost_the_key_is_a_loss_though_nobody_took_it"),
     ),
     "a denial tells no fence": Conversation(
         patched(Claim, "could_hold", "if fence <= self._above:", "if not fence:"),
-        test_claim.test_T_is_above_every_fence_that_a_denial_told,
-        {"patient": True, "fence": test_claim.P},
+        claim("test_T_is_above_every_fence_that_a_denial_told"),
     ),
     "a missing answer is suspected for ever": Conversation(
         patched(Vote, "raised", "if self.unheard else", "if True else"),
-        test_claim.test_a_fence_that_its_owner_raises_is_no_gap,
+        claim("test_a_fence_that_its_owner_raises_is_no_gap"),
     ),
     "a node that only a renewal won vouches for all of the lease": Conversation(
         patched(Claim, "_begins", " and vote.sent <= self.since", ""),
-        test_claim.test_a_node_that_only_a_renewal_won_vouches_from_its_answer_on,
-        {"reply": 1_700_000_000_000_000},
+        claim("test_a_node_that_only_a_renewal_won_vouches_from_its_answer_on"),
     ),
     "an answer after the release makes it held": Conversation(
         patched(Claim, "answered", "if self.state is LOST or self.state is OVER:", "if self.state is LOST:"),
-        test_claim.test_after_the_release_nothing_is_heard_any_more,
+        claim("test_after_the_release_nothing_is_heard_any_more"),
     ),
     "a renewal outlives the release": Conversation(
         patched(
@@ -128,27 +133,25 @@ CONVERSATIONS = {
             "if self.state is OVER or self.state is LOST:\n        return False",
             "if self.state is OVER:\n        self.state = HELD",
         ),
-        test_claim.test_after_the_release_nothing_is_heard_any_more,
+        claim("test_after_the_release_nothing_is_heard_any_more"),
     ),
     "renewals go to the nodes that there were when it began": Conversation(
         patched(Claim, "_renew", "self._node_set.up if votes[node].owed", "self._may_know if votes[node].sent > -inf and votes[node].owed"),
-        test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
+        claim("test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal"),
     ),
     "it holds on when its time is up": Conversation(
-        patched(Claim, "_late", "now >= self.until", "False"), test_claim.test_S18_an_answer_as_usual_does_not_save_what_has_run_out
+        patched(Claim, "_late", "now >= self.until", "False"), claim("test_S18_an_answer_as_usual_does_not_save_what_has_run_out")
     ),
     "a release is forgotten with its connection": Conversation(
         patched(Command, "again", "self.mode is RELEASE", "False"), test_engine.test_a_release_that_was_not_answered_is_said_again_once
     ),
     "a value without an expiry is no lock": Conversation(
         patched(Vote, "no_lock", "in str(self.error)", "in str(self.error) or self.left == -1"),
-        test_claim.test_S11_what_waits_in_vain_for_a_value_without_an_expiry_is_busy,
-        {"deadline": 2.0},
+        claim("test_S11_what_waits_in_vain_for_a_value_without_an_expiry_is_busy"),
     ),
     "what never expires is not watched": Conversation(
         patched(Claim, "_first_in_line", "answer.left == NO_KEY or", "answer.left < 0 or"),
-        test_claim.test_S11_a_value_without_an_expiry_is_a_holder_that_is_watched_and_looked_at_every_third_of_a_ttl,
-        {"value": b"a value"},
+        claim("test_S11_a_value_without_an_expiry_is_a_holder_that_is_watched_and_looked_at_every_third_of_a_ttl"),
     ),
     "a warning for each value": Conversation(
         patched(Engine, "_warn_of", 'f"key {claim.recipe.part}"', "claim.warning(node)"),
@@ -160,7 +163,7 @@ CONVERSATIONS = {
     ),
     "a flush is not asked about": Conversation(
         patched(Claim, "changed", "flushed and self.state is HELD", "False"),
-        test_claim.test_a_holder_asks_a_node_that_was_flushed_at_once,
+        claim("test_a_holder_asks_a_node_that_was_flushed_at_once"),
     ),
     "a restart without a guard is not asked about": Conversation(
         patched(Health, "_forgetful", "return before != connection.run_id and self._settings.guard is None", "return False"),
@@ -178,17 +181,15 @@ CONVERSATIONS = {
     ),
     "a flushed node is asked that cannot be spoken to": Conversation(
         patched(Claim, "_flushed", " or self._node_set.standing[node] is not Standing.UP", ""),
-        test_claim.test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed,
-        {"standing": test_claim.Standing.GUARDED},
+        claim("test_a_node_that_cannot_be_spoken_to_is_not_asked_when_it_was_flushed"),
     ),
     "a flush prolongs what is not renewed": Conversation(
         patched(Claim, "_flushed", "self.ttl if self._renewal.wanted else max(self.until - now, 0.001)", "self.ttl"),
-        test_claim.test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush,
+        claim("test_a_lease_that_is_not_renewed_is_not_made_longer_by_a_flush"),
     ),
     "a waiter asks a flushed node before its holder": Conversation(
         patched(Claim, "changed", "self.votes[node].watched is None", "(self.votes[node].watched is None and not flushed)"),
-        test_claim.test_only_holders_ask_at_once_and_whoever_watches,
-        {"state": "waits"},
+        claim("test_only_holders_ask_at_once_and_whoever_watches"),
     ),
     "an error of a node is handed on as it is": Conversation(
         patched(Connection, "received", "Refusal(readable(str(reply)))", "Refusal(str(reply))"),
@@ -301,11 +302,11 @@ CONVERSATIONS = {
     ),
     "a push counts before the first answer": Conversation(
         patched(Vote, "grants_by_push", "if self.sent > -inf:", "if True:"),
-        test_claim.test_a_push_before_the_first_answer_on_a_new_connection_has_no_bound,
+        claim("test_a_push_before_the_first_answer_on_a_new_connection_has_no_bound"),
     ),
     "an unconfirmed renewal is not repeated": Conversation(
         patched(Renewal, "doubts", "if self.doubt or now < self._asked + patience:", "if True:"),
-        test_claim.test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner,
+        claim("test_S17_B45_an_unconfirmed_renewal_is_repeated_sooner"),
     ),
     "what begins together asks together": Conversation(
         patched(Tickets, "place", "return (ticket * GOLDEN + self._offset) % 2**32 / 2**32", "return 0.0"),
@@ -332,43 +333,39 @@ CONVERSATIONS = {
     ),
     "a broken connection takes its grant away": Conversation(
         patched(Vote, "disconnected", "self.owed = 0", "self.owed = 0\n    self.granted = False"),
-        test_claim.test_what_a_broken_connection_granted_counts_on,
+        claim("test_what_a_broken_connection_granted_counts_on"),
     ),
     "every holder asks at once after a reconnect": Conversation(
         patched(Claim, "joined", "if self.doubt and self._renewal.wanted:", "if self._renewal.wanted:"),
-        test_claim.test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal,
+        claim("test_a_node_that_comes_back_is_asked_by_a_holder_at_its_next_renewal"),
     ),
     "an outage never ends the wait": Conversation(
         patched(Claim, "_dismayed", "if now >= self._gives_up:", "if False:"),
-        test_claim.test_B18_waiting_has_an_end_when_a_majority_is_away,
+        claim("test_B18_waiting_has_an_end_when_a_majority_is_away"),
     ),
     "a lease outlasts its max_hold": Conversation(
         patched(Claim, "hold", "self.until = min(until, self.limit)", "self.until = until"),
-        test_claim.test_B24_S24_a_lease_ends_when_it_was_held_for_as_long_as_allowed,
-        {"limit": 5.0},
+        claim("test_B24_S24_a_lease_ends_when_it_was_held_for_as_long_as_allowed"),
     ),
     "what was left is released": Conversation(
         patched(Claim, "release", "if self.stays:", "if False:"),
-        test_claim.test_a_claim_that_stays_ends_without_a_release,
-        {"heard": False},
+        claim("test_a_claim_that_stays_ends_without_a_release"),
     ),
     "what was left is released when it is lost": Conversation(
         patched(Claim, "lose", "if not self.stays:", "if True:"),
-        test_claim.test_a_claim_that_stays_is_not_released_however_it_ends,
-        {"end": "closed"},
+        claim("test_a_claim_that_stays_is_not_released_however_it_ends"),
     ),
     "no heartbeat": Conversation(
         patched(Claim, "_heartbeat", "beat or (expired", "False or (expired"),
-        test_claim.test_heartbeats_go_to_every_node_that_owes_nothing,
+        claim("test_heartbeats_go_to_every_node_that_owes_nothing"),
     ),
     "the first in line does not ask when the holder's key expires": Conversation(
         patched(Claim, "_first_in_line", "if answer.left >= 0:", "if False:"),
-        test_claim.test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out,
-        {"left": 500},
+        claim("test_B38_S27_first_in_line_asks_again_when_the_holders_key_has_run_out"),
     ),
     "a foreign holder is not watched": Conversation(
         patched(Claim, "_first_in_line", "if answer.left == NO_KEY or", "if True or"),
-        test_claim.test_the_first_in_line_has_a_foreign_holder_watched_once,
+        claim("test_the_first_in_line_has_a_foreign_holder_watched_once"),
     ),
     "a holder makes way": Conversation(
         patched(
@@ -377,12 +374,11 @@ CONVERSATIONS = {
             "    return self._confirm(good, now, otherwise)",
             "    self._cede(now)\n        return self._confirm(self._counting(now), now, otherwise)",
         ),
-        test_claim.test_a_holder_does_not_make_way,
+        claim("test_a_holder_does_not_make_way"),
     ),
     "any fence counts": Conversation(
         patched(Claim, "_told", "if answer.fence > self.latest(now) and", "if False and"),
-        test_claim.test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back,
-        {"kind": "granted now", "above": 1},
+        claim("test_a_fence_that_no_clock_allows_is_neither_counted_nor_written_back"),
     ),
     "a clock that was read late counts": Conversation(
         patched(Connection, "_told_first_time", "if now - sent > self.manners.prompt:", "if False:"),
@@ -391,8 +387,7 @@ CONVERSATIONS = {
     ),
     "a ticket of a wrong clock is kept": Conversation(
         patched(Claim, "moved", "self.ticket += int(seconds * 1e6)", "pass"),
-        test_claim.test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock,
-        {"seconds": 3600.0, "patient": True},
+        claim("test_a_ticket_of_a_clock_that_was_wrong_is_given_up_for_one_of_the_right_clock"),
     ),
     "the registry compares no max_ttl": Conversation(
         lambda it: patches.function(it, registry._setting, "if theirs.max_ttl != own.max_ttl:", "if False:"),
@@ -769,25 +764,13 @@ def table() -> str:
     return "\n".join(lines)
 
 
-def held(nodes: int = 3, **how: Any) -> Any:
-    """What the conversations' fixture gives: a lock held since 0.1."""
-    talk = test_claim.Conversation(nodes, **how)
-    talk.sends("request to " + " ".join(map(str, talk.node_set.up)))
-    for node in talk.node_set.up:
-        talk.answers(node, test_claim.granted(), at=0.1)
-    return talk
-
-
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_conversation_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     it = CONVERSATIONS[name]
-    given = dict(it.given)
-    if "held" in it.test.__code__.co_varnames[: it.test.__code__.co_argcount]:
-        given["held"] = held
-    it.test(**given)  # without the mutant nothing is wrong
+    it.test(**it.given)  # without the mutant nothing is wrong
     it.plant(monkeypatch)
     with pytest.raises(AssertionError):
-        it.test(**given)
+        it.test(**it.given)
 
 
 def test_every_row_has_its_mutants_and_every_mutant_its_row() -> None:

@@ -1,0 +1,310 @@
+"""Plays a conversation of a claim that is written down as text, and tells what it says and decides.
+
+The first line is how the claim begins. It `waits`, or it `tries`, or it is `held` since 0.1 on all
+nodes that are up (`held tries`: by a try). The usual requests of this beginning are not told.
+
+    waits nodes=5 down=2,3 outage=2
+
+Each further line has a moment in seconds, and what happens then, in this order. Only the last of it
+leads to something.
+
+    0.1: 0 granted P+5; 1 2 denied left=500 place=0; 3 broken
+    3: wakes
+    3.5: release heard
+
+P is the ticket. Nodes are `up`, `down`, `connecting` or `guarded`. A moment that the claim itself
+names, its wake or its end, is meant exactly.
+
+| A node | |
+| --- | --- |
+| `granted`, `granted P+5`, `granted lower` | grants now, with this fence, while a lower ticket waits there |
+| `kept`, with the same | granted before, and all the time since |
+| `usual` | answers as a free node where nobody waits; `yes`: in both ways that a claim may take this |
+| `denied left=500 place=0 by=foreign P+5` | denies: ms that are left, our place in line, the holder, the fence |
+| `failed READONLY`, `said [0, -2]` | answers with an error, or with this |
+| `freed`, `absent` | answers a release: it had the token, or had it no longer |
+| `pushed P+1`, `inquired`, `taken` | tells that it has granted, that a lower ticket came, that an operator was there |
+| `news`, `changed`, `flushed` | tells of news, of a change of the key, of a flush of all keys |
+| `broken`, `broken guarded` | its connection is gone, and it is down, or stands like this |
+| `joined`, `joined empty` | has a new connection, to another run of the server |
+| `down`, `useless it is a replica` | could not be connected; is of no use |
+| `error`, `warning` | (a question) the error of its vote, or what to warn of |
+
+| The caller | |
+| --- | --- |
+| `tick`, `wakes` | time has passed; it is the moment at which the claim wants to be woken |
+| `release`, `release heard`, `close` | gives it back, waits for the answers, closes the client |
+| `extend`, `extend 30 fence=P+5 hold=9` | extends the lease |
+| `downgrade`, `stay`, `abandon` | becomes a reader, leaves the keys, is gone |
+| `moves -3600`, `expects P+7` | the clock was wrong; fences rise by other means |
+| `counting`, `counting P+5`, `kind`, `message` | (a question) how many count; the token's kind; the error's text |
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from conversations import Step
+from protocol.conversation import FOREIGN, INBOX, OTHER, TTL, WORDS, Conversation, P, denied, granted, kept, usual
+
+from holdfast.errors import ConfigError, LockBusy, NoQuorum, message_of
+from holdfast.protocol.claim import State
+from holdfast.protocol.command import RELEASE, SHARED, WRITER, Command
+from holdfast.protocol.nodes import Standing
+from holdfast.protocol.ticket import GOLDEN
+
+WAYS: Mapping[str, object] = {"short path": usual(), "vote by vote": granted()}
+ERRORS = {
+    "READONLY": "READONLY You can't write against a read only replica.",
+    "WRONGTYPE": "WRONGTYPE Operation against a key holding the wrong kind of value",
+    "MISCONF": "MISCONF Redis is configured to save",
+}
+HOLDERS: Mapping[str, bytes | None] = {
+    "other": OTHER,
+    "itself": b"1600000000000000:%b:00000001" % INBOX,
+    "writer": OTHER + WRITER,
+    "readers": SHARED,
+    "foreign": FOREIGN,
+    "nobody": None,
+}
+STANDINGS = {it.name.lower(): it for it in Standing}
+
+# ------------------------------------------------ words
+
+
+def number(seconds: float) -> str:
+    """Return seconds as a conversation has them."""
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def fence(text: str) -> int:
+    """Return the fence that a text such as P+5 means."""
+    return P + int(text[1:] or "0")
+
+
+def as_text(number: int) -> str:
+    """Return a fence as a conversation has it."""
+    return f"P{number - P:+d}" if number != P else "P"
+
+
+def options(text: str) -> tuple[list[str], dict[str, str]]:
+    """Return the words of a text, and its options such as place=0."""
+    words = text.split()
+    return [it for it in words if "=" not in it], dict(it.split("=", 1) for it in words if "=" in it)
+
+
+def reply(word: str, rest: str, yes: object) -> object:
+    """Return what a node answers."""
+    if word == "failed":
+        return Exception(ERRORS.get(rest, rest))
+    if word == "said":
+        return ast.literal_eval(rest)
+    words, named = options(rest)
+    fences = [fence(it) for it in words if it != "lower"]
+    if word == "denied":
+        by = named.get("by", "other")
+        holder = HOLDERS[by] if by in HOLDERS else ast.literal_eval(by)
+        return [*denied(int(named.get("left", "5000")), int(named.get("place", "2")), holder), *fences]
+    if word in ("granted", "kept"):
+        return (granted if word == "granted" else kept)(*fences, lower="lower" in words)
+    return {"yes": yes, "usual": usual(), "freed": 1, "absent": 0}[word]
+
+
+def trouble(error: Exception | None) -> str:
+    """Return what an error tells, without its advice."""
+    match error:
+        case LockBusy():
+            named = {it.decode(): name for name, it in HOLDERS.items() if it is not None}
+            by = named.get(error.holder or "", "nobody" if error.holder is None else repr(error.holder))
+            left = "" if error.ttl_left is None else f", {number(error.ttl_left)} s left"
+            return f"LockBusy after {number(error.waited)} s: {error.name} is held by {by}{left}"
+        case NoQuorum():
+            causes = "; ".join(f"{node}: {message_of(cause)}" for node, cause in error.causes.items())
+            return f"NoQuorum after {number(error.waited)} s: {error.name}, {causes or 'no causes'}"
+        case _:
+            return f"{type(error).__name__}: {message_of(error) if error else ''}".replace("\n", "")
+
+
+# ------------------------------------------------ what happens
+
+NODE: Mapping[str, Callable[[Any, int, str], object]] = {
+    "pushed": lambda talk, node, rest: talk.grants(node, fence(rest)),
+    "inquired": lambda talk, node, rest: talk.inquires(node),
+    "taken": lambda talk, node, rest: talk.takes(node),
+    "news": lambda talk, node, rest: talk.hears(node),
+    "changed": lambda talk, node, rest: talk.changes(node),
+    "flushed": lambda talk, node, rest: talk.flushes(node),
+    "broken": lambda talk, node, rest: talk.breaks(node, **({"standing": STANDINGS[rest]} if rest else {})),
+    "joined": lambda talk, node, rest: talk.joins(node, **({"restarted": True} if rest == "empty" else {})),
+    "useless": lambda talk, node, rest: talk.stands(node, Standing.DOWN, cause=ConfigError(rest)),
+    "down": lambda talk, node, rest: talk.stands(node, Standing.DOWN, cause=ConnectionError("refused")),
+    "error": lambda talk, node, rest: [message_of(talk.claim.votes[node].error)],
+    "warning": lambda talk, node, rest: [talk.claim.warning(node)],
+}
+# After these a claim looks at all that is due, and does not say whether there was anything.
+TICKS = ("useless", "down")
+
+
+def extends(talk: Any, rest: str) -> object:
+    """Ask for an extension, and say so if there is none."""
+    words, named = options(rest)
+    hold = float(named["hold"]) if "hold" in named else None
+    going = talk.extend(float(words[0]) if words else TTL, fence=fence(named["fence"]) if "fence" in named else 0, hold=hold)
+    return [] if going else ["it is not held"]
+
+
+CALLER: Mapping[str, Callable[[Any, str], object]] = {
+    "tick": lambda talk, rest: talk.tick(talk.now),
+    "release": lambda talk, rest: talk.release(heard=rest == "heard"),
+    "extend": extends,
+    "downgrade": lambda talk, rest: [] if talk.downgrade() else ["it is not held"],
+    "close": lambda talk, rest: talk.close(),
+    "moves": lambda talk, rest: talk.moves(float(rest)),
+    "expects": lambda talk, rest: talk.expects(fence(rest)),
+    "abandon": lambda talk, rest: talk.claim.abandon(),
+    "stay": lambda talk, rest: talk.claim.stay(),
+    "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, fence(rest) if rest else 0)} count"],
+    "kind": lambda talk, rest: [talk.claim.token[-2:].decode()],
+    "message": lambda talk, rest: message_of(talk.claim.refusal or talk.claim.setback).splitlines(),
+}
+
+
+class Script:
+    """One conversation that is being played. `yes`: what a free node answers."""
+
+    talk: Any
+
+    def __init__(self, yes: object) -> None:
+        self.yes = yes
+        self.before: Mapping[str, Any] = {}
+
+    def step(self, text: str) -> list[str]:
+        """Let a line happen, and return what is said and decided then."""
+        word, _, rest = text.partition(" ")
+        if word in ("waits", "tries", "held"):
+            return self._opens(word, rest)
+        moment, _, inputs = text.partition(": ")
+        if inputs == "wakes":
+            self.talk.wakes()
+            woken = number(self.talk.now)
+            return ([] if woken == moment else [f"woken at {woken}"]) + self._told()
+        self.talk._at(self._moment(float(moment)))
+        *before, last = inputs.split("; ")
+        early = [line for it in before for line in self._happens(it)]
+        assert not early, f"{early} is said before {last!r}: write another line"
+        return self._happens(last)
+
+    def _opens(self, word: str, rest: str) -> list[str]:
+        words, named = options(rest)
+        how: dict[str, Any] = {"standing": {}, "patient": word == "waits" or (word == "held" and "tries" not in words)}
+        for name, text in named.items():
+            if name in STANDINGS:
+                how["standing"] |= dict.fromkeys(map(int, text.split(",")), STANDINGS[name])
+            elif name == "place":
+                how["inbox"] = b"%08x" % ((int(float(text) * 2**32) - P * GOLDEN) % 2**32) + b"a" * 24
+            else:
+                how[name] = int(text) if name in ("nodes", "news_needed") else WRITER if name == "kind" else float(text)
+        how |= {"renew": False} if "unrenewed" in words else {}
+        self.talk = Conversation(**how)
+        self.before = look(self.talk.claim) | {"state": State.WAITING}
+        up = self.talk.node_set.up
+        said = self._told()
+        asked = f"{'request' if how['patient'] else 'try'} to {' '.join(map(str, up))}"
+        said = said[1:] if said[:1] == [asked] else said
+        if word == "held":
+            for node in up:
+                self.talk.answers(node, self.yes, at=0.1)
+            said += self._told()[1:]
+            assert self.talk.claim.state is State.HELD
+        return said
+
+    def _moment(self, at: float) -> float:
+        claim = self.talk.claim
+        return next((it for it in (self.talk.now, claim.wake, claim.until) if abs(it - at) < 1e-6), at)
+
+    def _happens(self, text: str) -> list[str]:
+        found = re.fullmatch(r"((?:\d+ )*)(\w+) ?(.*)", text)
+        assert found, f"what is {text!r}?"
+        nodes, word, rest = found[1].split(), found[2], found[3]
+        said: list[str] = []
+        for node in nodes or [None]:
+            assert not said, f"{said} is said before node {node}: write another line"
+            armed = self.talk.claim.armed
+            if node is None:
+                answer = CALLER[word](self.talk, rest)
+            elif word in NODE:
+                answer = NODE[word](self.talk, int(node), rest)
+            else:
+                answer = self.talk.answers(int(node), reply(word, rest, self.yes))
+            said = [*(answer if isinstance(answer, list) else []), *self._told()]
+            idle = node and answer is True and word not in TICKS and not said and self.talk.claim.armed >= armed
+            assert not idle, "it asks to be looked at, and has nothing to tell"
+        return said
+
+    def _told(self) -> list[str]:
+        """Return what was said since the last look, and what is new of how the claim stands."""
+        talk = self.talk
+        lines = [line(talk, *it) for it in talk.said]
+        lines += [f"warns of {it}" for it in talk.unfit] + [f"discounts {it}" for it in talk.absurd]
+        now, before = look(talk.claim), self.before
+        lines += decided(talk, before, now)
+        self.before, talk.said, talk.unfit, talk.absurd, talk.notes, talk.news = now, [], [], [], [], False
+        return lines
+
+
+def line(talk: Any, nodes: Sequence[int], command: Command) -> str:
+    """Return a command as a conversation has it. P and the ttl are told if they are unusual."""
+    assert command.sent == talk.now, "what is looked at late cannot be checked"
+    assert command.token in (talk.token, talk.claim.token)
+    how = " old" if command.token != talk.claim.token else " watching" if command.watch else ""
+    said = f"{WORDS[command.mode]}{how} to {' '.join(map(str, nodes))}".rstrip()
+    if command.mode is RELEASE:
+        return said
+    proposing = "" if command.fence == P else f" proposing {as_text(command.fence)}"
+    return f"{said}{proposing}" + ("" if command.ttl == talk.claim.ttl else f" for {number(command.ttl)}")
+
+
+def look(claim: Any) -> dict[str, Any]:
+    """Return how a claim stands."""
+    names = ("state", "fence", "until", "limit", "doubt", "contended")
+    return {it: getattr(claim, it) for it in names}
+
+
+def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Tell what is new of a claim."""
+    claim, notes, state = talk.claim, list(talk.notes), now["state"]
+    assert claim.done is (state is State.LOST or (state is State.OVER and not claim.awaited))
+    assert (int(claim.token[:16]), claim.token[17:49]) == (claim.ticket, talk.token[17:49]), "it has lost its place in line"
+    assert claim.routed == talk.token, "the engine has to learn the new one"
+    if "Queued" in notes:
+        yield f"queued at place {claim.place}"
+    elif now["contended"] != before["contended"]:
+        yield "contended"
+    if "Renewed" in notes:
+        yield f"renewed, with {number(claim.left)} left"
+    if now["doubt"] != before["doubt"] or "Doubt" in notes:
+        assert now["doubt"] == ("Doubt" in notes)
+        yield f"in doubt: {claim.why}".removesuffix(": ") if now["doubt"] else "out of doubt"
+    if state is State.HELD and before["state"] is State.WAITING:
+        assert claim.since == talk.now
+    if state is State.HELD and any(now[it] != before[it] for it in ("state", "fence", "until")):
+        most = " by max_hold" if now["until"] == now["limit"] else ""
+        yield f"held {as_text(now['fence'])} until {number(now['until'])}{most}"
+    if state is not before["state"] and state is not State.HELD:
+        if state is State.LOST:
+            yield f"lost: {claim.reason}" + (f", {claim.why}" if claim.reason == "refused" else "")
+        else:
+            yield f"refused: {trouble(claim.refusal)}" if claim.refusal else "over"
+    if talk.news and state is State.HELD and before["state"] is State.HELD:
+        yield "extended" if claim.setback is None else f"not extended: {trouble(claim.setback)}"
+    if talk.news and state is State.OVER and not claim.refusal:
+        yield f"told: free on {claim.freed}"
+
+
+def ways(text: str) -> Mapping[str, Callable[[], Step]]:
+    """Return the ways to play a conversation: two, if a free node answers or a lock is held."""
+    free = re.search(r"^held|\byes\b", text, re.MULTILINE)
+    return {way if free else "": (lambda yes=yes: Script(yes).step) for way, yes in list(WAYS.items())[: 2 if free else 1]}
