@@ -116,7 +116,7 @@ class Recorder(Conversation):
                 said["ttl"] = ms(command.ttl)
         return said
 
-    def answers(self, node: int, reply: object, at: float | None = None) -> bool:
+    def answers(self, node: int, reply: object) -> bool:
         self.event = {"event": "answer", "node": node, "reply": None}
         if isinstance(reply, Exception):
             self.event["error"] = str(reply)
@@ -124,76 +124,76 @@ class Recorder(Conversation):
             self.event["reply"] = json.loads(json.dumps(reply, default=lambda text: text.decode("utf-8", "replace")))
         else:
             self.shared = False
-        return super().answers(node, reply, at)
+        return super().answers(node, reply)
 
-    def grants(self, node: int, fence: int, at: float | None = None) -> bool:
+    def grants(self, node: int, fence: int) -> bool:
         self.event = {"event": "push", "node": node, "kind": "g", "fence": fence}
-        return super().grants(node, fence, at)
+        return super().grants(node, fence)
 
-    def inquires(self, node: int, at: float | None = None) -> bool:
+    def inquires(self, node: int) -> bool:
         self.event = {"event": "push", "node": node, "kind": "i", "fence": 0}
-        return super().inquires(node, at)
+        return super().inquires(node)
 
     def expects(self, fence: int) -> None:
         self.shared = False
         super().expects(fence)
 
-    def takes(self, node: int, at: float | None = None) -> bool:
+    def takes(self, node: int) -> bool:
         self.event = {"event": "push", "node": node, "kind": "x", "fence": 0}
-        return super().takes(node, at)
+        return super().takes(node)
 
-    def changes(self, node: int, at: float | None = None) -> bool:
+    def changes(self, node: int) -> bool:
         self.event = {"event": "changed", "node": node}
-        return super().changes(node, at)
+        return super().changes(node)
 
-    def flushes(self, node: int, at: float | None = None) -> bool:
+    def flushes(self, node: int) -> bool:
         self.event = {"event": "flushed", "node": node}
-        return super().flushes(node, at)
+        return super().flushes(node)
 
-    def breaks(self, node: int, at: float | None = None, standing: Standing = DOWN) -> bool:
+    def breaks(self, node: int, standing: Standing = DOWN) -> bool:
         self.event = {"event": "disconnected", "node": node, "standing": _standing(standing)}
-        return super().breaks(node, at, standing)
+        return super().breaks(node, standing)
 
-    def joins(self, node: int, at: float | None = None, restarted: bool = False) -> bool:
+    def joins(self, node: int, restarted: bool = False) -> bool:
         self.shared &= not restarted
         self.event = {"event": "connected", "node": node}
-        return super().joins(node, at, restarted)
+        return super().joins(node, restarted)
 
-    def stands(self, node: int, standing: Standing, at: float | None = None, cause: Exception | None = None) -> bool:
+    def stands(self, node: int, standing: Standing, cause: Exception | None = None) -> bool:
         useless = isinstance(cause, ConfigError)
         self.event = {"event": "stands", "node": node, "standing": "useless" if useless else _standing(standing)}
-        return super().stands(node, standing, at, cause)
+        return super().stands(node, standing, cause)
 
-    def release(self, at: float | None = None, heard: bool = False) -> None:
+    def release(self, heard: bool = False) -> None:
         self.shared &= not heard
         self.event = {"event": "end"}
-        super().release(at, heard)
+        super().release(heard)
 
-    def moves(self, seconds: float, at: float | None = None) -> bool:
+    def moves(self, seconds: float) -> bool:
         self.event = {"event": "corrected", "by": round(seconds * 1_000_000)}
-        return super().moves(seconds, at)
+        return super().moves(seconds)
 
     def is_plain(self) -> bool:
         """Was the claim a lock of its own, that nobody has left?"""
         claim = self.claim
         return type(self) is Recorder and not claim.stays and not claim.dropped and claim.company is None
 
-    def hears(self, node: int, at: float | None = None) -> bool:
+    def hears(self, node: int) -> bool:
         self.shared = False
-        return super().hears(node, at)
+        return super().hears(node)
 
-    def extend(self, ttl: float = TTL, at: float | None = None, fence: int = 0, hold: float | None = None) -> bool:
+    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> bool:
         self.shared &= not fence and hold is None
         self.event = {"event": "extend", "ttl": ms(ttl)}
-        return super().extend(ttl, at, fence, hold)
+        return super().extend(ttl, fence, hold)
 
-    def downgrade(self, at: float | None = None) -> bool:
+    def downgrade(self) -> bool:
         self.shared = False
-        return super().downgrade(at)
+        return super().downgrade()
 
-    def close(self, at: float | None = None) -> None:
+    def close(self) -> None:
         self.shared = False
-        super().close(at)
+        super().close()
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -332,7 +332,7 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     parser.add_argument("--rewrite", action="store_true", help="first write what the conversations say again, after a change that is meant")
     options = parser.parse_args(arguments)
-    for file in TALKS if options.rewrite else ():
+    for file in (ROOT / "tests/protocol").rglob("*.txt") if options.rewrite else ():
         file.write_text(conversations.rewritten(file.read_text(), script.ways))
     talks = vectors()
     least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER and not it["place"]]

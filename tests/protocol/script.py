@@ -38,6 +38,11 @@ names, its wake or its end, is meant exactly.
 | `downgrade`, `stay`, `abandon` | becomes a reader, leaves the keys, is gone |
 | `moves -3600`, `expects P+7` | the clock was wrong; fences rise by other means |
 | `counting`, `counting P+5`, `kind`, `message` | (a question) how many count; the token's kind; the error's text |
+
+Several names have one ticket in `waits names=a,b`, and some of many in `waits names=a,b,c needed=1`.
+Then `a 0 granted` is about one name, and `0 granted` about each. What is said of all names alike is
+told once. Then comes what is new of them together: which ones are asked for, how they stand, and by
+how many claims their caller is told. `waiting` and `staying` are questions about this.
 """
 
 from __future__ import annotations
@@ -45,10 +50,11 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from conversations import Step
-from protocol.conversation import FOREIGN, INBOX, OTHER, TTL, WORDS, Conversation, P, denied, granted, kept, usual
+from protocol.conversation import FOREIGN, INBOX, OTHER, TTL, WORDS, Conversation, P, Together, denied, granted, kept, usual
 
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, message_of
 from holdfast.protocol.claim import State
@@ -146,6 +152,9 @@ NODE: Mapping[str, Callable[[Any, int, str], object]] = {
 }
 # After these a claim looks at all that is due, and does not say whether there was anything.
 TICKS = ("useless", "down")
+COUNTS = ("nodes", "news_needed", "needed")
+# How a claim stands that has not begun.
+START = {"state": State.WAITING, "fence": 0, "until": 0.0, "limit": inf, "doubt": False, "contended": False}
 
 
 def extends(talk: Any, rest: str) -> object:
@@ -157,7 +166,7 @@ def extends(talk: Any, rest: str) -> object:
 
 
 CALLER: Mapping[str, Callable[[Any, str], object]] = {
-    "tick": lambda talk, rest: talk.tick(talk.now),
+    "tick": lambda talk, rest: talk.tick(),
     "release": lambda talk, rest: talk.release(heard=rest == "heard"),
     "extend": extends,
     "downgrade": lambda talk, rest: [] if talk.downgrade() else ["it is not held"],
@@ -168,6 +177,8 @@ CALLER: Mapping[str, Callable[[Any, str], object]] = {
     "stay": lambda talk, rest: talk.claim.stay(),
     "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, fence(rest) if rest else 0)} count"],
     "kind": lambda talk, rest: [talk.claim.token[-2:].decode()],
+    "waiting": lambda talk, rest: ["yes" if talk.claim.waits() else "no"],
+    "staying": lambda talk, rest: ["yes" if talk.claim.stays else "no"],
     "message": lambda talk, rest: message_of(talk.claim.refusal or talk.claim.setback).splitlines(),
 }
 
@@ -179,7 +190,8 @@ class Script:
 
     def __init__(self, yes: object) -> None:
         self.yes = yes
-        self.before: Mapping[str, Any] = {}
+        # How each claim stood at the last look.
+        self.before: dict[str, Mapping[str, Any]] = {}
 
     def step(self, text: str) -> list[str]:
         """Let a line happen, and return what is said and decided then."""
@@ -187,11 +199,11 @@ class Script:
         if word in ("waits", "tries", "held"):
             return self._opens(word, rest)
         moment, _, inputs = text.partition(": ")
-        if inputs == "wakes":
-            self.talk.wakes()
+        if inputs.endswith("wakes"):
+            self._meant(inputs)[0].wakes()
             woken = number(self.talk.now)
             return ([] if woken == moment else [f"woken at {woken}"]) + self._told()
-        self.talk._at(self._moment(float(moment)))
+        self.talk.at(self._moment(float(moment)))
         *before, last = inputs.split("; ")
         early = [line for it in before for line in self._happens(it)]
         assert not early, f"{early} is said before {last!r}: write another line"
@@ -206,53 +218,116 @@ class Script:
             elif name == "place":
                 how["inbox"] = b"%08x" % ((int(float(text) * 2**32) - P * GOLDEN) % 2**32) + b"a" * 24
             else:
-                how[name] = int(text) if name in ("nodes", "news_needed") else WRITER if name == "kind" else float(text)
+                how[name] = int(text) if name in COUNTS else WRITER if name == "kind" else text if name == "names" else float(text)
         how |= {"renew": False} if "unrenewed" in words else {}
-        self.talk = Conversation(**how)
-        self.before = look(self.talk.claim) | {"state": State.WAITING}
+        self.before = {}
+        self._begins(how)
         up = self.talk.node_set.up
         said = self._told()
         asked = f"{'request' if how['patient'] else 'try'} to {' '.join(map(str, up))}"
         said = said[1:] if said[:1] == [asked] else said
         if word == "held":
+            self.talk.at(0.1)
             for node in up:
-                self.talk.answers(node, self.yes, at=0.1)
-            said += self._told()[1:]
-            assert self.talk.claim.state is State.HELD
+                self.talk.answers(node, self.yes)
+            assert all(it.claim.state is State.HELD for it in self._parts().values())
+            self._told()
         return said
 
+    def _begins(self, how: dict[str, Any]) -> None:
+        self.talk = Conversation(**how)
+
+    def _parts(self) -> Mapping[str, Any]:
+        return {"": self.talk}
+
+    def _meant(self, text: str) -> tuple[Any, str]:
+        """Return what a text is about, and the text without that."""
+        return self.talk, text
+
     def _moment(self, at: float) -> float:
-        claim = self.talk.claim
-        return next((it for it in (self.talk.now, claim.wake, claim.until) if abs(it - at) < 1e-6), at)
+        named = [moment for it in self._parts().values() for moment in (it.claim.wake, it.claim.until)]
+        return next((it for it in (self.talk.now, *named) if abs(it - at) < 1e-6), at)
 
     def _happens(self, text: str) -> list[str]:
+        talk, text = self._meant(text)
         found = re.fullmatch(r"((?:\d+ )*)(\w+) ?(.*)", text)
         assert found, f"what is {text!r}?"
         nodes, word, rest = found[1].split(), found[2], found[3]
         said: list[str] = []
         for node in nodes or [None]:
             assert not said, f"{said} is said before node {node}: write another line"
-            armed = self.talk.claim.armed
+            armed = self._armed()
             if node is None:
-                answer = CALLER[word](self.talk, rest)
+                answer = CALLER[word](talk, rest)
             elif word in NODE:
-                answer = NODE[word](self.talk, int(node), rest)
+                answer = NODE[word](talk, int(node), rest)
             else:
-                answer = self.talk.answers(int(node), reply(word, rest, self.yes))
+                answer = talk.answers(int(node), reply(word, rest, self.yes))
             said = [*(answer if isinstance(answer, list) else []), *self._told()]
-            idle = node and answer is True and word not in TICKS and not said and self.talk.claim.armed >= armed
+            idle = node and answer is True and word not in TICKS and not said and self._armed() >= armed
             assert not idle, "it asks to be looked at, and has nothing to tell"
         return said
 
+    def _armed(self) -> float:
+        return min(it.claim.armed for it in self._parts().values())
+
     def _told(self) -> list[str]:
-        """Return what was said since the last look, and what is new of how the claim stands."""
-        talk = self.talk
+        """Return what was said since the last look, and what is new of how all of it stands."""
+        told = {name: self._told_by(name, it) for name, it in self._parts().items()}
+        if all(it == told[name] for name in told for it in told.values()):
+            return next(iter(told.values()))
+        return [f"{name}: {it}" for name, lines in told.items() for it in lines]
+
+    def _told_by(self, name: str, talk: Any) -> list[str]:
         lines = [line(talk, *it) for it in talk.said]
         lines += [f"warns of {it}" for it in talk.unfit] + [f"discounts {it}" for it in talk.absurd]
-        now, before = look(talk.claim), self.before
-        lines += decided(talk, before, now)
-        self.before, talk.said, talk.unfit, talk.absurd, talk.notes, talk.news = now, [], [], [], [], False
+        now = {it: getattr(talk.claim, it) for it in START}
+        lines += decided(talk, self.before.get(name, START), now)
+        self.before[name] = now
+        talk.said, talk.unfit, talk.absurd, talk.notes, talk.news = [], [], [], [], False
         return lines
+
+
+class Joint(Script):
+    """A conversation of several claims under one ticket. What is said of all of them alike is told once."""
+
+    def _begins(self, how: dict[str, Any]) -> None:
+        self.talk = Together(*how.pop("names").split(","), **how)
+        self.whole: dict[str, Any] = {"state": State.WAITING, "until": 0.0, "names": list(self.talk.parts), "news": 0}
+
+    def _parts(self) -> Mapping[str, Any]:
+        return self.talk.parts
+
+    def _meant(self, text: str) -> tuple[Any, str]:
+        name, _, rest = text.partition(" ")
+        return (self.talk[name], rest) if name in self.talk.parts else (self.talk, text)
+
+    def _told(self) -> list[str]:
+        return [*super()._told(), *self._of_the_whole()]
+
+    def _of_the_whole(self) -> Iterator[str]:
+        joint, before, claims = self.talk.joint, self.whole, self.talk.joint.claims
+        now = {it: getattr(joint, it) for it in ("state", "until")}
+        now |= {"names": [it.recipe.label for it in claims], "news": self.talk.news}
+        self.whole = now
+        assert (joint.done, joint.settled) == (all(it.done for it in claims), not any(it.awaited for it in claims))
+        assert (joint.doubt, joint.contended) == (any(it.doubt for it in claims), any(it.contended for it in claims))
+        if now["names"] != before["names"]:
+            yield f"in play: {' '.join(now['names'])}"
+        state, held = now["state"], now["state"] is State.HELD
+        if held and before["state"] is State.WAITING:
+            assert (joint.began, joint.since) == (0.0, self.talk.now)
+        if held and now["until"] != before["until"]:
+            yield f"all held until {number(now['until'])}"
+        if state is not before["state"] and not held:
+            refused = f"all refused: {trouble(joint.refusal)}" if joint.refusal else "all over"
+            yield f"all lost: {joint.reason}" if state is State.LOST else refused
+        if now["news"] != before["news"]:
+            yield f"told by {now['news'] - before['news']}"
+            if held and before["state"] is State.HELD:
+                yield "all extended" if joint.setback is None else f"not extended: {trouble(joint.setback)}"
+            if state is State.OVER and not joint.refusal:
+                yield f"all free on {joint.freed}"
 
 
 def line(talk: Any, nodes: Sequence[int], command: Command) -> str:
@@ -267,10 +342,10 @@ def line(talk: Any, nodes: Sequence[int], command: Command) -> str:
     return f"{said}{proposing}" + ("" if command.ttl == talk.claim.ttl else f" for {number(command.ttl)}")
 
 
-def look(claim: Any) -> dict[str, Any]:
-    """Return how a claim stands."""
-    names = ("state", "fence", "until", "limit", "doubt", "contended")
-    return {it: getattr(claim, it) for it in names}
+def trouble_of(claim: Any) -> str:
+    """Return why a claim is refused, unless all of its company are for the same reason."""
+    told = claim.company is not None and getattr(claim.company, "refusal", None) is claim.refusal
+    return "" if told else f": {trouble(claim.refusal)}"
 
 
 def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -297,7 +372,7 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
         if state is State.LOST:
             yield f"lost: {claim.reason}" + (f", {claim.why}" if claim.reason == "refused" else "")
         else:
-            yield f"refused: {trouble(claim.refusal)}" if claim.refusal else "over"
+            yield f"refused{trouble_of(claim)}" if claim.refusal else "over"
     if talk.news and state is State.HELD and before["state"] is State.HELD:
         yield "extended" if claim.setback is None else f"not extended: {trouble(claim.setback)}"
     if talk.news and state is State.OVER and not claim.refusal:
@@ -307,4 +382,5 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
 def ways(text: str) -> Mapping[str, Callable[[], Step]]:
     """Return the ways to play a conversation: two, if a free node answers or a lock is held."""
     free = re.search(r"^held|\byes\b", text, re.MULTILINE)
-    return {way if free else "": (lambda yes=yes: Script(yes).step) for way, yes in list(WAYS.items())[: 2 if free else 1]}
+    plays = Joint if " names=" in text else Script
+    return {way if free else "": (lambda yes=yes: plays(yes).step) for way, yes in list(WAYS.items())[: 2 if free else 1]}

@@ -285,7 +285,7 @@ def test_the_others_are_told_of_what_is_denied() -> None:
     script.step("0.3: 2 denied")
     script.step("3: wakes")
     others.more = True
-    assert script.talk.answers(2, [0, 5000, 2, None], at=3.1), "there is something to be done for the others"
+    assert script.talk.answers(2, [0, 5000, 2, None]), "there is something to be done for the others"
 
 
 # ---------------------------------------------------------------- many conversations
