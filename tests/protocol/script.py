@@ -119,7 +119,7 @@ def reply(word: str, rest: str, yes: object) -> object:
     return {"yes": yes, "usual": usual(), "freed": 1, "absent": 0}[word]
 
 
-def trouble(error: Exception | None) -> str:
+def trouble(error: Exception) -> str:
     """Return what an error tells, without its advice."""
     match error:
         case LockBusy():
@@ -131,7 +131,7 @@ def trouble(error: Exception | None) -> str:
             causes = "; ".join(f"{node}: {message_of(cause)}" for node, cause in error.causes.items())
             return f"NoQuorum after {number(error.waited)} s: {error.name}, {causes or 'no causes'}"
         case _:
-            return f"{type(error).__name__}: {message_of(error) if error else ''}".replace("\n", "")
+            return f"{type(error).__name__}: {message_of(error)}".replace("\n", "")
 
 
 # ------------------------------------------------ what happens
@@ -152,7 +152,15 @@ NODE: Mapping[str, Callable[[Any, int, str], object]] = {
 }
 # After these a claim looks at all that is due, and does not say whether there was anything.
 TICKS = ("useless", "down")
-COUNTS = ("nodes", "news_needed", "needed")
+# What the options of the first line mean; those that are not here are seconds.
+OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "nodes": int,
+    "needed": int,
+    "news_needed": int,
+    "names": lambda text: text.split(","),
+    "kind": {"writer": WRITER}.__getitem__,
+    "place": lambda text: b"%08x" % ((int(float(text) * 2**32) - P * GOLDEN) % 2**32) + b"a" * 24,
+}
 # How a claim stands that has not begun.
 START = {"state": State.WAITING, "fence": 0, "until": 0.0, "limit": inf, "doubt": False, "contended": False}
 
@@ -215,10 +223,8 @@ class Script:
         for name, text in named.items():
             if name in STANDINGS:
                 how["standing"] |= dict.fromkeys(map(int, text.split(",")), STANDINGS[name])
-            elif name == "place":
-                how["inbox"] = b"%08x" % ((int(float(text) * 2**32) - P * GOLDEN) % 2**32) + b"a" * 24
             else:
-                how[name] = int(text) if name in COUNTS else WRITER if name == "kind" else text if name == "names" else float(text)
+                how["inbox" if name == "place" else name] = OPTIONS.get(name, float)(text)
         how |= {"renew": False} if "unrenewed" in words else {}
         self.before = {}
         self._begins(how)
@@ -274,7 +280,7 @@ class Script:
     def _told(self) -> list[str]:
         """Return what was said since the last look, and what is new of how all of it stands."""
         told = {name: self._told_by(name, it) for name, it in self._parts().items()}
-        if all(it == told[name] for name in told for it in told.values()):
+        if len({tuple(it) for it in told.values()}) == 1:
             return next(iter(told.values()))
         return [f"{name}: {it}" for name, lines in told.items() for it in lines]
 
@@ -292,7 +298,7 @@ class Joint(Script):
     """A conversation of several claims under one ticket. What is said of all of them alike is told once."""
 
     def _begins(self, how: dict[str, Any]) -> None:
-        self.talk = Together(*how.pop("names").split(","), **how)
+        self.talk = Together(*how.pop("names"), **how)
         self.whole: dict[str, Any] = {"state": State.WAITING, "until": 0.0, "names": list(self.talk.parts), "news": 0}
 
     def _parts(self) -> Mapping[str, Any]:
@@ -314,20 +320,21 @@ class Joint(Script):
         assert (joint.doubt, joint.contended) == (any(it.doubt for it in claims), any(it.contended for it in claims))
         if now["names"] != before["names"]:
             yield f"in play: {' '.join(now['names'])}"
-        state, held = now["state"], now["state"] is State.HELD
-        if held and before["state"] is State.WAITING:
+        state, changed, told = now["state"], now["state"] is not before["state"], now["news"] - before["news"]
+        if state is State.HELD and changed:
             assert (joint.began, joint.since) == (0.0, self.talk.now)
-        if held and now["until"] != before["until"]:
+        if state is State.HELD and now["until"] != before["until"]:
             yield f"all held until {number(now['until'])}"
-        if state is not before["state"] and not held:
-            refused = f"all refused: {trouble(joint.refusal)}" if joint.refusal else "all over"
-            yield f"all lost: {joint.reason}" if state is State.LOST else refused
-        if now["news"] != before["news"]:
-            yield f"told by {now['news'] - before['news']}"
-            if held and before["state"] is State.HELD:
-                yield "all extended" if joint.setback is None else f"not extended: {trouble(joint.setback)}"
-            if state is State.OVER and not joint.refusal:
-                yield f"all free on {joint.freed}"
+        if state is State.LOST and changed:
+            yield f"all lost: {joint.reason}"
+        if state is State.OVER and changed:
+            yield f"all refused: {trouble(joint.refusal)}" if joint.refusal else "all over"
+        if told:
+            yield f"told by {told}"
+        if told and state is State.HELD and not changed:
+            yield "all extended" if joint.setback is None else f"not extended: {trouble(joint.setback)}"
+        if told and state is State.OVER and not joint.refusal:
+            yield f"all free on {joint.freed}"
 
 
 def line(talk: Any, nodes: Sequence[int], command: Command) -> str:
@@ -343,8 +350,8 @@ def line(talk: Any, nodes: Sequence[int], command: Command) -> str:
 
 
 def trouble_of(claim: Any) -> str:
-    """Return why a claim is refused, unless all of its company are for the same reason."""
-    told = claim.company is not None and getattr(claim.company, "refusal", None) is claim.refusal
+    """Return why a claim is refused, unless the whole of several is, for the same reason."""
+    told = getattr(claim.company, "refusal", None) is claim.refusal
     return "" if told else f": {trouble(claim.refusal)}"
 
 
@@ -352,6 +359,7 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
     """Tell what is new of a claim."""
     claim, notes, state = talk.claim, list(talk.notes), now["state"]
     assert claim.done is (state is State.LOST or (state is State.OVER and not claim.awaited))
+    assert state is not State.LOST or claim.wake == inf, "it would be woken for nothing"
     assert (int(claim.token[:16]), claim.token[17:49]) == (claim.ticket, talk.token[17:49]), "it has lost its place in line"
     assert claim.routed == talk.token, "the engine has to learn the new one"
     if "Queued" in notes:
@@ -363,17 +371,17 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
     if now["doubt"] != before["doubt"] or "Doubt" in notes:
         assert now["doubt"] == ("Doubt" in notes)
         yield f"in doubt: {claim.why}".removesuffix(": ") if now["doubt"] else "out of doubt"
-    if state is State.HELD and before["state"] is State.WAITING:
+    changed = state is not before["state"]
+    if state is State.HELD and changed:
         assert claim.since == talk.now
     if state is State.HELD and any(now[it] != before[it] for it in ("state", "fence", "until")):
         most = " by max_hold" if now["until"] == now["limit"] else ""
         yield f"held {as_text(now['fence'])} until {number(now['until'])}{most}"
-    if state is not before["state"] and state is not State.HELD:
-        if state is State.LOST:
-            yield f"lost: {claim.reason}" + (f", {claim.why}" if claim.reason == "refused" else "")
-        else:
-            yield f"refused{trouble_of(claim)}" if claim.refusal else "over"
-    if talk.news and state is State.HELD and before["state"] is State.HELD:
+    if state is State.LOST and changed:
+        yield f"lost: {claim.reason}" + (f", {claim.why}" if claim.reason == "refused" else "")
+    if state is State.OVER and changed:
+        yield f"refused{trouble_of(claim)}" if claim.refusal else "over"
+    if talk.news and state is State.HELD and not changed:
         yield "extended" if claim.setback is None else f"not extended: {trouble(claim.setback)}"
     if talk.news and state is State.OVER and not claim.refusal:
         yield f"told: free on {claim.freed}"
