@@ -251,7 +251,7 @@ class Script:
         return self.talk, text
 
     def _moment(self, at: float) -> float:
-        named = [moment for it in self._parts().values() for moment in (it.claim.wake, it.claim.until)]
+        named: list[float] = [moment for it in self._parts().values() for moment in (it.claim.wake, it.claim.until)]
         return next((it for it in (self.talk.now, *named) if abs(it - at) < 1e-6), at)
 
     def _happens(self, text: str) -> list[str]:
@@ -389,6 +389,11 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
 
 def ways(text: str) -> Mapping[str, Callable[[], Step]]:
     """Return the ways to play a conversation: two, if a free node answers or a lock is held."""
-    free = re.search(r"^held|\byes\b", text, re.MULTILINE)
     plays = Joint if " names=" in text else Script
-    return {way if free else "": (lambda yes=yes: plays(yes).step) for way, yes in list(WAYS.items())[: 2 if free else 1]}
+
+    def begins(yes: object) -> Callable[[], Step]:
+        return lambda: plays(yes).step
+
+    if re.search(r"^held|\byes\b", text, re.MULTILINE):
+        return {way: begins(yes) for way, yes in WAYS.items()}
+    return {"": begins(None)}

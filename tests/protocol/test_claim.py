@@ -317,15 +317,6 @@ def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
         assert held or isinstance(claim.refusal, NotAcquired)
 
 
-def test_a_fence_may_be_as_late_as_it_is() -> None:
-    """Who has waited for long hears of fences that are later than its ticket."""
-    script = played("waits nodes=1", "0.1: 0 denied place=1")
-    for beat in range(1, 1200):
-        assert script.step(f"{3 * beat}: tick") == ["request to 0"]
-        script.step(f"{3 * beat}: 0 denied place=1")
-    assert script.step("3598: 0 pushed P+3600000000") == ["held P+3600000000 until 3605.908"]
-
-
 HAPPENINGS: Mapping[str, Callable[[int], str]] = {
     "granted": lambda node: f"{node} yes",
     "granted with more": lambda node: f"{node} granted P+{1 + node}",
