@@ -21,12 +21,12 @@ from typing import Any, ClassVar
 import conversations
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
-from wire import test_connection as test_connection
+from wire import test_handshake
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive
 from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT
-from holdfast.protocol.nodes import CONNECTING, DOWN, UP, Standing
+from holdfast.protocol.nodes import UP
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
@@ -41,6 +41,9 @@ OWN = {
 }
 MOST = 8  # conversations of one test, whose parameters often make hundreds
 MODES = {WAIT: "w", KEEP: "k", TRY: "t", CEDE: "c", RELEASE: "release"}
+PUSHES = {"pushed": "g", "inquired": "i", "taken": "x"}
+# What only some clients have: options, and what happens.
+OURS = {"news", "expects", "downgrade", "close"}
 SHARED = {"nodes", "ttl", "patient", "patience", "outage", "begins", "standing", "inbox"}
 
 
@@ -52,11 +55,11 @@ def _is_plain(reply: object) -> bool:
     """Does it look the same in all languages? (A node's texts are bytes here.)"""
     if isinstance(reply, list):
         return all(map(_is_plain, reply))
-    return reply is None or type(reply) in (int, bytes)
+    return reply is None or isinstance(reply, Exception) or type(reply) in (int, bytes)
 
 
-def _standing(standing: Standing) -> str:
-    return {CONNECTING: "dialling"}.get(standing, standing.name.lower())
+def _standing(standing: str) -> str:
+    return {"connecting": "dialling"}.get(standing, standing)
 
 
 class Recorder(Conversation):
@@ -65,17 +68,16 @@ class Recorder(Conversation):
     written: ClassVar[list[Recorder]] = []
 
     def __init__(self, nodes: int = 3, **options: Any) -> None:
-        self.shared = not set(options) - SHARED
-        self.steps: list[dict[str, Any]] = []
-        self.event: dict[str, Any] = {"event": "begin"}
         self.options = options
+        self.steps: list[dict[str, Any]] = []
         self.tokens: list[bytes] = []
         self.extending = False
+        self.heard = 0
         super().__init__(nodes, **options)
         begins = options.get("begins", 0.0)
         self.head = {
             "nodes": nodes,
-            "standing": [_standing(options.get("standing", {}).get(it, UP)) for it in range(nodes)],
+            "standing": [_standing(options.get("standing", {}).get(it, UP).name.lower()) for it in range(nodes)],
             "ttl": ms(self.claim.ttl),
             "patient": options.get("patient", True),
             "ticket": P,
@@ -87,12 +89,14 @@ class Recorder(Conversation):
         }
         Recorder.written.append(self)
 
-    def _happened(self, something: bool, asked: bool = False) -> bool:
-        result = super()._happened(something, asked)
+    def happened(self, something: bool, asked: bool = False) -> bool:
+        result = super().happened(something, asked)
         claim = self.claim
         if claim.token not in self.tokens:
             self.tokens.append(claim.token)
-        step = {"at": ms(self.now), **self.event}
+        event = _event(*self.inputs[-1]) if len(self.inputs) > self.heard else {"event": "tick" if self.steps else "begin"}
+        self.heard = len(self.inputs)
+        step = {"at": ms(self.now), **event}
         step["sends"] = [self._sent(nodes, command) for nodes, command in self.said]
         step["state"] = claim.state.name.lower()
         if step["state"] == "held":
@@ -103,7 +107,6 @@ class Recorder(Conversation):
         if claim.reason == "refused":
             step["refused"] = True
         self.steps.append(step)
-        self.event = {"event": "tick"}
         return result
 
     def _sent(self, nodes: Any, command: Any) -> dict[str, Any]:
@@ -116,84 +119,41 @@ class Recorder(Conversation):
                 said["ttl"] = ms(command.ttl)
         return said
 
-    def answers(self, node: int, reply: object) -> bool:
-        self.event = {"event": "answer", "node": node, "reply": None}
-        if isinstance(reply, Exception):
-            self.event["error"] = str(reply)
-        elif _is_plain(reply):
-            self.event["reply"] = json.loads(json.dumps(reply, default=lambda text: text.decode("utf-8", "replace")))
-        else:
-            self.shared = False
-        return super().answers(node, reply)
+    def is_shared(self) -> bool:
+        """Can clients in all languages have this conversation?"""
+        if self.claim.stays or self.claim.dropped or set(self.options) - SHARED:
+            return False
+        ours = (word in OURS or rest in ("heard", "empty") or (word == "extend" and "=" in rest) for _, word, rest, _ in self.inputs)
+        return not any(ours) and all(_is_plain(reply) for *_, reply in self.inputs)
 
-    def grants(self, node: int, fence: int) -> bool:
-        self.event = {"event": "push", "node": node, "kind": "g", "fence": fence}
-        return super().grants(node, fence)
 
-    def inquires(self, node: int) -> bool:
-        self.event = {"event": "push", "node": node, "kind": "i", "fence": 0}
-        return super().inquires(node)
+def _event(node: int, word: str, rest: str, reply: object) -> dict[str, Any]:
+    """Return what has happened, in the words of the vectors."""
+    match word:
+        case "pushed" | "inquired" | "taken":
+            return {"event": "push", "node": node, "kind": PUSHES[word], "fence": script.fence(rest) if rest else 0}
+        case "changed" | "flushed":
+            return {"event": word, "node": node}
+        case "broken":
+            return {"event": "disconnected", "node": node, "standing": _standing(rest or "down")}
+        case "joined":
+            return {"event": "connected", "node": node}
+        case "useless" | "down":
+            return {"event": "stands", "node": node, "standing": word}
+        case "release":
+            return {"event": "end"}
+        case "moves":
+            return {"event": "corrected", "by": round(float(rest) * 1_000_000)}
+        case "extend":
+            return {"event": "extend", "ttl": ms(script.extension(rest).get("ttl", TTL))}
+    if word in script.CALLER or word in script.NODE:
+        return {"event": "tick"}
+    said = {"reply": None, "error": str(reply)} if isinstance(reply, Exception) else {"reply": _in_json(reply)}
+    return {"event": "answer", "node": node, **said}
 
-    def expects(self, fence: int) -> None:
-        self.shared = False
-        super().expects(fence)
 
-    def takes(self, node: int) -> bool:
-        self.event = {"event": "push", "node": node, "kind": "x", "fence": 0}
-        return super().takes(node)
-
-    def changes(self, node: int) -> bool:
-        self.event = {"event": "changed", "node": node}
-        return super().changes(node)
-
-    def flushes(self, node: int) -> bool:
-        self.event = {"event": "flushed", "node": node}
-        return super().flushes(node)
-
-    def breaks(self, node: int, standing: Standing = DOWN) -> bool:
-        self.event = {"event": "disconnected", "node": node, "standing": _standing(standing)}
-        return super().breaks(node, standing)
-
-    def joins(self, node: int, restarted: bool = False) -> bool:
-        self.shared &= not restarted
-        self.event = {"event": "connected", "node": node}
-        return super().joins(node, restarted)
-
-    def stands(self, node: int, standing: Standing, cause: Exception | None = None) -> bool:
-        useless = isinstance(cause, ConfigError)
-        self.event = {"event": "stands", "node": node, "standing": "useless" if useless else _standing(standing)}
-        return super().stands(node, standing, cause)
-
-    def release(self, heard: bool = False) -> None:
-        self.shared &= not heard
-        self.event = {"event": "end"}
-        super().release(heard)
-
-    def moves(self, seconds: float) -> bool:
-        self.event = {"event": "corrected", "by": round(seconds * 1_000_000)}
-        return super().moves(seconds)
-
-    def is_plain(self) -> bool:
-        """Was the claim a lock of its own, that nobody has left?"""
-        claim = self.claim
-        return type(self) is Recorder and not claim.stays and not claim.dropped and claim.company is None
-
-    def hears(self, node: int) -> bool:
-        self.shared = False
-        return super().hears(node)
-
-    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> bool:
-        self.shared &= not fence and hold is None
-        self.event = {"event": "extend", "ttl": ms(ttl)}
-        return super().extend(ttl, fence, hold)
-
-    def downgrade(self) -> bool:
-        self.shared = False
-        return super().downgrade()
-
-    def close(self) -> None:
-        self.shared = False
-        super().close()
+def _in_json(reply: object) -> object:
+    return json.loads(json.dumps(reply, default=lambda text: text.decode("utf-8", "replace"))) if _is_plain(reply) else None
 
 
 def vectors() -> list[dict[str, Any]]:
@@ -207,7 +167,7 @@ def vectors() -> list[dict[str, Any]]:
         for label, meant, begins in sorted(conversations.plays(it, script.ways), key=lambda play: "vote by vote" in play[0]):
             conversations.check(meant, begins())
             labels += [label] * (len(Recorder.written) - len(labels))
-        shared = [(label, it) for label, it in zip(labels, Recorder.written, strict=True) if it.shared and it.is_plain()]
+        shared = [(label, it) for label, it in zip(labels, Recorder.written, strict=True) if it.is_shared()]
         for label, talk in shared[:MOST] if it.name not in OWN else []:
             found.append({"test": f"{it.name}{label}", "number": labels.index(label), **talk.head, "steps": talk.steps})
     return found
@@ -299,14 +259,14 @@ def servers() -> list[dict[str, Any]]:
         {"executable": "/bin/keydb-server"},
         {"features": "cluster_mget"},
         {"server_name": "other"},
-        *(facts for facts, _ in test_connection.UNFIT.values()),
+        *(facts for facts, _ in test_handshake.UNFIT.values()),
     ]
     sound: list[dict[str, object]] = [{}, {"redis_version": "6.2.0"}, {"redis_version": "7.2.4", "valkey_version": "9.1.2"}]
     found = []
     for facts in sound + wrong:
-        server, connection = test_connection.Server(facts, verbatim=False), test_connection.a_connection()
-        test_connection.meet(connection, 0.0, server)
-        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_connection.SECTIONS)
+        server, connection = test_handshake.Server(facts, verbatim=False), test_handshake.a_connection()
+        test_handshake.meet(connection, 0.0, server)
+        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_handshake.SECTIONS)
         found.append({"info": info.decode(), "fit": connection.bad is None})
     return found
 
@@ -318,12 +278,12 @@ def guards() -> list[dict[str, Any]]:
     stories += [[(100.0, "a", 5000), (115.0, "b", 5000), (120.0, "b", 5000), (140.0, "b", 5000)], [(100.0, "a", 9), (190.0, "b", 40)]]
     found = []
     for story in stories:
-        connection = test_connection.a_connection(guard=test_connection.GUARD)
+        connection = test_handshake.a_connection(guard=test_handshake.GUARD)
         steps = []
         for at, run, uptime in story:
-            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_connection.opens(connection, at, run, uptime))})
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_handshake.opens(connection, at, run, uptime))})
             connection.broke(at + 1)
-        found.append({"guard": ms(test_connection.GUARD), "steps": steps})
+        found.append({"guard": ms(test_handshake.GUARD), "steps": steps})
     return found
 
 

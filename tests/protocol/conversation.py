@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.command import CEDE, GRANTED, INQUIRY, KEEP, RELEASE, TAKEN, TRY, WAIT, Command
+from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT, Command
 from holdfast.protocol.joint import JointRequest
 from holdfast.protocol.nodes import NodeSet, Standing
 from holdfast.protocol.ticket import GOLDEN, Tickets
@@ -99,10 +99,11 @@ class Conversation:
         self.claim = Claim(Mute(kind=kind), timing, P, Tickets(inbox), self.node_set, deadline)
         self._listen()
         self.claim.begin(begins)
-        self._happened(True, asked=True)
+        self.happened(True, asked=True)
 
     def _listen(self) -> None:
         self.token = self.claim.token
+        self.inputs: list[tuple[int, str, str, object]] = []  # what has happened, as the player has it
         self.said: list[tuple[Sequence[int], Command]] = []
         self.ledgers: list[deque[Command]] = [deque() for _ in range(self.node_set.size)]
         self.news = False  # did the last input bring news?
@@ -125,59 +126,29 @@ class Conversation:
         while ledger and ledger[0].owner is None:
             ledger.popleft()
         assert ledger, f"node {node} owes no answer"
-        return self._happened(self.claim.answered(node, ledger.popleft(), reply, self.now))
-
-    def grants(self, node: int, fence: int) -> bool:
-        """The node says of its own accord that it is ours now."""
-        return self._happened(self.claim.pushed(node, GRANTED, fence, self.now))
-
-    def inquires(self, node: int) -> bool:
-        """A lower ticket has come to the node."""
-        return self._happened(self.claim.pushed(node, INQUIRY, 0, self.now))
-
-    def expects(self, fence: int) -> None:
-        """Its owner raises the nodes' fences by other means."""
-        self.claim.expects(fence)
-
-    def takes(self, node: int) -> bool:
-        """An operator has taken the lock away there."""
-        return self._happened(self.claim.pushed(node, TAKEN, 0, self.now))
-
-    def hears(self, node: int) -> bool:
-        """A node has news of what is waited for."""
-        return self._happened(self.claim.had_news(node, self.now))
-
-    def changes(self, node: int) -> bool:
-        """Something has happened to the key there, which the node was to watch."""
-        return self._happened(self.claim.changed(node, self.now))
-
-    def flushes(self, node: int) -> bool:
-        """The node says that all of its keys may be gone."""
-        return self._happened(self.claim.changed(node, self.now, flushed=True))
-
-    # ------------------------------------------------ what else happens
+        return self.happened(self.claim.answered(node, ledger.popleft(), reply, self.now))
 
     def breaks(self, node: int, standing: Standing = Standing.DOWN) -> bool:
         """The connection is gone, and with it what was on its way."""
         self.node_set.note(node, standing, self.now, ConnectionResetError("gone") if standing is Standing.DOWN else None)
         self.ledgers[node].clear()
-        return self._happened(self.claim.broke(node, self.now))
+        return self.happened(self.claim.broke(node, self.now))
 
     def joins(self, node: int, restarted: bool = False) -> bool:
         """There is a new connection, perhaps to another run of the server, which may be empty."""
         self.node_set.note(node, Standing.UP, self.now)
-        return self._happened(self.claim.joined(node, self.now, restarted))
+        return self.happened(self.claim.joined(node, self.now, restarted))
 
     def stands(self, node: int, standing: Standing, cause: Exception | None = None) -> bool:
         """A node that was not up is not up in another way."""
         self.node_set.note(node, standing, self.now, cause)
-        return self._happened(self.claim.tick(self.now))
+        return self.happened(self.claim.tick(self.now))
 
     def tick(self) -> bool:
         """Time has passed."""
         if self.claim.armed <= self.now:
             self.claim.armed = inf
-        return self._happened(self.claim.tick(self.now))
+        return self.happened(self.claim.tick(self.now))
 
     def wakes(self) -> None:
         """It is woken when it wants to be, or as soon as can be if that is past."""
@@ -189,30 +160,22 @@ class Conversation:
 
     def release(self, heard: bool = False) -> None:
         self.claim.release(self.now, heard)
-        self._happened(True, asked=True)
+        self.happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> bool:
-        going = self.claim.extend(ttl, self.now, fence, hold=hold)
+    def extend(self, ttl: float = TTL, fence: int = 0, share: bool = False, hold: float | None = None) -> list[str]:
+        """What is said if it cannot be extended."""
+        going = self.claim.extend(ttl, self.now, fence, share, hold)
         assert type(going) is bool
-        self._happened(True)
-        return going
-
-    def moves(self, seconds: float) -> bool:
-        """The clock that its ticket was taken from was wrong by so much."""
-        return self._happened(self.claim.moved(seconds, self.now))
-
-    def downgrade(self) -> bool:
-        going = self.claim.extend(self.claim.ttl, self.now, share=True)
-        self._happened(True)
-        return going
+        self.happened(True)
+        return [] if going else ["it is not held"]
 
     def close(self) -> None:
         self.claim.close(self.now)
-        self._happened(True)
+        self.happened(True)
 
     # ------------------------------------------------ within
 
-    def _happened(self, something: bool, asked: bool = False) -> bool:
+    def happened(self, something: bool, asked: bool = False) -> bool:
         """What an engine does after an input."""
         claim = self.claim
         assert type(something) is bool
@@ -267,10 +230,11 @@ class Together:
 
         self.joint = JointRequest(claims(names[:needed]), None if needed is None else lambda: claims(names[needed:]))
         self.claim = self.joint  # what is asked for
+        self.inputs: list[tuple[int, str, str, object]] = []
         self.news = 0  # how often whoever waits was told
         self.joint.begin(0.0)
         for it in self:
-            it._happened(True, asked=True)
+            it.happened(True, asked=True)
 
     def __getitem__(self, name: str) -> Part:
         return self.parts[name]
@@ -290,13 +254,13 @@ class Together:
         self.node_set.note(node, Standing.DOWN, self.now, ConnectionResetError("gone"))
         for it in self:
             it.ledgers[node].clear()
-            it._happened(it.claim.broke(node, self.now))
+            it.happened(it.claim.broke(node, self.now))
 
     def joins(self, node: int) -> None:
         """There is a new connection."""
         self.node_set.note(node, Standing.UP, self.now)
         for it in self:
-            it._happened(it.claim.joined(node, self.now))
+            it.happened(it.claim.joined(node, self.now))
 
     def wakes(self) -> None:
         """Those are woken that want to be first."""
@@ -311,31 +275,32 @@ class Together:
         for it in self:
             Conversation.at(it, moment)
 
-    def _happened(self, part: Part, something: bool) -> None:
+    def happened(self, part: Part, something: bool) -> None:
         """What an engine does after an input to one claim."""
         assert something or not self.joint.stirred, "others have changed, and nobody looks"
         self.news += part.news and self.joint.settled
         stirred, self.joint.stirred = self.joint.stirred, []
         for claim in stirred:
-            self[claim.recipe.label]._happened(True)
+            self[claim.recipe.label].happened(True)
 
     # ------------------------------------------------ what the caller wants
 
     def release(self, heard: bool = False) -> None:
         self.joint.release(self.now, heard)
         for it in self:
-            it._happened(True, asked=True)
+            it.happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> bool:
+    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> list[str]:
+        """What is said if they cannot be extended."""
         going = self.joint.extend(ttl, self.now, fence, hold=hold)
         for it in self:
-            it._happened(True)
-        return going
+            it.happened(True)
+        return [] if going else ["it is not held"]
 
     def close(self) -> None:
         for it in self:
             it.claim.close(self.now)
-            it._happened(True)
+            it.happened(True)
 
 
 class Part(Conversation):
@@ -356,7 +321,7 @@ class Part(Conversation):
     def at(self, moment: float) -> None:
         self.whole.at(moment)
 
-    def _happened(self, something: bool, asked: bool = False) -> bool:
-        super()._happened(something, asked or self.claim not in self.whole.joint.claims)  # (nobody waits for what was left out)
-        self.whole._happened(self, something)
+    def happened(self, something: bool, asked: bool = False) -> bool:
+        super().happened(something, asked or self.claim not in self.whole.joint.claims)  # (nobody waits for what was left out)
+        self.whole.happened(self, something)
         return something

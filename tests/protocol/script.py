@@ -54,11 +54,11 @@ from math import inf
 from typing import Any
 
 from conversations import Step
-from protocol.conversation import FOREIGN, INBOX, OTHER, TTL, WORDS, Conversation, P, Together, denied, granted, kept, usual
+from protocol.conversation import FOREIGN, INBOX, OTHER, WORDS, Conversation, P, Together, denied, granted, kept, usual
 
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, message_of
 from holdfast.protocol.claim import State
-from holdfast.protocol.command import RELEASE, SHARED, WRITER, Command
+from holdfast.protocol.command import GRANTED, INQUIRY, RELEASE, SHARED, TAKEN, WRITER, Command
 from holdfast.protocol.nodes import Standing
 from holdfast.protocol.ticket import GOLDEN
 
@@ -134,15 +134,22 @@ def trouble(error: Exception) -> str:
             return f"{type(error).__name__}: {message_of(error)}".replace("\n", "")
 
 
+def extension(text: str) -> dict[str, Any]:
+    """Return what an extension such as `30 fence=P+5 hold=9` asks for."""
+    words, named = options(text)
+    how: dict[str, Any] = {"ttl": float(words[0])} if words else {}
+    return how | {name: fence(it) if name == "fence" else float(it) for name, it in named.items()}
+
+
 # ------------------------------------------------ what happens
 
 NODE: Mapping[str, Callable[[Any, int, str], object]] = {
-    "pushed": lambda talk, node, rest: talk.grants(node, fence(rest)),
-    "inquired": lambda talk, node, rest: talk.inquires(node),
-    "taken": lambda talk, node, rest: talk.takes(node),
-    "news": lambda talk, node, rest: talk.hears(node),
-    "changed": lambda talk, node, rest: talk.changes(node),
-    "flushed": lambda talk, node, rest: talk.flushes(node),
+    "pushed": lambda talk, node, rest: talk.happened(talk.claim.pushed(node, GRANTED, fence(rest), talk.now)),
+    "inquired": lambda talk, node, rest: talk.happened(talk.claim.pushed(node, INQUIRY, 0, talk.now)),
+    "taken": lambda talk, node, rest: talk.happened(talk.claim.pushed(node, TAKEN, 0, talk.now)),
+    "news": lambda talk, node, rest: talk.happened(talk.claim.had_news(node, talk.now)),
+    "changed": lambda talk, node, rest: talk.happened(talk.claim.changed(node, talk.now)),
+    "flushed": lambda talk, node, rest: talk.happened(talk.claim.changed(node, talk.now, flushed=True)),
     "broken": lambda talk, node, rest: talk.breaks(node, **({"standing": STANDINGS[rest]} if rest else {})),
     "joined": lambda talk, node, rest: talk.joins(node, **({"restarted": True} if rest == "empty" else {})),
     "useless": lambda talk, node, rest: talk.stands(node, Standing.DOWN, cause=ConfigError(rest)),
@@ -165,22 +172,14 @@ OPTIONS: Mapping[str, Callable[[str], Any]] = {
 START = {"state": State.WAITING, "fence": 0, "until": 0.0, "limit": inf, "doubt": False, "contended": False}
 
 
-def extends(talk: Any, rest: str) -> object:
-    """Ask for an extension, and say so if there is none."""
-    words, named = options(rest)
-    hold = float(named["hold"]) if "hold" in named else None
-    going = talk.extend(float(words[0]) if words else TTL, fence=fence(named["fence"]) if "fence" in named else 0, hold=hold)
-    return [] if going else ["it is not held"]
-
-
 CALLER: Mapping[str, Callable[[Any, str], object]] = {
     "tick": lambda talk, rest: talk.tick(),
     "release": lambda talk, rest: talk.release(heard=rest == "heard"),
-    "extend": extends,
-    "downgrade": lambda talk, rest: [] if talk.downgrade() else ["it is not held"],
+    "extend": lambda talk, rest: talk.extend(**extension(rest)),
+    "downgrade": lambda talk, rest: talk.extend(talk.claim.ttl, share=True),
     "close": lambda talk, rest: talk.close(),
-    "moves": lambda talk, rest: talk.moves(float(rest)),
-    "expects": lambda talk, rest: talk.expects(fence(rest)),
+    "moves": lambda talk, rest: talk.happened(talk.claim.moved(float(rest), talk.now)),
+    "expects": lambda talk, rest: talk.claim.expects(fence(rest)),
     "abandon": lambda talk, rest: talk.claim.abandon(),
     "stay": lambda talk, rest: talk.claim.stay(),
     "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, fence(rest) if rest else 0)} count"],
@@ -235,9 +234,8 @@ class Script:
         if word == "held":
             self.talk.at(0.1)
             for node in up:
-                self.talk.answers(node, self.yes)
+                self._happens(f"{node} yes")
             assert all(it.claim.state is State.HELD for it in self._parts().values())
-            self._told()
         return said
 
     def _begins(self, how: dict[str, Any]) -> None:
@@ -263,12 +261,14 @@ class Script:
         for node in nodes or [None]:
             assert not said, f"{said} is said before node {node}: write another line"
             armed = self._armed()
+            told = reply(word, rest, self.yes) if node and word not in NODE else None
+            talk.inputs.append((int(node or 0), word, rest, told))
             if node is None:
                 answer = CALLER[word](talk, rest)
             elif word in NODE:
                 answer = NODE[word](talk, int(node), rest)
             else:
-                answer = talk.answers(int(node), reply(word, rest, self.yes))
+                answer = talk.answers(int(node), told)
             said = [*(answer if isinstance(answer, list) else []), *self._told()]
             idle = node and answer is True and word not in TICKS and not said and self._armed() >= armed
             assert not idle, "it asks to be looked at, and has nothing to tell"
