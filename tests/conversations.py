@@ -89,7 +89,11 @@ def played(lines: Sequence[str], step: Step) -> list[list[str]]:
     for line in lines:
         if not line.startswith(INDENT):
             happens = bool(line) and line[0] != "#" and not _FOR.fullmatch(line)
-            found.append([line, *[INDENT + it for it in (step(line) if happens else ())]])
+            try:
+                found.append([line, *[INDENT + it for it in (step(line) if happens else ())]])
+            except Exception as error:
+                error.add_note(f"in the line {line!r}")
+                raise
     return found
 
 

@@ -91,3 +91,12 @@ def test_a_difference_is_shown_line_by_line() -> None:
 
 def test_what_is_right_is_rewritten_as_it_is() -> None:
     assert rewritten(TEXT, ways) == TEXT
+
+
+def test_an_error_names_its_line() -> None:
+    def step(line: str) -> list[str]:
+        raise LookupError(line)
+
+    with pytest.raises(LookupError) as caught:
+        check(["# Why.", "say a a"], step)
+    assert caught.value.__notes__ == ["in the line 'say a a'"]
