@@ -21,7 +21,8 @@ from typing import Any, ClassVar
 import conversations
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
-from wire import test_handshake
+from wire import servers as wire
+from wire import test_connection, test_handshake
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive
@@ -264,9 +265,9 @@ def servers() -> list[dict[str, Any]]:
     sound: list[dict[str, object]] = [{}, {"redis_version": "6.2.0"}, {"redis_version": "7.2.4", "valkey_version": "9.1.2"}]
     found = []
     for facts in sound + wrong:
-        server, connection = test_handshake.Server(facts, verbatim=False), test_handshake.a_connection()
-        test_handshake.meet(connection, 0.0, server)
-        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in test_handshake.SECTIONS)
+        server, connection = wire.Server(facts, verbatim=False), wire.a_connection()
+        wire.meet(connection, 0.0, server)
+        info = b"".join(server.info(*names).partition(b"\r\n")[2] for names in wire.SECTIONS)
         found.append({"info": info.decode(), "fit": connection.bad is None})
     return found
 
@@ -278,12 +279,12 @@ def guards() -> list[dict[str, Any]]:
     stories += [[(100.0, "a", 5000), (115.0, "b", 5000), (120.0, "b", 5000), (140.0, "b", 5000)], [(100.0, "a", 9), (190.0, "b", 40)]]
     found = []
     for story in stories:
-        connection = test_handshake.a_connection(guard=test_handshake.GUARD)
+        connection = wire.a_connection(guard=wire.GUARD)
         steps = []
         for at, run, uptime in story:
-            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_handshake.opens(connection, at, run, uptime))})
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_connection.opens(connection, at, run, uptime))})
             connection.broke(at + 1)
-        found.append({"guard": ms(test_handshake.GUARD), "steps": steps})
+        found.append({"guard": ms(wire.GUARD), "steps": steps})
     return found
 
 
