@@ -23,7 +23,7 @@ except ImportError as missing:
 
 from . import events
 from .metrics.table import ALL, Metric
-from .metrics.tally import Change, Tally
+from .metrics.tally import Change, MetricTally
 from .version import VERSION
 
 __all__ = ["OtelMetrics", "Tracing"]
@@ -33,7 +33,7 @@ _REMEMBERED = 10_000
 _NAMES = {"kind": "holdfast.lock.kind", "name": "holdfast.lock.name"}
 
 
-class OtelMetrics(Tally):
+class OtelMetrics(MetricTally):
     """Metrics for OpenTelemetry: an observer for `Holdfast(observer=…)`.
 
     They are those of `holdfast.metrics.Metrics`, with dots in their names.

@@ -86,7 +86,7 @@ def test_a_supervisor_that_does_not_look_is_found(
 FRONT = """
 import os, socket, subprocess
 from holdfast.cli import supervisor, tree
-from holdfast.cli.board import Board, Line
+from holdfast.cli.board import Board, Pipe
 
 now = 100.0
 class Client: urls = ()
@@ -95,7 +95,7 @@ it = supervisor.Supervisor(Job, supervisor.Output(), None, now=lambda: now)
 tree.adopt()
 it._board = Board()
 ours, theirs = socket.socketpair()
-it._line, it._own_group, it._command, it._done = Line(ours), True, 0, None
+it._line, it._own_group, it._command, it._done = Pipe(ours), True, 0, None
 holder = subprocess.Popen(["sh", "-c", "sleep 60 & echo; exec sleep 61"], stdout=subprocess.PIPE)
 holder.stdout.readline()
 it._holder = holder.pid
@@ -127,7 +127,7 @@ class Lease:
 tree.adopt()
 ours, theirs = board.line()
 screen = board.Board()
-it = holder.Holder(Job, board.Line(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
+it = holder.Holder(Job, board.Pipe(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
 it._lease, it._phase, it._over = Lease(), holder.Phase.ASKED, False
 it._from_supervisor("go")
 poll = select.poll()

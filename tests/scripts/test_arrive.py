@@ -15,7 +15,7 @@ import pytest
 from scripts.bench import INBOXES, Bench, Simulated, about, simulated
 from scripts.faulty import planted
 
-from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering, Told
+from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering, LatchAnswer
 from holdfast.scripts import ARRIVE, Script
 from holdfast.testing.server import VALKEY_9
 
@@ -51,7 +51,7 @@ class Node:
         self.bench.mortal()
         told = self.recipe.read(reply)
         assert told is not None, reply
-        if isinstance(told, Told) and told.over <= generation:
+        if isinstance(told, LatchAnswer) and told.over <= generation:
             caller.birth, caller.ids = told.birth, [*caller.ids[: told.known], *told.ids]
         return told
 

@@ -10,7 +10,7 @@ import pytest
 from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
 from scripts.faulty import noticed, planted
 
-from holdfast.primitives.once.commands import Register, Seen, seen
+from holdfast.primitives.once.commands import OnceLook, Register, seen
 from holdfast.scripts import LOOK, STORE, Script
 from holdfast.testing.server import REDIS_7_2
 
@@ -38,7 +38,7 @@ class Node:
         self.bench.mortal()
         return reply
 
-    def look(self, ballot: int = 0, token: bytes = b"") -> Seen:
+    def look(self, ballot: int = 0, token: bytes = b"") -> OnceLook:
         [told] = seen({0: self._say(self.register.look(ballot, token))})
         return told
 
@@ -78,23 +78,23 @@ def node(bench: Bench) -> Node:
 
 
 def test_nothing_is_there(node: Node) -> None:
-    assert node.look() == Seen(False, 0, None)
+    assert node.look() == OnceLook(False, 0, None)
     assert node.bench.operator.say("DBSIZE") == 0, "a look without a ballot writes nothing"
 
 
 def test_a_promise_raises_the_fence(node: Node) -> None:
     ballot, began = node.bench.base, node.bench.now()
-    assert node.look(ballot) == Seen(True, ballot, None)
+    assert node.look(ballot) == OnceLook(True, ballot, None)
     value, left = node.see(FENCE)
     assert value == b"%d" % ballot
     assert about(left, ballot // 1000 + K - began), "gone only once the clock floor is above it"
-    assert node.look(ballot + 1) == Seen(True, ballot + 1, None)
+    assert node.look(ballot + 1) == OnceLook(True, ballot + 1, None)
 
 
 def test_a_promise_lowers_nothing(node: Node) -> None:
     ballot = node.bench.base
     node.look(ballot)
-    assert node.look(ballot - 1) == Seen(True, ballot, None), "nothing below is stored here: that holds as it is"
+    assert node.look(ballot - 1) == OnceLook(True, ballot, None), "nothing below is stored here: that holds as it is"
     assert node.fence == ballot
 
 
@@ -116,13 +116,13 @@ def test_whoever_is_granted_the_lock_later_is_above_a_promise(node: Node) -> Non
 def test_a_ballot_of_the_holder_s_own_is_promised_where_it_holds_the_lock(node: Node) -> None:
     token, fence = node.acquire(1)
     ballot = fence + K * 500
-    assert node.look(ballot, token) == Seen(True, ballot, None)
-    assert node.look(ballot, token) == Seen(True, ballot, None), "said again"
-    assert node.look(ballot - 1, token) == Seen(False, ballot, None), "something is above it"
+    assert node.look(ballot, token) == OnceLook(True, ballot, None)
+    assert node.look(ballot, token) == OnceLook(True, ballot, None), "said again"
+    assert node.look(ballot - 1, token) == OnceLook(False, ballot, None), "something is above it"
     other = node.bench.token(2)
-    assert node.look(ballot + 1, other) == Seen(False, ballot, None), "the lock is another's"
+    assert node.look(ballot + 1, other) == OnceLook(False, ballot, None), "the lock is another's"
     node.bench.release(token, name=NAME)
-    assert node.look(ballot + 1, token) == Seen(False, ballot, None), "nobody's"
+    assert node.look(ballot + 1, token) == OnceLook(False, ballot, None), "nobody's"
     assert node.fence == ballot
 
 
@@ -139,7 +139,7 @@ def test_what_is_stored_is_seen(node: Node) -> None:
     assert (told.ballot, told.value) == (ballot, value)
     assert about(told.left, KEEP)
     later = node.look(ballot + 1)
-    assert later == Seen(True, ballot + 1, later.copy), "with a promise as well"
+    assert later == OnceLook(True, ballot + 1, later.copy), "with a promise as well"
     assert later.copy is not None and later.copy.value == value
 
 

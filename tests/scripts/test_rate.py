@@ -18,7 +18,7 @@ import pytest
 from scripts.bench import Bench, Simulated, simulated
 from scripts.faulty import planted
 
-from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, Told, Window, reset
+from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
 from holdfast.testing.server import REDIS_7_2, VALKEY_9
 
@@ -206,17 +206,17 @@ class Node:
         self.bench.mortal()
         return reply
 
-    def _read(self, limits: Sequence[Limit], cost: int, data: bytes) -> tuple[Told, int]:
+    def _read(self, limits: Sequence[Limit], cost: int, data: bytes) -> tuple[RateAnswer, int]:
         reply = self.say(data)
         told = self.algorithm(limits).read(cost, reply)
         assert told is not None, reply
         return told, reply[1]
 
-    def take(self, limits: Sequence[Limit], cost: int = 1, patience: int = 0) -> tuple[Told, int]:
+    def take(self, limits: Sequence[Limit], cost: int = 1, patience: int = 0) -> tuple[RateAnswer, int]:
         """What is told, and the node's clock."""
         return self._read(limits, cost, self.algorithm(limits).take(cost, patience))
 
-    def peek(self, limits: Sequence[Limit], cost: int = 1) -> tuple[Told, int]:
+    def peek(self, limits: Sequence[Limit], cost: int = 1) -> tuple[RateAnswer, int]:
         return self._read(limits, cost, self.algorithm(limits).peek(cost))
 
     def give(self, limits: Sequence[Limit], cost: int, at: Sequence[int]) -> int:
@@ -253,7 +253,7 @@ def ends(value: bytes | None) -> int:
     return max(int(float(words[0])), int(float(words[2])) if len(words) > 2 else 0)
 
 
-def verdict(told: Told) -> int:
+def verdict(told: RateAnswer) -> int:
     return RESERVED if told.reserved else AHEAD if told.allowed and told.retry else int(told.allowed)
 
 

@@ -12,7 +12,7 @@ from scripts.faulty import noticed, planted
 
 from holdfast.operations.inspection import commands as inspection
 from holdfast.operations.survey import commands as survey
-from holdfast.operations.survey.commands import Told
+from holdfast.operations.survey.commands import SurveyAnswer
 from holdfast.protocol import note
 from holdfast.protocol.exclusive import beside
 from holdfast.scripts import INSPECT, NAMES, SURVEY, Script
@@ -48,7 +48,7 @@ class Node:
             self.bench.operator.say("ZADD", beside(key, kind), int(token[:16]), token)
             self.bench.operator.say("PEXPIRE", beside(key, kind), LONG)
 
-    def survey(self, *keys: bytes) -> list[Told]:
+    def survey(self, *keys: bytes) -> list[SurveyAnswer]:
         found = survey.told(self.say(survey.look(keys)), len(keys))
         assert found is not None
         return found
@@ -75,7 +75,7 @@ def a_lock_and_who_waits(node: Node) -> None:
     one, none, other = node.survey(b"a", b"nothing", b"w")
     assert (one.value, one.fence, one.waiting, one.first, one.note) == (ONE, 5, 2, TWO, NOTE)
     assert LONG - SLACK < one.left <= LONG
-    assert none == Told(None, -2, 0, 0, None, None)
+    assert none == SurveyAnswer(None, -2, 0, 0, None, None)
     assert (other.value, other.waiting, other.first, other.note) == (ONE + b":w", 1, THREE + b":r", None)
     assert LONG // 2 - SLACK < other.left <= LONG // 2
 

@@ -18,7 +18,7 @@ from holdfast.errors import NoQuorum
 from holdfast.face.lease import Lease
 from holdfast.primitives.fill import commands as recipes
 from holdfast.primitives.fill import plan as fill
-from holdfast.primitives.fill.plan import Found, OnNodes, Seen
+from holdfast.primitives.fill.plan import FillLook, Found, OnNodes
 from holdfast.protocol.exclusive import beside
 from holdfast.protocol.ticket import Tickets
 from holdfast.scripts import PUT, bare
@@ -355,7 +355,7 @@ def blind(io_thread: Any) -> Any:
 
         def look(self, news: bool = False) -> Any:
             yield from ()
-            return Seen()
+            return FillLook()
 
     return Blind()
 

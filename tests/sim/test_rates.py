@@ -429,7 +429,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def take(tally: Any, patience: int, turn: int) -> Any:
         yield from tally.ask(len(tally._place.order), tally._limits.algorithm.take(tally._cost))
 
-    monkeypatch.setattr(rate.Tally, "take", take)
+    monkeypatch.setattr(rate.RateTally, "take", take)
 
 
 def nothing(tally: Any) -> Any:
@@ -448,13 +448,13 @@ def test_a_rush_gets_the_limit_in_the_end_and_no_more(town: Build, monkeypatch: 
 def test_counting_a_quorum_instead_of_all_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than the limit is allowed without any fault: each of five nodes allows five, and three of them are enough."""
     at_once(monkeypatch)
-    monkeypatch.setattr(rate.Tally, "allowed", property(lambda tally: sum(it.allowed for it in tally.told.values()) >= 3))
+    monkeypatch.setattr(rate.RateTally, "allowed", property(lambda tally: sum(it.allowed for it in tally.told.values()) >= 3))
     assert max(rush(town, seed)[0] for seed in RUSHES) > LIMIT
 
 
 def test_giving_nothing_back_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     at_once(monkeypatch)  # (one node first, there is hardly ever anything to give back)
-    monkeypatch.setattr(rate.Tally, "give_back", nothing)
+    monkeypatch.setattr(rate.RateTally, "give_back", nothing)
     assert min(sum(rush(town, seed)) for seed in RUSHES) < LIMIT
 
 
@@ -481,5 +481,5 @@ def test_giving_back_to_nodes_that_did_not_answer_is_found(town: Build, monkeypa
         return any(bool(here.world.do(other.rate("mail", 2, 1000).take())) for _ in range(4))
 
     assert not any(more(seed) for seed in SEEDS)
-    monkeypatch.setattr(rate.Tally, "give_back", everywhere)
+    monkeypatch.setattr(rate.RateTally, "give_back", everywhere)
     assert any(more(seed) for seed in SEEDS)

@@ -19,7 +19,7 @@ from holdfast.engine.notices import Notices
 from holdfast.errors import NotAllArrived
 from holdfast.operations.repair import commands as recipes
 from holdfast.operations.repair import plan as repair
-from holdfast.operations.repair.commands import Told
+from holdfast.operations.repair.commands import RepairAnswer
 from holdfast.primitives.fill.plan import OnNodes
 from holdfast.primitives.latch.plan import Sight
 from holdfast.primitives.once.plan import Turn
@@ -188,10 +188,10 @@ LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
 }
 LAZY_REPAIRS: dict[str, tuple[Plant, set[str]]] = {
     "nothing is written": (lambda patch: patch.setattr(recipes, "_mend", idle), ALL),
-    "no versions": (lambda patch: patches.method(patch, Told, "lack", "if kind in VERSIONS:", "if False:"), {"once", "fill"}),
-    "no counts": (lambda patch: patches.method(patch, Told, "lack", "if kind in COUNTS:", "if False:"), {"rate", "window"}),
+    "no versions": (lambda patch: patches.method(patch, RepairAnswer, "lack", "if kind in VERSIONS:", "if False:"), {"once", "fill"}),
+    "no counts": (lambda patch: patches.method(patch, RepairAnswer, "lack", "if kind in COUNTS:", "if False:"), {"rate", "window"}),
     "no arrivals": (
-        lambda patch: patches.method(patch, Told, "_gathered", "if not nodes or not (over or ids):", "if True:"),
+        lambda patch: patches.method(patch, RepairAnswer, "_gathered", "if not nodes or not (over or ids):", "if True:"),
         {"latch", "open latch", "barrier"},
     ),
     "the first keys only": (lambda patch: patches.function(patch, repair.repair, "range(0, len(keys), BATCH)", "range(0)"), ALL),

@@ -37,7 +37,7 @@ class Board:
         self._view[0] = moment
 
 
-class Line:
+class Pipe:
     """One end of the connection between the two processes. Sending never blocks."""
 
     def __init__(self, end: socket.socket) -> None:

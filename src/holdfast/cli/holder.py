@@ -28,7 +28,7 @@ from .. import LeaseState
 from ..clock import clock
 from ..errors import HoldfastError, LockLost
 from . import command, tree, waiting
-from .board import Board, Line
+from .board import Board, Pipe
 from .codes import LOST, NOT_EXECUTABLE, TOO_LONG, code_of
 from .durations import told
 from .held import variables
@@ -66,7 +66,7 @@ class Holder:
     def __init__(
         self,
         job: Job,
-        line: Line,
+        line: Pipe,
         board: Board,
         supervisor: int,
         terminal: int,
@@ -523,7 +523,7 @@ def _facts_of(lease: Lease) -> dict[str, Any]:
     return {"fence": fences[0] if len(fences) == 1 else None, "waited": lease.waited}
 
 
-def hold(job: Job, line: Line, board: Board, supervisor: int, terminal: int, signals: command.Signals) -> Never:
+def hold(job: Job, line: Pipe, board: Board, supervisor: int, terminal: int, signals: command.Signals) -> Never:
     """Be the holder, from the fork to the end of this process.
 
     Args:

@@ -21,7 +21,7 @@ from typing import Any, Never
 from ..clock import clock
 from ..errors import ConfigError
 from . import command, tree
-from .board import Board, Line, line
+from .board import Board, Pipe, line
 from .codes import BUG, BUSY, LOST, SIGNALLED
 from .holder import BEAT, GIVE_UP, hold
 from .job import Job
@@ -90,10 +90,10 @@ class Supervisor:
             for it in (self._wake_in, self._wake):
                 os.close(it)
             ours.close()
-            hold(self._job, Line(theirs), self._board, self._me, self._terminal, self._signals)
+            hold(self._job, Pipe(theirs), self._board, self._me, self._terminal, self._signals)
         self._holder = pid
         theirs.close()
-        self._line = Line(ours)
+        self._line = Pipe(ours)
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         for it in (*command.FORWARDED, signal.SIGCHLD):
             if it not in self._signals.ignored:

@@ -19,12 +19,12 @@ except ImportError as missing:
 
 from . import table
 from .table import Metric
-from .tally import Change, Tally
+from .tally import Change, MetricTally
 
 __all__ = ["Metrics"]
 
 
-class Metrics(Tally):
+class Metrics(MetricTally):
     """Metrics for Prometheus: an observer for `Holdfast(observer=…)`.
 
     One object may observe several clients. Names of locks are no labels unless you ask for it:

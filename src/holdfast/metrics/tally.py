@@ -21,7 +21,7 @@ from .table import Metric
 if TYPE_CHECKING:
     from .. import NodeStatus, Stats
 
-__all__ = ["Change", "Tally"]
+__all__ = ["Change", "MetricTally"]
 
 # What an exporter gives for a metric with its labels: a call that adds, sets or observes.
 Change = Callable[[float], object]
@@ -29,7 +29,7 @@ Change = Callable[[float], object]
 SAMPLED_EVERY = 1.0
 
 
-class Tally(ABC):
+class MetricTally(ABC):
     """An observer that counts. Exporters inherit from it.
 
     Args:

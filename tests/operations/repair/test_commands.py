@@ -10,7 +10,7 @@ from operations.inspection.test_commands import script, words
 from proof import patches
 
 from holdfast.operations.repair import commands as repair
-from holdfast.operations.repair.commands import BATCH, Tally, Told, mending
+from holdfast.operations.repair.commands import BATCH, RepairAnswer, RepairTally, mending
 from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering
 from holdfast.protocol.exclusive import beside
 from holdfast.protocol.nodes import NodeSet, Standing
@@ -40,8 +40,8 @@ def states(*told: Any) -> dict[int, Any]:
     return {node: [NOW + node * 1_000_000, it] for node, it in enumerate(told) if it is not None}
 
 
-def table(key: bytes, *told: Any) -> Told:
-    return Told(seen(states(*told)), [key], len(told))
+def table(key: bytes, *told: Any) -> RepairAnswer:
+    return RepairAnswer(seen(states(*told)), [key], len(told))
 
 
 def until(node: int) -> bytes:
@@ -140,7 +140,7 @@ def test_a_note_is_later_than_the_value_of_its_version() -> None:
 
 def test_a_note_is_fetched_and_written_back() -> None:
     nodes = Nodes(states([17, 1, 5000], [17, 1, 5000], []), {0: b"17:"}, {2: 1})
-    assert nodes.run([CACHE]) == Tally(found=1, mended=1)
+    assert nodes.run([CACHE]) == RepairTally(found=1, mended=1)
     assert nodes.asked[2][2][-1] == b"17:"
     for other in (b"17:500:700 x", b"17 500 x", b"x"):
         assert Nodes(states([17, 1, 5000], [17, 1, 5000], []), {0: other}).run([CACHE]).lacking == 1
@@ -155,7 +155,7 @@ def test_a_node_that_has_not_answered_lacks_nothing_that_is_known() -> None:
 
 @pytest.mark.parametrize("reply", [None, [NOW], [NOW, [], []], [b"1", []], b"x"])
 def test_what_no_script_of_ours_says_is_no_answer(reply: object) -> None:
-    assert Told(seen({0: reply}), [RESULT], 1).silent == {0}
+    assert RepairAnswer(seen({0: reply}), [RESULT], 1).silent == {0}
 
 
 # ------------------------------------------------ counts
@@ -257,7 +257,7 @@ class Nodes:
         self.answers = list(answers)  # of each round: by node, what it answers
         self.asked: list[dict[int, list[bytes]]] = []
 
-    def run(self, keys: list[bytes], **finding: Any) -> Tally:
+    def run(self, keys: list[bytes], **finding: Any) -> RepairTally:
         work = mending(keys, 3, PATIENCE, **finding)
         asks = next(work)
         while True:
@@ -265,7 +265,7 @@ class Nodes:
             try:
                 asks = work.send(seen(self.answers.pop(0)))
             except StopIteration as end:
-                tally: Tally = end.value
+                tally: RepairTally = end.value
                 assert not self.answers
                 return tally
 
@@ -273,7 +273,7 @@ class Nodes:
 def test_a_copy_is_fetched_and_written_back() -> None:
     value = b"%016d a result" % 17
     nodes = Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: value}, {2: 1})
-    assert nodes.run([RESULT]) == Tally(found=1, mended=1)
+    assert nodes.run([RESULT]) == RepairTally(found=1, mended=1)
     assert nodes.asked[1:] == [
         {0: [b"GET", RESULT]},
         {2: [b"EVALSHA", MEND.sha, b"1", RESULT, until(2), b"17", b"%d" % ((NOW + 2_000_000) // 1000 + 5000 - TOOK), value]},
@@ -281,57 +281,57 @@ def test_a_copy_is_fetched_and_written_back() -> None:
 
 
 def test_the_fence_of_a_cached_value_has_no_zeros_before_it() -> None:
-    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: b"17 500 x"}, {2: 0}).run([CACHE]) == Tally(found=1)
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: b"17 500 x"}, {2: 0}).run([CACHE]) == RepairTally(found=1)
 
 
 @pytest.mark.parametrize("fetched", [{0: b"18 500 x"}, {0: None}, {}])
 def test_a_value_that_has_changed_meanwhile_is_left_alone(fetched: Any) -> None:
     # Rule RP1.
-    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), fetched).run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], []), fetched).run([CACHE]) == RepairTally(found=1, lacking=1, unsure=frozenset({2}))
 
 
 @pytest.mark.parametrize("reply", [{}, {2: -1}])
 def test_a_node_that_has_not_taken_it_still_lacks_it(reply: Any) -> None:
     nodes = Nodes(states([17, 0, 5000], [17, 0, 5000], []), {0: b"17 500 x"}, reply)
-    assert nodes.run([CACHE]) == Tally(found=1, lacking=1, unsure=frozenset({2}))
+    assert nodes.run([CACHE]) == RepairTally(found=1, lacking=1, unsure=frozenset({2}))
 
 
 def test_arrivals_are_told_to_all_who_lack_them() -> None:
     nodes = Nodes(states([3, 0, 5000, b"a"], [3, 0, 5000, b"b"], []), {0: [0, b"1", 0, b""], 1: b"4", 2: [0, b"1", 0, b""]})
-    assert nodes.run([LATCHED]) == Tally(found=1, mended=2, lacking=1, unsure=frozenset({1}))
+    assert nodes.run([LATCHED]) == RepairTally(found=1, mended=2, lacking=1, unsure=frozenset({1}))
     assert all(said[:2] == [b"EVALSHA", ARRIVE.sha] for said in nodes.asked[1].values())
 
 
 def test_a_count_is_asked_for_twice_and_raised_by_what_was_lacking_both_times() -> None:
     first, again = states([9_000_000, 0], [9_000_000, 0], []), states([20_000_000, 0], [20_000_000, 0], [])
     nodes = Nodes(first, again, {2: 1})
-    assert nodes.run([RATE]) == Tally(found=1, mended=1)
+    assert nodes.run([RATE]) == RepairTally(found=1, mended=1)
     moment = b"%d" % (NOW + 2_000_000 + 9_000_000)
     assert nodes.asked[2] == {2: [b"EVALSHA", MEND.sha, b"1", RATE, until(2), moment, b"0", b""]}
 
 
 def test_what_was_only_under_way_is_not_written() -> None:
     first = states([9_000_000, 0], [9_000_000, 0], [])
-    assert Nodes(first, states(*[[9_000_000, 0]] * 3)).run([RATE]) == Tally(found=1)
+    assert Nodes(first, states(*[[9_000_000, 0]] * 3)).run([RATE]) == RepairTally(found=1)
     other = states([9_000_000, 0], [], [9_000_000, 0])
-    assert Nodes(first, other).run([RATE]) == Tally(found=1)
+    assert Nodes(first, other).run([RATE]) == RepairTally(found=1)
 
 
 def test_each_register_is_seen_to_by_the_first_node_that_has_it() -> None:
     told = states([17, 0, 5000], [17, 0, 5000], [])
-    assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={0, 1, 2}) == Tally()
-    assert Nodes(told, {0: b"17 x"}, {2: 1}).run([RESULT], finders={RESULT: {1}}, among={1, 2}) == Tally(found=1, mended=1)
-    assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={2}) == Tally()
+    assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={0, 1, 2}) == RepairTally()
+    assert Nodes(told, {0: b"17 x"}, {2: 1}).run([RESULT], finders={RESULT: {1}}, among={1, 2}) == RepairTally(found=1, mended=1)
+    assert Nodes(told).run([RESULT], finders={RESULT: {1}}, among={2}) == RepairTally()
 
 
 def test_a_node_that_is_silent_may_lack_anything() -> None:
-    assert Nodes(states([17, 0, 5000], [17, 0, 5000], None)).run([RESULT]) == Tally(found=1, unsure=frozenset({2}))
+    assert Nodes(states([17, 0, 5000], [17, 0, 5000], None)).run([RESULT]) == RepairTally(found=1, unsure=frozenset({2}))
 
 
 def test_what_became_of_several() -> None:
-    tally = Tally(1, 2, 3, frozenset({1}))
-    tally.add(Tally(10, 20, 30, frozenset({2})))
-    assert tally == Tally(11, 22, 33, frozenset({1, 2}))
+    tally = RepairTally(1, 2, 3, frozenset({1}))
+    tally.add(RepairTally(10, 20, 30, frozenset({2})))
+    assert tally == RepairTally(11, 22, 33, frozenset({1, 2}))
 
 
 def test_what_is_no_register_has_no_kind() -> None:
@@ -345,23 +345,23 @@ def test_what_is_no_register_has_no_kind() -> None:
 COPIES = "quorum.agreed(self._majority, [it.rank for it in copies.values()])"
 FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = {
     "a copy that one node has is everybody's": (
-        lambda patch: patches.method(patch, Told, "_copies", COPIES, "max([it.rank for it in copies.values()], default=0)"),
+        lambda patch: patches.method(patch, RepairAnswer, "_copies", COPIES, "max([it.rank for it in copies.values()], default=0)"),
         lambda: test_where_nothing_is_to_be_written_back(([17, 0, 5000], [], [])),
     ),
     "what expires gets time as a gift": (
-        lambda patch: patches.method(patch, Told, "_copies", " - self.took", ""),
+        lambda patch: patches.method(patch, RepairAnswer, "_copies", " - self.took", ""),
         lambda: test_where_nothing_is_to_be_written_back(([17, 0, 50], [17, 0, 5000], [])),
     ),
     "a value is written while a note is under way": (
-        lambda patch: patches.method(patch, Told, "_copies", 'if kind_of(key) == b"cache" and', "if False and"),
+        lambda patch: patches.method(patch, RepairAnswer, "_copies", 'if kind_of(key) == b"cache" and', "if False and"),
         lambda: test_where_nothing_is_to_be_written_back(([17, 0, 5000], [17, 0, 5000], [], [17, 1, 5000], [17, 0, 5000])),
     ),
     "what was read is good for ever": (
-        lambda patch: patches.method(patch, Told, "lack", "now + patience", "now + 10**15"),
+        lambda patch: patches.method(patch, RepairAnswer, "lack", "now + patience", "now + 10**15"),
         test_a_version_that_a_majority_has_is_what_the_others_lack,
     ),
     "counts are raised to the highest": (
-        lambda patch: patches.method(patch, Told, "_counts", "[-size]", "[-1]"),
+        lambda patch: patches.method(patch, RepairAnswer, "_counts", "[-size]", "[-1]"),
         test_a_rate_is_raised_to_what_a_majority_counts,
     ),
     "a count is written after one round": (
@@ -373,7 +373,7 @@ FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]
         test_a_window_in_which_a_call_is_under_way_is_left_alone,
     ),
     "two numbers are not told apart": (
-        lambda patch: patches.method(patch, Told, "_gathered", "!= 1", "== 0"),
+        lambda patch: patches.method(patch, RepairAnswer, "_gathered", "!= 1", "== 0"),
         lambda: test_what_nobody_need_be_told(([3, 0, 5000, b"a"], [4, 0, 5000, b"b"])),
     ),
     "a value that has changed is written back": (

@@ -8,7 +8,7 @@ import pytest
 from operations.inspection.test_commands import ALIEN, MINE, ONE, THREE, TWO, script, words
 
 from holdfast.operations.survey import commands as survey
-from holdfast.operations.survey.commands import Row, Told
+from holdfast.operations.survey.commands import Row, SurveyAnswer
 
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 10, tzinfo=UTC)
 
@@ -20,11 +20,11 @@ def view(
     waiting: int = 0,
     first: bytes | None = None,
     note: bytes | None = None,
-) -> Told:
-    return Told(value, left, fence, waiting, first, note)
+) -> SurveyAnswer:
+    return SurveyAnswer(value, left, fence, waiting, first, note)
 
 
-def row(key: bytes, *views: Told, nodes: int = 3, prefix: str = "") -> Row | None:
+def row(key: bytes, *views: SurveyAnswer, nodes: int = 3, prefix: str = "") -> Row | None:
     return survey.row(key, prefix, dict(enumerate(views)), nodes, MINE)
 
 

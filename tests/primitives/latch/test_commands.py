@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.primitives.latch.commands import BARRIER, LATCH, MOST, Gathering, Told, id_of
+from holdfast.primitives.latch.commands import BARRIER, LATCH, MOST, Gathering, LatchAnswer, id_of
 from holdfast.protocol.exclusive import key_of, keys_of
 from holdfast.protocol.ticket import Tickets
 from holdfast.scripts import ARRIVE
@@ -51,9 +51,9 @@ def test_what_is_said_at_a_barrier() -> None:
 
 def test_what_a_node_answers() -> None:
     read = latch().read
-    assert read([0, b"17", 2, b"a\0b"]) == Told(0, b"17", 2, b"a\0b")
-    assert Told(0, b"17", 2, b"a\0b").ids == [b"a", b"b"]
-    assert Told(1, b"17", 0).ids == []
+    assert read([0, b"17", 2, b"a\0b"]) == LatchAnswer(0, b"17", 2, b"a\0b")
+    assert LatchAnswer(0, b"17", 2, b"a\0b").ids == [b"a", b"b"]
+    assert LatchAnswer(1, b"17", 0).ids == []
     assert read(b"5") == "5"
 
 

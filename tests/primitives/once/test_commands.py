@@ -12,8 +12,8 @@ from operations.inspection.test_commands import words
 from holdfast.primitives.once.commands import (
     FORGOTTEN,
     Copy,
+    OnceLook,
     Register,
-    Seen,
     agreed,
     called,
     common,
@@ -78,8 +78,8 @@ def test_all_keys_lie_in_one_slot() -> None:
 
 def test_what_nodes_have_answered() -> None:
     answers = {0: said(), 1: kept(B, b"a b", 30), 2: said(1, B), 3: kept(B, left=0), 4: kept(B, left=-1)}
-    brief = Seen(False, 0, Copy(B, b"1", 1))
-    assert seen(answers) == [Seen(False, 0, None), Seen(False, 0, Copy(B, b"a b", 30)), Seen(True, B, None), brief, brief]
+    brief = OnceLook(False, 0, Copy(B, b"1", 1))
+    assert seen(answers) == [OnceLook(False, 0, None), OnceLook(False, 0, Copy(B, b"a b", 30)), OnceLook(True, B, None), brief, brief]
 
 
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [1, 2, 3], [1, 2, 3, 4], [True, 1, 1, None], [1, None, 1, None], [1, 1, "1", None]])
@@ -89,7 +89,7 @@ def test_what_no_script_of_ours_says(reply: object) -> None:
 
 @pytest.mark.parametrize("text", [b"", b"x", b"1 x", b"%015dx y" % 0, b"%016d" % 1, b"%016d_x" % 1, b"%016d x" % 0])
 def test_what_somebody_else_has_written_there_is_nothing(text: bytes) -> None:
-    assert seen({0: said(text=text, left=10)}) == [Seen(False, 0, None)]
+    assert seen({0: said(text=text, left=10)}) == [OnceLook(False, 0, None)]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.primitives.rate.commands import LONGEST, MOST, SECOND, TURN, Gcra, Limit, Told, Window, key_of, reset
+from holdfast.primitives.rate.commands import LONGEST, MOST, SECOND, TURN, Gcra, Limit, RateAnswer, Window, key_of, reset
 from holdfast.protocol.exclusive import key_of as lock_key
 from holdfast.scripts import GCRA, WINDOW
 
@@ -43,8 +43,8 @@ def window(limit: int, period: int) -> Window:
 
 def told(
     allowed: bool, retry: int, reset: int, remaining: int, *at: int, limit: int = 0, reserved: bool = False
-) -> Told:
-    return Told(allowed, reserved, retry, reset, remaining, at, limit)
+) -> RateAnswer:
+    return RateAnswer(allowed, reserved, retry, reset, remaining, at, limit)
 
 
 # ------------------------------------------------ what is asked

@@ -82,11 +82,11 @@ class Gathered(NamedTuple):
 
 State: TypeAlias = Copy | Count | Gathered
 # It yields what to ask which node, and is sent the round.
-Work: TypeAlias = Generator[Mapping[int, bytes], Query, "Tally"]
+Work: TypeAlias = Generator[Mapping[int, bytes], Query, "RepairTally"]
 
 
 @dataclass(slots=True)
-class Tally:
+class RepairTally:
     """What became of some registers.
 
     `found`: how many there are; `mended`: copies that were written back; `lacking`: copies that
@@ -98,7 +98,7 @@ class Tally:
     lacking: int = 0
     unsure: frozenset[int] = frozenset()
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: RepairTally) -> None:
         """Count another's, too."""
         self.found += other.found
         self.mended += other.mended
@@ -177,7 +177,7 @@ def _note(prefix: str, run_id: str) -> bytes:
 # ------------------------------------------------ what the answers mean
 
 
-class Told:
+class RepairAnswer:
     """What all nodes that have answered remember of some registers.
 
     `took`: milliseconds that asking took; `now`: each node's clock, in microseconds; `silent`: the
@@ -339,8 +339,8 @@ def mending(
     Returns:
         What became of them.
     """
-    tally = Tally()
-    told = Told((yield dict.fromkeys(range(nodes), recall(keys))), keys, nodes)
+    tally = RepairTally()
+    told = RepairAnswer((yield dict.fromkeys(range(nodes), recall(keys))), keys, nodes)
     tally.unsure = told.silent
     mine = [
         key
@@ -352,7 +352,7 @@ def mending(
     if counted := [it.key for it in lacks if kind_of(it.key) in COUNTS]:
         # A call that was under way when one node was asked has arrived by now. What is still
         # lacking was forgotten.
-        again = Told((yield dict.fromkeys(range(nodes), recall(counted))), counted, nodes)
+        again = RepairAnswer((yield dict.fromkeys(range(nodes), recall(counted))), counted, nodes)
         before = {it.key: it for it in lacks if it.key in counted}
         lacks = [it for it in lacks if it.key not in counted]
         both = [_least(before[key], lack) for key in counted if (lack := again.lack(key, patience)) is not None]
@@ -376,7 +376,7 @@ def _least(before: Lack, now: Lack) -> Lack:
     return Lack(now.key, list(said), said)
 
 
-def _mend(lack: Lack, tally: Tally) -> Generator[Mapping[int, bytes], Query, None]:
+def _mend(lack: Lack, tally: RepairTally) -> Generator[Mapping[int, bytes], Query, None]:
     value: tuple[bytes, ...] = ()
     if lack.holders:
         fetched = yield {lack.holders[0]: pack(b"GET", lack.key)}

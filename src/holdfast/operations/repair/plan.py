@@ -20,7 +20,7 @@ from ...protocol import quorum
 from ...protocol.query import Query
 from ..inspection.plan import unheard
 from . import commands as recipes
-from .commands import BATCH, Tally, Work
+from .commands import BATCH, RepairTally, Work
 
 LONGEST = 3600.0  # seconds between two steps of a repair
 ANY = "*"  # what a repair is of, in messages
@@ -69,7 +69,7 @@ def pace(pause: Seconds) -> float:
     return checks.seconds(pause, "pause", most=LONGEST)
 
 
-def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally, Mapping[str, bool]]]:
+def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[RepairTally, Mapping[str, bool]]]:
     """Make sure that every node has what a majority has.
 
     Args:
@@ -86,7 +86,7 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally
     runs = {node: run_id for node, reply in seen.answers.items() if (run_id := recipes.run_of(reply))}
     if len(runs) < quorum.majority(size):
         raise unheard(settings, seen, ANY, "repair")
-    tally, cursors, scanned = Tally(), dict.fromkeys(runs, b"0"), set(runs)
+    tally, cursors, scanned = RepairTally(), dict.fromkeys(runs, b"0"), set(runs)
     while cursors:
         seen = yield Ask({node: recipes.registers(settings.prefix, it) for node, it in cursors.items()}, shard=shard)
         found: dict[bytes, set[int]] = {}
@@ -116,20 +116,20 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Tally
     return tally, {label: node in done for node, label in enumerate(labels)}
 
 
-def asked(work: Work, shard: int) -> Generator[Any, Any, Tally]:
+def asked(work: Work, shard: int) -> Generator[Any, Any, RepairTally]:
     """What a job does, as part of a plan: its caller waits for it."""
     try:
         asks = next(work)
         while True:
             asks = work.send((yield Ask(asks, shard=shard)))
     except StopIteration as end:
-        tally: Tally = end.value
+        tally: RepairTally = end.value
         return tally
 
 
-def total(parts: list[tuple[Tally, Mapping[str, bool]]]) -> Repaired:
+def total(parts: list[tuple[RepairTally, Mapping[str, bool]]]) -> Repaired:
     """Return what became of all shards together."""
-    tally = Tally()
+    tally = RepairTally()
     for part, _ in parts:
         tally.add(part)
     nodes = {label: done for _, those in parts for label, done in those.items()}

@@ -66,7 +66,7 @@ class Row:
     asked: datetime | None
 
 
-class Told(NamedTuple):
+class SurveyAnswer(NamedTuple):
     """What one node says of one lock. `left`: ms; `first`: who is first in line."""
 
     value: bytes | None
@@ -82,7 +82,7 @@ def look(keys: Sequence[bytes]) -> bytes:
     return evaluated(SURVEY, (), b"".join([b"%d:%b" % (len(it), it) for it in keys]))
 
 
-def told(reply: object, number: int) -> list[Told] | None:
+def told(reply: object, number: int) -> list[SurveyAnswer] | None:
     """Return what a node says of each lock; None if the script says no such thing."""
     if not isinstance(reply, list) or len(reply) != number * _ITEMS:
         return None
@@ -91,18 +91,20 @@ def told(reply: object, number: int) -> list[Told] | None:
         match reply[at : at + _ITEMS]:
             case [bytes() | None as value, int() as left, bytes() | None as fence, int() as waiting, first, said]:
                 ahead = first if isinstance(first, bytes) and TOKEN.fullmatch(first) else None
-                found.append(Told(value, left, fence_of(fence), waiting, ahead, said))
+                found.append(SurveyAnswer(value, left, fence_of(fence), waiting, ahead, said))
             case _:
                 return None
     return found
 
 
-def holder_of(views: Mapping[int, Told], nodes: int) -> bytes | None:
+def holder_of(views: Mapping[int, SurveyAnswer], nodes: int) -> bytes | None:
     """Return the value that a majority of the nodes has; None if there is none."""
     return on_majority({node: it.value for node, it in views.items()}, nodes)[1]
 
 
-def row(key: bytes, prefix: str, views: Mapping[int, Told], nodes: int, known: Mapping[bytes, str]) -> Row | None:
+def row(
+    key: bytes, prefix: str, views: Mapping[int, SurveyAnswer], nodes: int, known: Mapping[bytes, str]
+) -> Row | None:
     """Return how a lock is, from what the nodes say.
 
     Args:

@@ -25,14 +25,14 @@ from ...protocol.ticket import TOKEN, inbox_of
 from ..inspection import commands as inspection
 from ..inspection.plan import unheard
 from . import commands as recipes
-from .commands import Row, Told
+from .commands import Row, SurveyAnswer
 
 # The smallest share of a node's time, so that a rest has an end.
 LEAST = 0.001
 MOST = 512  # bytes of a pattern
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a survey is: in the keys of one node, at this cursor of its SCAN."""
 
     node: int
@@ -77,7 +77,7 @@ class Search:
         # The set that is looked through; and in it where, how many nodes are done, why others were
         # left out, and when the first step began and the last one ended.
         self._at = 0
-        self._place: Place | None = Place(0)
+        self._place: Position | None = Position(0)
         self._done = 0
         self._causes: dict[str, Exception] = {}
         self._began = inf
@@ -122,15 +122,15 @@ class Search:
             self._done += 1
             self._turn(settings, place.node)
         else:
-            self._place = Place(place.node, cursor)
+            self._place = Position(place.node, cursor)
 
     def _turn(self, settings: Settings, node: int) -> None:
         """Go on with the next node, or the next set, after this node."""
         size = len(settings.addresses)
-        self._place = Place(node + 1) if node + 1 < size else None
+        self._place = Position(node + 1) if node + 1 < size else None
         if self._done == _needed(size):
             self._at += 1
-            self._place = Place(0)
+            self._place = Position(0)
             self._done = 0
             self._causes = {}
             self._began = inf
@@ -170,7 +170,7 @@ class Search:
         self._owners.update(registry.owners(new, told.answers.values()))
         return told.heard - told.began
 
-    def _take(self, key: bytes, settings: Settings, view: dict[int, Told]) -> None:
+    def _take(self, key: bytes, settings: Settings, view: dict[int, SurveyAnswer]) -> None:
         """Have a lock shown, unless it is free."""
         row = recipes.row(key, settings.prefix, view, len(settings.addresses), self._owners)
         if row is None:

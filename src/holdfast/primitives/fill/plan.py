@@ -83,7 +83,7 @@ class Found(Generic[T]):
     cause: ConfigError | NoQuorum | None = None
 
 
-class Seen(NamedTuple):
+class FillLook(NamedTuple):
     """The value that a look at a store has found.
 
     Attributes:
@@ -110,7 +110,7 @@ class Store(Protocol):
     news: int
     fenced: bool
 
-    def look(self, news: bool = False) -> Plan[Seen]:
+    def look(self, news: bool = False) -> Plan[FillLook]:
         """Look for the value.
 
         Args:
@@ -244,7 +244,7 @@ class OnNodes:
         self._labels = [it.label for it in settings.addresses]
         self._name, self._cache, self._ttl, self._stale, self._serializer = name, Cache(lock), ttl, stale, serializer
 
-    def look(self, news: bool = False) -> Plan[Seen]:
+    def look(self, news: bool = False) -> Plan[FillLook]:
         yield Keeps("fill")
         size = len(self._labels)
         # If a majority has no value, no value was stored on a majority.
@@ -262,12 +262,12 @@ class OnNodes:
             yield mend(self._settings, self._cache.key)
         if kept is not None and kept.data is not None:
             try:
-                return Seen(self._serializer.loads(kept.data), kept.left_for(self._ttl), why)
+                return FillLook(self._serializer.loads(kept.data), kept.left_for(self._ttl), why)
             except verdicts():
                 # The caller that kept it had another serializer, or other classes. Compute it
                 # again.
                 pass
-        return Seen(cause=why)
+        return FillLook(cause=why)
 
     def drop(self) -> Plan[None]:
         told = yield from self._void(self._cache.void())
@@ -324,11 +324,11 @@ class InMapping:
     def __init__(self, mapping: MutableMapping[str, Any], key: str, ttl: float) -> None:
         self._mapping, self._key, self._ttl = mapping, key, ttl
 
-    def look(self, news: bool = False) -> Plan[Seen]:
+    def look(self, news: bool = False) -> Plan[FillLook]:
         match (yield Call(partial(self._mapping.get, self._key))):
             case (value, float() | int() as until):
-                return Seen(value, until - (yield Wall()))
-        return Seen()
+                return FillLook(value, until - (yield Wall()))
+        return FillLook()
 
     def drop(self) -> Plan[None]:
         yield Call(partial(self._mapping.pop, self._key, None))

@@ -20,7 +20,7 @@ MOST = 1000
 LATCH, BARRIER = "latch", "barrier"
 
 
-class Told(NamedTuple):
+class LatchAnswer(NamedTuple):
     """One node's answer.
 
     Attributes:
@@ -110,7 +110,7 @@ class Gathering:
             return b"arrived", b"awaited", b"arrived"
         return b"arrived%d" % generation, b"awaited%d" % generation, b"arrived%d" % (generation - 1)
 
-    def read(self, reply: object) -> Told | str | None:
+    def read(self, reply: object) -> LatchAnswer | str | None:
         """Read a node's answer.
 
         Returns:
@@ -119,7 +119,7 @@ class Gathering:
         """
         match reply:
             case [int(over), bytes(birth), int(known), bytes(ids)]:
-                return Told(over, birth, known, ids)
+                return LatchAnswer(over, birth, known, ids)
             case bytes(other):
                 return readable(other.decode("utf-8", "replace"))
         return None

@@ -27,7 +27,7 @@ from ...protocol.nodes import too_few
 from ...protocol.query import Answers, Query
 from ...protocol.ticket import TOKEN
 from . import commands as recipes
-from .commands import Told, id_of
+from .commands import LatchAnswer, id_of
 
 T = TypeVar("T")
 
@@ -155,7 +155,7 @@ class Sight:
             asks[node] = recipe.say(self.generation, news, birth, count, over=full, token=token, ttl=ttl)
 
         def enough(answers: Answers) -> bool:
-            told = [it for it in map(recipe.read, answers.values()) if isinstance(it, Told)]
+            told = [it for it in map(recipe.read, answers.values()) if isinstance(it, LatchAnswer)]
             return len(told) >= needed and (not patient or any(it.over > self.generation for it in told))
 
         self._note((yield Ask(asks, enough)))
@@ -166,7 +166,7 @@ class Sight:
         recipe, needed = terms.recipe, terms.needed
 
         def enough(answers: Answers) -> bool:
-            return sum(isinstance(recipe.read(it), Told) for it in answers.values()) >= needed
+            return sum(isinstance(recipe.read(it), LatchAnswer) for it in answers.values()) >= needed
 
         yield Keeps(recipe.kind)
         asks = dict.fromkeys(range(len(terms.settings.addresses)), recipe.look(self.generation))
@@ -193,7 +193,7 @@ class Sight:
         self.heard, self.sure, self.hoped, self._causes = 0, 0, seen.guarded, dict(seen.causes)
         for node, reply in seen.answers.items():
             match recipe.read(reply):
-                case Told() as told:
+                case LatchAnswer() as told:
                     self._hear(node, told)
                 case None:
                     self._causes[node] = TypeError("its answer is not what the script says")
@@ -203,7 +203,7 @@ class Sight:
         if len(others) > len(self._terms.settings.addresses) - self._terms.needed:
             raise recipe.disagreement(others)
 
-    def _hear(self, node: int, told: Told) -> None:
+    def _hear(self, node: int, told: LatchAnswer) -> None:
         self.heard, self.latest = self.heard + 1, max(self.latest, told.over)
         if told.over > self.generation:
             self.sure += 1

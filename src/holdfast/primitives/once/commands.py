@@ -53,7 +53,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class OnceLook:
     """A node's answer to a look.
 
     `promised` means that it stores nothing of a lower ballot any more. `fence` is its fence.
@@ -123,7 +123,7 @@ def parted(value: bytes) -> tuple[bytes, bytes]:
     return call, result
 
 
-def seen(answers: Answers) -> list[Seen]:
+def seen(answers: Answers) -> list[OnceLook]:
     """Return the nodes' answers to a look, without those that are no answers of the script."""
     return [it for it in map(_read, answers.values()) if it is not None]
 
@@ -199,7 +199,7 @@ def _copies(answers: Answers) -> list[Copy]:
     return [it.copy for it in seen(answers) if it.copy is not None]
 
 
-def _read(reply: object) -> Seen | None:
+def _read(reply: object) -> OnceLook | None:
     if not isinstance(reply, list) or len(reply) != 4:
         return None
     promise, fence, left, text = reply
@@ -207,7 +207,7 @@ def _read(reply: object) -> Seen | None:
         return None
     # A value that another program has written does not count.
     kept = _KEPT.fullmatch(text or b"")
-    return Seen(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
+    return OnceLook(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
 
 
 def _evalsha(script: Script, *words: bytes) -> bytes:

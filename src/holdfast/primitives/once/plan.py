@@ -299,7 +299,7 @@ def _time(shards: Shards, name: str) -> Plan[int]:
     return told[len(told) // 2]
 
 
-class Place(NamedTuple):
+class OnceShard(NamedTuple):
     """A shard that keeps the result.
 
     Attributes:
@@ -330,7 +330,7 @@ class Turn:
     def __init__(self, options: OnceTerms, name: str, shards: Sequence[int], slot: str | None = None) -> None:
         self._deed, self._recipe = options, options.lock(name, slot)
         self._register = Register(self._recipe.name, self._recipe.horizon)
-        self._places = [Place(it, len(options.shards.all[it].settings.addresses)) for it in shards]
+        self._places = [OnceShard(it, len(options.shards.all[it].settings.addresses)) for it in shards]
         self._began = self._ended = 0.0
         self._ballot = 0
         # What the last question has found: the newest copy, for how many milliseconds some node has

@@ -39,7 +39,7 @@ class Limit(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RateAnswer:
     """One node's answer.
 
     Attributes:
@@ -94,7 +94,7 @@ class Algorithm(Protocol):
     def give(self, cost: int, at: Sequence[int]) -> bytes:
         """The bytes that give calls back. `at`: as the answer told."""
 
-    def read(self, cost: int, reply: object) -> Told | None:
+    def read(self, cost: int, reply: object) -> RateAnswer | None:
         """What a node answered to a caller that wanted `cost` calls.
 
         None if the script never answers that.
@@ -136,7 +136,7 @@ class Gcra:
     def give(self, cost: int, at: Sequence[int]) -> bytes:
         return self._say(cost, at[0], 0)
 
-    def read(self, cost: int, reply: object) -> Told | None:
+    def read(self, cost: int, reply: object) -> RateAnswer | None:
         if (numbers := _numbers(reply, len(self._limits), _AHEAD)) is None:
             return None
         verdict, now = numbers[:2]
@@ -180,7 +180,7 @@ class Window:
     def give(self, cost: int, at: Sequence[int]) -> bytes:
         return self._say(cost, at)
 
-    def read(self, cost: int, reply: object) -> Told | None:
+    def read(self, cost: int, reply: object) -> RateAnswer | None:
         if (numbers := _numbers(reply, len(self._limits), _ALLOWED)) is None:
             return None
         verdict, now = numbers[:2]
@@ -245,11 +245,11 @@ def _numbers(reply: object, limits: int, verdicts: int) -> Sequence[int] | None:
 
 def _told(
     verdict: int, retries: Sequence[int], resets: Sequence[int], remaining: Sequence[int], at: tuple[int, ...]
-) -> Told:
+) -> RateAnswer:
     """The answers of all limits, as one: a call is allowed when the last of them allows it."""
     retry = max(retries)
     allowed = verdict in (_ALLOWED, _AHEAD)
-    return Told(allowed, verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
+    return RateAnswer(allowed, verdict == _RESERVED, retry, max(resets), min(remaining), at, retries.index(retry))
 
 
 def _up(number: int, by: int) -> int:

@@ -31,7 +31,7 @@ from ...protocol import quorum
 from ...protocol.nodes import too_few
 from ...protocol.query import Query
 from . import commands as recipes
-from .commands import LASTS, MOST, MOST_LIMITS, SECOND, SHORTEST, TURN, Algorithm, Gcra, Limit, Told, Window
+from .commands import LASTS, MOST, MOST_LIMITS, SECOND, SHORTEST, TURN, Algorithm, Gcra, Limit, RateAnswer, Window
 
 # Seconds. A caller that has just come reserves no turn that is further ahead, unless the period is
 # longer.
@@ -67,7 +67,7 @@ class Allowance:
         return self.allowed
 
 
-class Place(NamedTuple):
+class RateShard(NamedTuple):
     """A shard that counts calls.
 
     Attributes:
@@ -98,7 +98,7 @@ class RateTerms:
     fail_open: bool
     keys: tuple[bytes, ...]
     algorithm: Algorithm
-    places: Sequence[Place]
+    places: Sequence[RateShard]
 
     def patience(self, waited: float) -> int:
         """Return how far ahead a caller may reserve a turn, in microseconds.
@@ -228,7 +228,7 @@ def _shown(limit: Limit) -> str:
     return f"{limit.calls} in {limit.period / SECOND:g} s"
 
 
-def _place(shard: int, counted: str, settings: Settings) -> Place:
+def _place(shard: int, counted: str, settings: Settings) -> RateShard:
     """Return a shard, with its nodes in an order that all clients of a rate share.
 
     Rates differ in their orders. All limits of a name have the same one, since a call may be
@@ -238,20 +238,20 @@ def _place(shard: int, counted: str, settings: Settings) -> Place:
     order = sorted(range(len(labels)), key=labels.__getitem__)
     # A client that was told of no nodes can describe a rate, too.
     first = crc32(counted.encode()) % max(1, len(labels))
-    return Place(shard, order[first:] + order[:first], labels, settings)
+    return RateShard(shard, order[first:] + order[:first], labels, settings)
 
 
 # ------------------------------------------------ what is to be done
 
 
-class Tally:
+class RateTally:
     """What the nodes of one shard have answered to one call."""
 
     __slots__ = ("_cost", "_limits", "_place", "asked", "began", "causes", "ended", "told")
 
-    def __init__(self, limits: RateTerms, place: Place, cost: int) -> None:
+    def __init__(self, limits: RateTerms, place: RateShard, cost: int) -> None:
         self._limits, self._place, self._cost = limits, place, cost
-        self.told: dict[int, Told] = {}
+        self.told: dict[int, RateAnswer] = {}
         self.causes: dict[int, Exception] = {}
         # How many nodes, in their order.
         self.asked = 0
@@ -321,12 +321,12 @@ class Tally:
         return too_few(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
 
 
-def _retry(told: Iterable[Told]) -> float:
+def _retry(told: Iterable[RateAnswer]) -> float:
     """In how many seconds the call may be allowed by all of them."""
     return max(it.retry for it in told) / SECOND
 
 
-def _allowance(tallies: Sequence[Tally]) -> Allowance:
+def _allowance(tallies: Sequence[RateTally]) -> Allowance:
     """What all answers mean together."""
     told = [it for tally in tallies for it in tally.told.values()]
     allowed = all(it.allowed for it in tallies)
@@ -345,10 +345,10 @@ class Attempt:
 
     def __init__(self, limits: RateTerms) -> None:
         self._limits = limits
-        self.tallies: list[Tally] = []
+        self.tallies: list[RateTally] = []
 
     @property
-    def told(self) -> list[Told]:
+    def told(self) -> list[RateAnswer]:
         """Every node's answer."""
         return [told for tally in self.tallies for told in tally.told.values()]
 
@@ -375,7 +375,7 @@ class Attempt:
         try:
             places = yield from _places(self._limits)
             for place in places:
-                tally = Tally(self._limits, place, cost)
+                tally = RateTally(self._limits, place, cost)
                 self.tallies.append(tally)
                 yield Keeps("rate", place.shard)
                 yield from tally.take(patience if place is places[0] else turn, turn)
@@ -403,7 +403,7 @@ class Attempt:
             yield from tally.give_back()
 
 
-def _places(limits: RateTerms) -> Plan[Sequence[Place]]:
+def _places(limits: RateTerms) -> Plan[Sequence[RateShard]]:
     """Return the shards that count calls.
 
     While a name moves there are two, unless both are the same servers, which would count each call
@@ -473,10 +473,10 @@ def _acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
 def peek(limits: RateTerms, cost: int) -> Plan[Allowance]:
     """What `take` would answer."""
     checked(limits, cost)
-    tallies: list[Tally] = []
+    tallies: list[RateTally] = []
     try:
         for place in (yield from _places(limits)):
-            tally = Tally(limits, place, cost)
+            tally = RateTally(limits, place, cost)
             tallies.append(tally)
             yield from tally.ask(len(place.order), limits.algorithm.peek(cost))
             if not tally.heard:
@@ -491,7 +491,7 @@ def peek(limits: RateTerms, cost: int) -> Plan[Allowance]:
 def reset(limits: RateTerms) -> Plan[None]:
     """Forget all that was taken."""
     for place in limits.places:
-        tally = Tally(limits, place, 1)
+        tally = RateTally(limits, place, 1)
         seen: Query = yield Ask(dict.fromkeys(place.order, recipes.reset(limits.keys)), shard=place.shard)
         tally.causes.update(seen.causes)
         tally.began, tally.ended = seen.began, seen.ended
@@ -660,7 +660,7 @@ class Rate(Bound, ABC):
         return f"<Rate {self.name!r}{whose}: {several}>"
 
 
-def differ(told: Collection[Told], guard: float | None) -> bool:
+def differ(told: Collection[RateAnswer], guard: float | None) -> bool:
     """Is it worth a look whether a node has forgotten calls of a rate?
 
     Args:
