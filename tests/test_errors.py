@@ -140,7 +140,7 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
 
 @pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
 def test_the_text_of_an_error_ends_in_the_address_of_its_page(error: HoldfastError) -> None:
-    reason = getattr(error, "reason", "other") if isinstance(error, Misuse | ConfigError) else "other"
+    reason = error.reason if isinstance(error, Misuse | ConfigError) else "other"
     assert error.page == f"holdfast/errors#{type(error).__name__.lower() if reason == 'other' else reason}"
     assert str(error) in (f"{error.message} [{error.page}]", f"{error.message}\n[{error.page}]")
     assert error.args == (error.message,), "the address is not stored: a pickled error has it once"

@@ -95,18 +95,10 @@ def test_what_happened_is_compared_and_when_is_not() -> None:
         assert copy.replace(event, fence=8) == event.replace(fence=8)
 
 
-def test_events_of_locks_and_of_nodes_can_be_told_apart() -> None:
-    assert issubclass(Acquired, LockEvent)
-    assert not issubclass(LockEvent, NodeEvent)
-    assert all(issubclass(kind, Event) for kind in KINDS)
-
-
 def test_an_event_prints_as_the_call_that_makes_it() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    event = events.NodeEvent(state="guarded", at=at, node="redis://a:1", left=3.5, cause="promoted")
-    assert repr(event) == (
-        f"NodeEvent(at={at!r}, node='redis://a:1', state='guarded', left=3.5, cause='promoted', down=0.0, warning='', about='')"
-    )
+    event = events.Called(at=at, name="a", kind="rate", how="allowed", took=3.5)
+    assert repr(event) == f"Called(at={at!r}, name='a', kind='rate', how='allowed', took=3.5, key_given=False, retry_after=0.0)"
 
 
 def test_an_event_can_be_matched_by_its_fields() -> None:

@@ -13,17 +13,7 @@ from typing import TYPE_CHECKING
 from .client import at_first_use
 from .client.sync import Holdfast
 from .engine.recorder import Stats
-from .errors import (
-    ConfigError,
-    HoldfastError,
-    LockBusy,
-    LockLost,
-    Misuse,
-    NoQuorum,
-    NotAcquired,
-    RateLimited,
-    StaleFence,
-)
+from .errors import ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, RateLimited, StaleFence
 from .face.lease import LeaseState
 from .face.rwlock import RWLock
 from .face.sync.decorators import current
@@ -62,38 +52,8 @@ else:
     )
 
 __all__ = [
-    "Allowance",
-    "Barrier",
-    "ConfigError",
-    "Election",
-    "Fill",
-    "Found",
-    "Holdfast",
-    "HoldfastError",
-    "Latch",
-    "Leader",
-    "Leadership",
-    "Lease",
-    "LeaseState",
-    "Lock",
-    "LockBusy",
-    "LockLost",
-    "LockStatus",
-    "Misuse",
-    "NoQuorum",
-    "Node",
-    "NodeStatus",
-    "NotAcquired",
-    "Observation",
-    "Once",
-    "RWLock",
-    "Rate",
-    "RateLimited",
-    "Result",
-    "Semaphore",
-    "StaleFence",
-    "Stats",
-    "Survey",
-    "__version__",
-    "current",
-]
+    "Allowance", "Barrier", "ConfigError", "Election", "Fill", "Found", "Holdfast", "HoldfastError", "Latch",
+    "Leader", "Leadership", "Lease", "LeaseState", "Lock", "LockBusy", "LockLost", "LockStatus", "Misuse", "NoQuorum",
+    "Node", "NodeStatus", "NotAcquired", "Observation", "Once", "RWLock", "Rate", "RateLimited", "Result",
+    "Semaphore", "StaleFence", "Stats", "Survey", "__version__", "current",
+]  # fmt: skip

@@ -16,19 +16,6 @@ from .primitives.fill.plan import FillOptions
 from .primitives.once.plan import OnceOptions
 
 __all__ = [
-    "ElectionOptions",
-    "FillOptions",
-    "LeaseInfo",
-    "NodeView",
-    "OnceOptions",
-    "Options",
-    "PermitHolder",
-    "PermitOptions",
-    "RateOptions",
-    "Reader",
-    "Repaired",
-    "Row",
-    "Serializer",
-    "Straggler",
-    "Waiter",
-]
+    "ElectionOptions", "FillOptions", "LeaseInfo", "NodeView", "OnceOptions", "Options", "PermitHolder",
+    "PermitOptions", "RateOptions", "Reader", "Repaired", "Row", "Serializer", "Straggler", "Waiter",
+]  # fmt: skip

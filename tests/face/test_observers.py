@@ -28,11 +28,7 @@ SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeEvent(state="guarded", **NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it could not be used for 60 s)"),
     events.NodeEvent(state="warned", **NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),
-    events.Ended(how="discarded", **LOCK, fence=7, remaining=9.84): (
-        "lease",
-        logging.WARNING,
-        "the lease on 'invoice' (fence 7) was discarded without release",
-    ),
+    events.Ended(how="discarded", **LOCK, fence=7, remaining=9.84): ("lease", logging.WARNING, "on 'invoice' (fence 7) was discarded"),
     events.Ended(how="lost", **LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
     events.Ended(how="lost", **LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "refused (fence 7): a: full"),
     events.Attempt(**LOCK): ("lease", logging.DEBUG, "Attempt("),
@@ -50,19 +46,11 @@ SAID: dict[Event, tuple[str, int, str]] = {
 }
 # What operators search for: the name of what happened, and the facts of its own.
 LOGGED = {
-    "released": "Released held",
-    "lost": "Lost reason held why",
-    "left": "Left remaining held",
-    "discarded": "Discarded remaining acquired",
-    "up": "NodeUp down",
-    "down": "NodeDown cause",
-    "guarded": "NodeGuarded left cause down",
-    "refuses": "NodeRefuses cause",
-    "warned": "Warned warning about",
-    "rate": "Allowed key_given allowed retry_after waited",
-    "once": "Served kind how took",
-    "latch": "Gathered kind waited complete",
-}
+    "released": "Released held", "lost": "Lost reason held why", "left": "Left remaining held",
+    "discarded": "Discarded remaining acquired", "up": "NodeUp down", "down": "NodeDown cause",
+    "guarded": "NodeGuarded left cause down", "refuses": "NodeRefuses cause", "warned": "Warned warning about",
+    "rate": "Allowed key_given allowed retry_after waited", "once": "Served kind how took", "latch": "Gathered kind waited complete",
+}  # fmt: skip
 
 
 def test_every_event_is_here() -> None:

@@ -114,42 +114,39 @@ def structured(event: Event) -> dict[str, Any]:
     return told
 
 
-# What the log calls the end of a lease, by its `how`, and the facts that only such an end has.
-_ENDS = {
-    "released": ("Released", ("held",)),
-    "lost": ("Lost", ("reason", "held", "why")),
-    "left": ("Left", ("remaining", "held")),
-    "discarded": ("Discarded", ("remaining", "acquired")),
-}
-# The same for a node, by its `state`.
-_STATES = {
-    "up": ("NodeUp", ("down",)),
-    "down": ("NodeDown", ("cause",)),
-    "guarded": ("NodeGuarded", ("left", "cause", "down")),
-    "refuses": ("NodeRefuses", ("cause",)),
-    "warned": ("Warned", ("warning", "about")),
-}
-# The same for a call, by its `kind`.
-_CALLS = {
-    "rate": ("Allowed", ("key_given", "allowed", "retry_after", "waited")),
-    **dict.fromkeys(("once", "fill"), ("Served", ("kind", "how", "took"))),
-    **dict.fromkeys(("latch", "barrier"), ("Gathered", ("kind", "waited", "complete"))),
+# The name in the log of what happened, and the facts that only such an event has: by how a lease
+# ended, the state of a node, or the kind of a call. Searches and alerts depend on them.
+_NAMES = {
+    "released": "Released held",
+    "lost": "Lost reason held why",
+    "left": "Left remaining held",
+    "discarded": "Discarded remaining acquired",
+    "up": "NodeUp down",
+    "down": "NodeDown cause",
+    "guarded": "NodeGuarded left cause down",
+    "refuses": "NodeRefuses cause",
+    "warned": "Warned warning about",
+    "rate": "Allowed key_given allowed retry_after waited",
+    **dict.fromkeys(("once", "fill"), "Served kind how took"),
+    **dict.fromkeys(("latch", "barrier"), "Gathered kind waited complete"),
 }
 
 
 def _logged(event: Event) -> tuple[str, dict[str, Any]]:
-    """Return an event's name and facts in the log, which searches and alerts depend on."""
+    """Return an event's name and facts in the log."""
     facts = event.facts()
+    common: tuple[str, ...]
     match event:
         case events.Ended():
-            (word, own), common = _ENDS[event.how], events.LeaseEvent.fields
+            what, common = event.how, events.LeaseEvent.fields
         case events.NodeEvent():
-            (word, own), common = _STATES[event.state], ("at", "node")
+            what, common = event.state, ("at", "node")
         case events.Called():
-            (word, own), common = _CALLS[event.kind], ("at", "name")
+            what, common = event.kind, ("at", "name")
             facts |= {"allowed": event.how == "allowed", "complete": event.how == "complete", "waited": event.took}
         case _:
             return type(event).__name__, facts
+    word, *own = _NAMES[what].split()
     return word, {name: facts[name] for name in (*common, *own)}
 
 
