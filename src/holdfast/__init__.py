@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 from .client import at_first_use
 from .client.sync import Holdfast
 from .engine.recorder import Stats
-from .errors import ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, NotAcquired, RateLimited, StaleFence
+from .errors import (
+    ConfigError,
+    HoldfastError,
+    LockBusy,
+    LockLost,
+    Misuse,
+    NoQuorum,
+    NotAcquired,
+    RateLimited,
+    StaleFence,
+)
 from .face.lease import LeaseState
 from .face.rwlock import RWLock
 from .face.sync.decorators import current
