@@ -18,7 +18,7 @@ from typing import Any
 from holdfast import LockLost, StaleFence
 from holdfast.aio import Holdfast, Lease
 from holdfast.fencing import Seen
-from holdfast.testing.network import Link, Node
+from holdfast.testing.network import Node, SimulatedConnection
 from holdfast.testing.process import Process
 from holdfast.testing.simulation import Simulation
 from holdfast.testing.timeline import kind_of
@@ -137,22 +137,22 @@ class Plain:
     def __init__(self, scene: Scene, name: str) -> None:
         self.scene, self.name, self.token = scene, name, f"plain-{name}".encode()
         scene.tokens[self.token] = name
-        self.links = [Link(scene.simulation.world, self, node) for node in scene.simulation.nodes]
-        self.open: dict[Link, None] = {}  # in the order in which they were opened
-        self.answers: dict[Link, list[bytes]] = {}
+        self.links = [SimulatedConnection(scene.simulation.world, self, node) for node in scene.simulation.nodes]
+        self.open: dict[SimulatedConnection, None] = {}  # in the order in which they were opened
+        self.answers: dict[SimulatedConnection, list[bytes]] = {}
 
     def __repr__(self) -> str:
         return self.name
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         """Bytes can flow."""
         self.open[link] = None
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         """A node has answered."""
         self.answers.setdefault(link, []).append(data)
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         """A connection is gone."""
         self.open.pop(link, None)
 

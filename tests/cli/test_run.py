@@ -289,7 +289,7 @@ def test_a_command_is_told_each_time_that_its_lease_is_in_danger(monkeypatch: py
     """The renewals come back in between."""
     told: list[str] = []
     it: Any = object.__new__(holder.Holder)
-    it._lease, it._phase, it._killing, it._told, it._kill_at = object(), holder.Phase.RUNNING, "", "", inf
+    it._lease, it._phase, it._killing, it._told, it._kill_at = object(), holder.HolderPhase.RUNNING, "", "", inf
     it._job = SimpleNamespace(kill_after=1.0)
     monkeypatch.setattr(holder.Holder, "_end_of", lambda self, lease, now: self.end)
     monkeypatch.setattr(holder.Holder, "_terminate", lambda self, why, left: told.append(why) or setattr(self, "_told", why))

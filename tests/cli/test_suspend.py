@@ -128,7 +128,7 @@ tree.adopt()
 ours, theirs = board.line()
 screen = board.Board()
 it = holder.Holder(Job, board.Pipe(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
-it._lease, it._phase, it._over = Lease(), holder.Phase.ASKED, False
+it._lease, it._phase, it._over = Lease(), holder.HolderPhase.ASKED, False
 it._from_supervisor("go")
 poll = select.poll()
 poll.register(it._wake_in, select.POLLIN)

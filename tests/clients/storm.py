@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.embedded import Nodes
-from holdfast.testing.windows import Window
+from holdfast.testing.windows import HeldWindow
 
 TESTS = Path(__file__).parent.parent
 CLIENT = TESTS.parent / "clients/node"
@@ -175,7 +175,7 @@ class Storm:
 
     # ------------------------------------------------ what it was
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[HeldWindow]:
         """Of each lease, from when until when its process certainly believed that it held the lock."""
         windows = []
         for file in self.folder.glob("*-*"):
@@ -183,7 +183,7 @@ class Storm:
             for line in file.read_text().splitlines():
                 fence, moment = map(int, line.split())
                 seen.setdefault(fence, []).append(moment)
-            windows += [Window("contended", file.name, it, min(at), max(at)) for it, at in seen.items()]
+            windows += [HeldWindow("contended", file.name, it, min(at), max(at)) for it, at in seen.items()]
         return windows
 
 

@@ -19,7 +19,7 @@ from holdfast.primitives.rate.aio import Rate
 from holdfast.protocol.exclusive import keys_of
 from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
-from holdfast.testing.world import Clock, World
+from holdfast.testing.world import DriftingClock, World
 from holdfast.wire.resp import pack
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ class SimulatedCluster:
     """Nodes of a simulated world, as tests steer them."""
 
     def __init__(self, world: World, count: int) -> None:
-        self.nodes = [Node(world, index, Clock(world, WALL)) for index in range(count)]
+        self.nodes = [Node(world, index, DriftingClock(world, WALL)) for index in range(count)]
         self.urls = tuple(f"redis://node{index}:6379" for index in range(count))
         self.fresh = frozenset(node.server.run_id.decode() for node in self.nodes)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from failovers.groups import ASKED, CUT, FAULTS, SECRET, Group, Watch, until
 
 from holdfast.clock import clock
-from holdfast.testing.windows import Window, fences_back, overlaps
+from holdfast.testing.windows import HeldWindow, fences_back, overlaps
 
 HERE = Path(__file__).parent
 WORKERS = 3  # of a cell
@@ -74,7 +74,7 @@ class Outcome:
 
     failovers: int = 0
     faults: dict[str, int] = field(default_factory=dict)
-    windows: list[Window] = field(default_factory=list)
+    windows: list[HeldWindow] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     # Sections that began before a promotion and ended after it: the load was there.
     across: int = 0
@@ -155,13 +155,13 @@ class Cell:
         until(lambda: any(it.begins > promotion for it in self.windows()), f"somebody has the lock of cell {self.number} again")
         time.sleep(self._plan.work)
 
-    def windows(self) -> list[Window]:
+    def windows(self) -> list[HeldWindow]:
         """What its workers have written."""
         found = []
         for path in sorted(self._folder.glob(f"cell-{self.number}.*.log")):
             for line in path.read_text().splitlines():
                 it = json.loads(line)
-                found.append(Window(self.number, f"{it['who']}:{it['token']}", it["fence"], it["begins"], it["ends"]))
+                found.append(HeldWindow(self.number, f"{it['who']}:{it['token']}", it["fence"], it["begins"], it["ends"]))
         return found
 
     def stop(self) -> list[str]:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from failovers.campaign import BOUND, GUARD, SUITS, Outcome, Plan, run
 
-from holdfast.testing.windows import Window
+from holdfast.testing.windows import HeldWindow
 
 pytestmark = pytest.mark.stories
 
 
 def test_two_at_once_and_fences_that_do_not_grow_are_found() -> None:
-    windows = [Window(0, "a", 5, 1.0, 2.0), Window(0, "b", 4, 1.9, 3.0), Window(1, "c", 1, 1.5, 9.0)]
+    windows = [HeldWindow(0, "a", 5, 1.0, 2.0), HeldWindow(0, "b", 4, 1.9, 3.0), HeldWindow(1, "c", 1, 1.5, 9.0)]
     outcome = Outcome(windows=windows)
     assert outcome.overlaps == ["b began 0.100 s before a ended"]
     assert outcome.backward == ["b got the fence 4 after a had 5"]

@@ -15,7 +15,7 @@ from contract.cluster import Cluster
 from contract.programs import program
 
 from holdfast.embedded import Nodes
-from holdfast.testing.windows import Window, fences_back, overlaps
+from holdfast.testing.windows import HeldWindow, fences_back, overlaps
 
 PROCESSES, THREADS, TURNS = 4, 16, 3
 SOURCE = """
@@ -63,7 +63,7 @@ def five() -> Iterator[Cluster]:
         yield cluster
 
 
-def complaints(windows: Iterable[Window]) -> list[str]:
+def complaints(windows: Iterable[HeldWindow]) -> list[str]:
     """What is not as it must be."""
     windows = list(windows)
     return [
@@ -73,7 +73,7 @@ def complaints(windows: Iterable[Window]) -> list[str]:
 
 
 async def test_64_sets_in_four_processes(five: Cluster) -> None:
-    windows: list[Window] = []
+    windows: list[HeldWindow] = []
     with contextlib.ExitStack() as stack:
         crowd = [stack.enter_context(program(SOURCE, five, number, THREADS, TURNS)) for number in range(PROCESSES)]
         for it in crowd:
@@ -83,7 +83,7 @@ async def test_64_sets_in_four_processes(five: Cluster) -> None:
         for number, it in enumerate(crowd):
             while (line := it.hear()) != "served":
                 assert line, f"process {number} has ended without a word"
-                windows.append(Window(*json.loads(line)))
+                windows.append(HeldWindow(*json.loads(line)))
                 if len(windows) == 100:
                     await five.kill(4)
             assert it.end() == 0
@@ -97,11 +97,11 @@ async def test_64_sets_in_four_processes(five: Cluster) -> None:
 @pytest.mark.parametrize(
     "second, complaint",
     [
-        (Window("a", "t2", 8, 1.5, 3.0), ["a: held by t1 and by t2"]),
-        (Window("a", "t2", 7, 2.0, 3.0), ["a: fence 7 after 7"]),
-        (Window("a", "t2", 8, 2.0, 3.0), []),
-        (Window("b", "t2", 7, 1.5, 3.0), []),
+        (HeldWindow("a", "t2", 8, 1.5, 3.0), ["a: held by t1 and by t2"]),
+        (HeldWindow("a", "t2", 7, 2.0, 3.0), ["a: fence 7 after 7"]),
+        (HeldWindow("a", "t2", 8, 2.0, 3.0), []),
+        (HeldWindow("b", "t2", 7, 1.5, 3.0), []),
     ],
 )
-def test_what_is_wrong_would_be_seen(second: Window, complaint: list[str]) -> None:
-    assert complaints([Window("a", "t1", 7, 1.0, 2.0), second]) == complaint
+def test_what_is_wrong_would_be_seen(second: HeldWindow, complaint: list[str]) -> None:
+    assert complaints([HeldWindow("a", "t1", 7, 1.0, 2.0), second]) == complaint

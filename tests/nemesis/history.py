@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.windows import Window, fences_back, overlaps
+from holdfast.testing.windows import HeldWindow, fences_back, overlaps
 
 # What clients write.
 ASKED, GRANTED, REFUSED, UNTIL, LOST, RELEASED = "asked", "granted", "refused", "until", "lost", "released"
@@ -45,7 +45,7 @@ class History:
     """All lines of all clients, in the order in which they were read."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)
-    windows: dict[str, Window] = field(default_factory=dict)  # by token
+    windows: dict[str, HeldWindow] = field(default_factory=dict)  # by token
     counts: Counter[str] = field(default_factory=Counter)
     alive: dict[str, float] = field(default_factory=dict)  # when each name was last granted, kept or given back
     ready: set[str] = field(default_factory=set)  # clients that have begun
@@ -81,7 +81,7 @@ class History:
         if type(fence) is not int or not 0 < fence < 2**53:
             self.broken.append(Broken(NO_FENCE, f"{line['who']} was granted {line['name']} with the fence {fence!r}", line["at"]))
             return
-        self.windows[token] = Window(line["name"], token, fence, line["since"], line["until"])
+        self.windows[token] = HeldWindow(line["name"], token, fence, line["since"], line["until"])
         self._whose[token] = line["who"]
 
     def judge(self, since: float = 0.0) -> list[Broken]:
@@ -102,7 +102,7 @@ class History:
         near.sort(key=lambda it: abs(it["at"] - at))
         return [json.dumps(it) for it in sorted(near[:MOST_LINES], key=lambda it: it["at"])]
 
-    def _of(self, window: Window) -> str:
+    def _of(self, window: HeldWindow) -> str:
         return f"{window.name} {self._whose[window.token]} ({window.token})"
 
 

@@ -25,7 +25,7 @@ from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-from holdfast.testing.windows import Window, fences_back, overlaps
+from holdfast.testing.windows import HeldWindow, fences_back, overlaps
 
 from .proxy import DOWN, UP, Proxy
 
@@ -98,7 +98,7 @@ class Pair:
             self._rested = clock() + REST
         await asyncio.sleep(max(0.0, self._rested - clock()))
 
-    async def session(self, name: str) -> list[Window]:
+    async def session(self, name: str) -> list[HeldWindow]:
         """All of it; the windows of both holders."""
         self._queued.clear()
         self._rested = clock() + REST
@@ -124,9 +124,9 @@ class Pair:
             self._queued.set()
 
 
-def _window(lease: Lease) -> Window:
+def _window(lease: Lease) -> HeldWindow:
     claim = lease._claim
-    return Window(lease.name, lease.token, lease.fence, claim.since, claim.until)
+    return HeldWindow(lease.name, lease.token, lease.fence, claim.since, claim.until)
 
 
 async def measured(nodes: Nodes, times: int = 9) -> dict[tuple[int, str], int]:
@@ -200,7 +200,7 @@ async def everywhere(seed: int, seconds: float, tell: Callable[[str], None] = pr
 
 
 async def _one(pair: Pair, number: int, injections: Sequence[Injection], outcome: Outcome) -> None:
-    windows: list[Window] = []
+    windows: list[HeldWindow] = []
     try:
         async with asyncio.timeout(PATIENCE + 5):
             await pair.rested()

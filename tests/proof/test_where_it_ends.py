@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from swarm.scenes import LastMoment
 
-from holdfast.testing.world import Clock, Violation
+from holdfast.testing.world import DriftingClock, Violation
 
 pytestmark = pytest.mark.guards
 
@@ -17,8 +17,8 @@ def test_a_clock_that_is_set_forward_may_cost_exclusion_and_never_the_fence(
     by: float, gives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """B14: on the nodes that make the quorum, while the lease is held to its last moment."""
-    step = Clock.step
-    monkeypatch.setattr(Clock, "step", lambda clock, seconds: step(clock, by))
+    step = DriftingClock.step
+    monkeypatch.setattr(DriftingClock, "step", lambda clock, seconds: step(clock, by))
     broken = set()
     for seed in range(12):
         try:

@@ -14,7 +14,7 @@ from serve.serving import gateway_app
 from holdfast import Misuse, NoQuorum
 from holdfast.aio import Holdfast
 from holdfast.serve import Gateway, Problem, models
-from holdfast.serve.identity import Clients
+from holdfast.serve.identity import TokenFile
 from holdfast.serve.load import Lag
 from holdfast.serve.problems import KINDS
 
@@ -122,7 +122,7 @@ async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> N
         await problem("GET", f"{ID}-5")
         gateway.drain()
         await problem("PUT", f"{ID}-6", held)
-        gateway.clients = Clients()
+        gateway.clients = TokenFile()
         await problem("GET", "/v1/nodes")
     assert seen == STORIES
 
@@ -144,7 +144,7 @@ async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) ->
     await said(models.AllLocks, "GET", "/v1/locks?pattern=problems:*")
     await said(models.TheseLocks, "GET", "/v1/locks?names=problems:form&names=problems:free")
     await said(models.AllNodes, "GET", "/v1/nodes")
-    await said(models.Health, "GET", "/healthz")
+    await said(models.HealthBody, "GET", "/healthz")
     await said(models.Released, "DELETE", f"{ID}-form2")
     await said(models.Released, "DELETE", lease)
 

@@ -20,7 +20,7 @@ from holdfast.serve import Gateway, audit, identity, server
 from holdfast.serve.identity import Identity
 from holdfast.serve.load import Lag, Limits
 from holdfast.serve.options import Options
-from holdfast.serve.server import Address, Door
+from holdfast.serve.server import Door, ListenAddress
 
 TOKENS = {"importer": "a-token-of-the-importer", "watcher": "a-token-of-the-watcher", "operator": "a-token-of-the-operator"}
 
@@ -347,18 +347,18 @@ async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monk
 @pytest.mark.parametrize(
     "address,asks,refused",
     [
-        (Address(), False, False),
-        (Address(host="::1"), False, False),
-        (Address(host="localhost"), False, False),
-        (Address(host="0.0.0.0"), True, True),
-        (Address(host="10.0.0.7", cert="a", key="b"), False, True),
-        (Address(host="10.0.0.7", cert="a", key="b"), True, False),
-        (Address(host="gateway.example"), False, True),
-        (Address(cert="a"), True, True),
-        (Address(client_ca="a"), True, True),
+        (ListenAddress(), False, False),
+        (ListenAddress(host="::1"), False, False),
+        (ListenAddress(host="localhost"), False, False),
+        (ListenAddress(host="0.0.0.0"), True, True),
+        (ListenAddress(host="10.0.0.7", cert="a", key="b"), False, True),
+        (ListenAddress(host="10.0.0.7", cert="a", key="b"), True, False),
+        (ListenAddress(host="gateway.example"), False, True),
+        (ListenAddress(cert="a"), True, True),
+        (ListenAddress(client_ca="a"), True, True),
     ],
 )
-def test_addresses_that_others_reach_need_tls_and_tokens(address: Address, asks: bool, refused: bool) -> None:
+def test_addresses_that_others_reach_need_tls_and_tokens(address: ListenAddress, asks: bool, refused: bool) -> None:
     if refused:
         with pytest.raises(ConfigError):
             address.check(asks)
@@ -367,7 +367,7 @@ def test_addresses_that_others_reach_need_tls_and_tokens(address: Address, asks:
 
 
 def test_insecure_is_said() -> None:
-    assert "no TLS and tokens" in Address(host="0.0.0.0", insecure=True).check(False)
+    assert "no TLS and tokens" in ListenAddress(host="0.0.0.0", insecure=True).check(False)
 
 
 def test_options_that_cannot_work(locks: Holdfast) -> None:

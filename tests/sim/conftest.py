@@ -11,7 +11,7 @@ from sim.face import Holdfast
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
-from holdfast.testing.world import Clock, World
+from holdfast.testing.world import DriftingClock, World
 
 
 class Town:
@@ -19,7 +19,7 @@ class Town:
 
     def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
         self.world = World(seed)
-        self.nodes = [Node(self.world, index, Clock(self.world, WALL), lua) for index in range(nodes)]
+        self.nodes = [Node(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
         self.laws = Laws(self.world, self.nodes, guard)
 
     def client(self, **options: Any) -> Holdfast:

@@ -22,7 +22,7 @@ from holdfast.primitives.fill.aio import Fill
 from holdfast.primitives.once.aio import Once
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
-from holdfast.testing.world import Clock, World
+from holdfast.testing.world import DriftingClock, World
 from holdfast.wire.address import parse
 
 __all__ = ["Holdfast", "Lease", "Lock", "Observation", "Once"]
@@ -112,7 +112,7 @@ class Holdfast(aio.Holdfast):
         world, known, witness = self._parts
         self._owners: Owners[Any] = Owners()
         self._drivers = [
-            Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, Clock(world, 0.0), witness)
+            Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, DriftingClock(world, 0.0), witness)
             for shard in self._shards.all
         ]
         for driver in self._drivers:

@@ -20,7 +20,7 @@ from holdfast.engine.engine import Engine
 from holdfast.engine.plans import Ask, Listen, Plan
 from holdfast.errors import LockLost, Misuse, NoQuorum, NotAcquired, is_closed
 from holdfast.primitives.election import plan as election
-from holdfast.primitives.election.commands import Heard, Speech
+from holdfast.primitives.election.commands import ElectionHeard, Speech
 from holdfast.primitives.election.plan import Leader, View
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.query import Query
@@ -43,7 +43,7 @@ class Noted(View):
 
     __slots__ = ("began",)
 
-    def _sees(self, found: Heard, seen: Query) -> Plan[Leader]:
+    def _sees(self, found: ElectionHeard, seen: Query) -> Plan[Leader]:
         self.began = seen.began
         return super()._sees(found, seen)
 
@@ -549,7 +549,7 @@ def shown_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
     """An observer shows what it finds, be it earlier than what it has shown."""
     sees = View._sees
 
-    def forgets(view: View, found: Heard, seen: Query) -> Any:
+    def forgets(view: View, found: ElectionHeard, seen: Query) -> Any:
         view._rank = (0, 0)
         return sees(view, found, seen)
 

@@ -18,7 +18,7 @@ from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once.commands import Copy
 from holdfast.primitives.once.plan import Turn
 from holdfast.testing.network import WALL, Node
-from holdfast.testing.world import Clock
+from holdfast.testing.world import DriftingClock
 
 pytestmark = pytest.mark.stories
 
@@ -34,7 +34,7 @@ class Change:
     def __init__(self, build: Build, seed: int) -> None:
         town = build(3, seed)  # (its laws are about one set of nodes)
         self.world, self.dice, self.seed = town.world, town.world.dice, seed
-        a, b = ([Node(self.world, index, Clock(self.world, WALL)) for index in range(3)] for _ in range(2))
+        a, b = ([Node(self.world, index, DriftingClock(self.world, WALL)) for index in range(3)] for _ in range(2))
         self.nodes = [*a, *b]
         sets: dict[str, dict[str, Any]] = {"old": {"shards": {"a": a}}, "new": {"shards": {"b": b}}}
         sets["both"] = {**sets["new"], "previous": sets["old"]["shards"]}

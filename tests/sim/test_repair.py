@@ -179,7 +179,7 @@ LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
     ),
     "once": (lambda patch: patches.method(patch, Turn, "read", "if recipes.lacking(", "if False and ("), {"once"}),
     "fill": (lambda patch: patches.method(patch, OnNodes, "look", "if kept is not None and kept.fresh and", "if False and"), {"fill"}),
-    "rate": (lambda patch: patches.method(patch, rate.Attempt, "make", "if differ(", "if False and differ("), {"rate", "window"}),
+    "rate": (lambda patch: patches.method(patch, rate.RateAttempt, "make", "if differ(", "if False and differ("), {"rate", "window"}),
     "latch": (lambda patch: patches.method(patch, Sight, "_mend", "if not self.over and", "if False and"), {"latch"}),
     "the nodes that a refused call did not reach": (
         lambda patch: patches.function(patch, differ, "not all(it.allowed for it in told) or", ""),

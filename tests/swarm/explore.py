@@ -25,7 +25,7 @@ from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import LATEST, LEAST, Faults, Weather
 from holdfast.testing.laws import TICK
-from holdfast.testing.world import Cancelled, Future, Violation
+from holdfast.testing.world import Future, TaskCancelled, Violation
 from holdfast.wire.connection import REMEMBERED
 
 from .scenes import SCENES
@@ -264,7 +264,7 @@ class Exploration(Stage):
                     raise
                 world.saw("refused: too far away for the ttl")
                 await world.sleep(dice.uniform(0.0, 0.1))
-            except Cancelled:
+            except TaskCancelled:
                 world.saw("users cancelled")
             except Misuse as error:
                 if not is_closed(error):

@@ -14,7 +14,7 @@ from math import inf
 from xml.sax.saxutils import escape, quoteattr
 
 from holdfast.testing.driver import Driver
-from holdfast.testing.network import Link, Node
+from holdfast.testing.network import Node, SimulatedConnection
 from holdfast.testing.timeline import kind_of, said, short
 from holdfast.testing.world import Flight, World
 
@@ -137,7 +137,7 @@ def troubles(world: World) -> Iterator[Bar]:
             )
         )
         lasts = _LASTS.match(str(what))
-        where = who.node if isinstance(who, Link) else who
+        where = who.node if isinstance(who, SimulatedConnection) else who
         if what in _QUIET:
             continue
         if what == "is killed" and isinstance(who, Node):

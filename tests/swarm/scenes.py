@@ -12,7 +12,7 @@ from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import CEDE, promote
-from holdfast.testing.network import Link
+from holdfast.testing.network import SimulatedConnection
 from holdfast.wire.resp import pack
 
 from .stage import Hold, How, Stage
@@ -60,7 +60,7 @@ class LateCede(Stage):
             await self.world.sleep(self.world.dice.uniform(0.0, 3.0))
         driver.let_go(claim)
 
-    def _cut(self, link: Link, data: bytes) -> None:
+    def _cut(self, link: SimulatedConnection, data: bytes) -> None:
         if CEDE in data and "cedes cut" not in self.world.seen:
             self.world.saw("cedes cut")
             link.cut(self.world.dice.uniform(0.01, 0.4))
@@ -166,7 +166,7 @@ class LastMoment(Stage):
         other.let_go(hold.claim)
 
 
-def _link(driver: Driver, node: int) -> Link:
+def _link(driver: Driver, node: int) -> SimulatedConnection:
     link = driver.links[node]
     assert link is not None
     return link

@@ -14,7 +14,7 @@ from holdfast.testing.driver import Driver
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
-from holdfast.testing.world import Clock, Violation, World
+from holdfast.testing.world import DriftingClock, Violation, World
 from holdfast.wire.address import parse
 
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
@@ -128,9 +128,9 @@ class Stage:
         """
         raise NotImplementedError
 
-    def _clock(self, whose: str, ahead: float, about: float) -> Clock:
+    def _clock(self, whose: str, ahead: float, about: float) -> DriftingClock:
         dice = self.world.chance.dice(f"the clock of {whose}")
-        return Clock(self.world, ahead + dice.uniform(-about, about), 1 + dice.uniform(-RATE, RATE))
+        return DriftingClock(self.world, ahead + dice.uniform(-about, about), 1 + dice.uniform(-RATE, RATE))
 
     def _by(self, ends: float, done: Callable[[], bool], what: str, law: str = "recovery") -> None:
         """It has to be done by then."""

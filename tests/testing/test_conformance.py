@@ -18,7 +18,7 @@ from holdfast.embedded import Nodes
 from holdfast.folders import private
 from holdfast.testing import MemoryNodes, memory
 from holdfast.testing.conformance import Examination, __main__, examination, examine
-from holdfast.testing.conformance.connection import Unfit
+from holdfast.testing.conformance.connection import BadServer
 from holdfast.testing.conformance.storm import Storm
 from holdfast.testing.server import COMMANDS, Connection, Reply
 
@@ -94,7 +94,7 @@ def test_a_server_that_is_not_atomic_is_found_within_ten_seconds(node: Nodes) ->
             found = examination.Examination("torn")
 
             def dial() -> Any:
-                made = examination.Connection(examination.addresses.parse(torn.url), examination.BASIC)
+                made = examination.BareConnection(examination.addresses.parse(torn.url), examination.BASIC)
                 made.greet()
                 connections.append(made)
                 return made
@@ -169,7 +169,7 @@ def test_tracking_that_is_denied_is_no_fault(simulated: MemoryNodes) -> None:
 def test_two_holders_and_an_earlier_fence_are_blamed(node: Nodes) -> None:
     """The checker by itself: its verdict does not depend on a race."""
     address = examination.addresses.parse(node.urls[0])
-    connections = [examination.Connection(address, examination.BASIC) for _ in range(2)]
+    connections = [examination.BareConnection(address, examination.BASIC) for _ in range(2)]
     for it in connections:
         it.greet()
     storm = Storm(connections, b"checked")
@@ -208,8 +208,8 @@ def test_nobody_listens() -> None:
     found = examine("redis://127.0.0.1:1")
     assert "cannot connect" in found.table()
     assert found.product == ""
-    with pytest.raises(Unfit):
-        examination.Connection(examination.addresses.parse("unix:///nowhere/at/all"))
+    with pytest.raises(BadServer):
+        examination.BareConnection(examination.addresses.parse("unix:///nowhere/at/all"))
 
 
 def test_the_command_line(node: Nodes, simulated: MemoryNodes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

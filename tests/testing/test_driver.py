@@ -13,7 +13,7 @@ from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
-from holdfast.testing.world import Cancelled, Clock, Violation
+from holdfast.testing.world import DriftingClock, TaskCancelled, Violation
 
 
 class Theatre(Stage):
@@ -289,7 +289,7 @@ def test_a_witness_sees_everything() -> None:
         def sends(self, driver: Driver, node: Node, data: bytes) -> None:
             told.append("sends")
 
-    driver = Driver(stage.world, stage.nodes, stage.settings, Clock(stage.world, 0.0), Told())
+    driver = Driver(stage.world, stage.nodes, stage.settings, DriftingClock(stage.world, 0.0), Told())
     stage.world.do(driver.ready(5.0))
     told.clear()
     stage.world.do(driver.acquire(Hold(), [stage.recipe(1.0)], Timing(1.0)))
@@ -301,7 +301,7 @@ def test_a_user_who_is_cancelled_twice(stage: Theatre) -> None:
     async def user() -> None:
         try:
             await stage.world.sleep(10.0)
-        except Cancelled:
+        except TaskCancelled:
             await stage.world.sleep(10.0)
 
     task = stage.one.run(user())

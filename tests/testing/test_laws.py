@@ -18,7 +18,7 @@ from holdfast.scripts import REGISTRY
 from holdfast.testing import laws
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import promote
-from holdfast.testing.windows import Window
+from holdfast.testing.windows import HeldWindow
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -140,7 +140,7 @@ def test_a_node_that_counts_has_the_token() -> None:
 
 def test_fences_increase(court: Court) -> None:
     court.one.let_go(court.claim)
-    court.laws.fences.passed(Window(b"L", "somebody's", 9 * 10**15, 0.0))
+    court.laws.fences.passed(HeldWindow(b"L", "somebody's", 9 * 10**15, 0.0))
     with pytest.raises(Violation, match=r"^fence: "):
         court.world.do(court.take(court.two))
 

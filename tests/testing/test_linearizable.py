@@ -17,7 +17,7 @@ import pytest
 from holdfast.protocol.claim import State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.laws import Laws
-from holdfast.testing.world import Clock, Violation, World
+from holdfast.testing.world import DriftingClock, Violation, World
 
 HISTORIES = 3000
 
@@ -86,7 +86,7 @@ def lawful(holds: list[Hold]) -> bool:
     """What the laws say of it, as it happens."""
     world = World(0)
     laws = Laws(world, [], guard=1.0)
-    driver: Any = SimpleNamespace(dead=False, clock=Clock(world, 0.0), nodes=())
+    driver: Any = SimpleNamespace(dead=False, clock=DriftingClock(world, 0.0), nodes=())
     claims: list[Any] = [Claimed(it.fence) for it in holds]
     world.looks.clear()
 

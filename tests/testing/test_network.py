@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.testing.network import WALL, Link, Node
-from holdfast.testing.world import Clock, World
+from holdfast.testing.network import WALL, Node, SimulatedConnection
+from holdfast.testing.world import DriftingClock, World
 from holdfast.wire.resp import pack
 
 
@@ -15,13 +15,13 @@ class Peer:
         self.told: list[tuple[float, str]] = []
         self.data = b""
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         self.told.append((self.world.now, "connected"))
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         self.data += data
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         self.told.append((self.world.now, type(cause).__name__))
 
     @property
@@ -29,11 +29,11 @@ class Peer:
         return [word for _, word in self.told]
 
 
-def connection(seed: int = 0) -> tuple[World, Node, Peer, Link]:
+def connection(seed: int = 0) -> tuple[World, Node, Peer, SimulatedConnection]:
     world = World(seed)
-    node = Node(world, 0, Clock(world, WALL))
+    node = Node(world, 0, DriftingClock(world, WALL))
     peer = Peer(world)
-    link = Link(world, peer, node)
+    link = SimulatedConnection(world, peer, node)
     world.run(0.1)
     assert peer.words == ["connected"]
     return world, node, peer, link
@@ -138,7 +138,7 @@ def test_a_stream_to_an_old_primary_has_no_holes_when_the_new_one_stops_frozen()
 
 def test_nodes_of_several_sets_are_different_servers() -> None:
     world = World(0)
-    nodes = [Node(world, 0, Clock(world, 0.0)) for _ in range(2)]
+    nodes = [Node(world, 0, DriftingClock(world, 0.0)) for _ in range(2)]
     assert nodes[0].server.run_id != nodes[1].server.run_id
 
 
@@ -244,7 +244,7 @@ def test_a_node_is_healed_whatever_is_wrong_with_it() -> None:
     node.lag, node.server.refuse[b"SET"] = 0.5, b"OOM no"
     node.heal()
     peer = Peer(world)
-    link = Link(world, peer, node)
+    link = SimulatedConnection(world, peer, node)
     world.run(world.now + 0.1)
     link.send(set_key(b"a"))
     world.run(world.now + 0.1)
@@ -255,7 +255,7 @@ def test_a_stopped_process_that_is_killed_leaves_no_stopped_one() -> None:
     world, node, _, _ = connection()
     node.freeze(5.0)
     node.restart()
-    link = Link(world, Peer(world), node)
+    link = SimulatedConnection(world, Peer(world), node)
     world.run(world.now + 0.1)
     link.send(set_key(b"a"))
     world.run(world.now + 0.1)
@@ -279,11 +279,11 @@ def test_a_node_that_does_not_run_refuses() -> None:
     world, node, _, _ = connection()
     node.stop()
     peer = Peer(world)
-    Link(world, peer, node)
+    SimulatedConnection(world, peer, node)
     world.run(1.0)
     assert peer.words == ["ConnectionRefusedError"]
     node.start()
-    Link(world, peer, node)
+    SimulatedConnection(world, peer, node)
     world.run(2.0)
     assert peer.words[-1] == "connected"
 
@@ -294,7 +294,7 @@ def test_a_frozen_node_takes_connections_and_executes_everything_when_it_runs_ag
     link.send(set_key(b"a"))
     link.send(set_key(b"b"))
     other = Peer(world)
-    Link(world, other, node).send(set_key(b"nobody is there yet"))
+    SimulatedConnection(world, other, node).send(set_key(b"nobody is there yet"))
     world.run(4.0)
     assert other.words == ["connected"]
     assert (node.keys(), peer.data) == ([], b"")
@@ -329,10 +329,10 @@ def test_a_node_that_cannot_be_reached_says_nothing_and_nobody_is_told() -> None
     node.vanish(5.0)
     link.send(set_key(b"a"))
     other = Peer(world)
-    Link(world, other, node)
+    SimulatedConnection(world, other, node)
     world.run(10.0)
     assert (peer.words, other.words, node.keys()) == (["connected"], [], [])
-    Link(world, other, node)
+    SimulatedConnection(world, other, node)
     world.run(11.0)
     assert other.words == ["connected"]
 
@@ -430,7 +430,7 @@ def test_a_node_does_not_hear_that_a_dead_line_was_hung_up() -> None:
 def test_hanging_up_while_dialling() -> None:
     world, node, _, _ = connection()
     peer = Peer(world)
-    link = Link(world, peer, node)
+    link = SimulatedConnection(world, peer, node)
     link.hang_up()
     link.cut()
     world.run(1.0)

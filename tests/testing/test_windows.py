@@ -7,7 +7,7 @@ from math import inf
 
 import pytest
 
-from holdfast.testing.windows import Fences, Window, fences_back, overlaps
+from holdfast.testing.windows import Fences, HeldWindow, fences_back, overlaps
 
 
 def pairs(found: object) -> list[str]:
@@ -20,20 +20,20 @@ def pairs(found: object) -> list[str]:
     ids=["over when the other begins", "at the same moment", "just before its end", "at its end", "after it"],
 )
 def test_two_holders(begins: float, ends: float, meets: bool) -> None:
-    one, two = Window("a", "1", 1, 1.0, 2.0), Window("a", "2", 2, begins, ends)
+    one, two = HeldWindow("a", "1", 1, 1.0, 2.0), HeldWindow("a", "2", 2, begins, ends)
     assert pairs(overlaps([one, two])) == (["12"] if meets else [])
-    assert pairs(overlaps([one, Window("b", "2", 2, begins, ends)])) == [], "another name"
+    assert pairs(overlaps([one, HeldWindow("b", "2", 2, begins, ends)])) == [], "another name"
 
 
 def test_a_window_that_is_empty_meets_nobody() -> None:
     """It was over before its client learnt that it had begun."""
-    assert pairs(overlaps([Window("a", "1", 1, 1.0, 0.5), Window("a", "2", 2, 1.0, 2.0), Window("a", "3", 3, 2.0, 2.0)])) == []
+    assert pairs(overlaps([HeldWindow("a", "1", 1, 1.0, 0.5), HeldWindow("a", "2", 2, 1.0, 2.0), HeldWindow("a", "3", 3, 2.0, 2.0)])) == []
 
 
 def test_the_sweep_finds_what_looking_at_all_pairs_finds() -> None:
     dice = random.Random(5)
     for _ in range(200):
-        windows = [Window(dice.choice("ab"), str(i), i, begins := dice.random(), begins + dice.random() / 4) for i in range(12)]
+        windows = [HeldWindow(dice.choice("ab"), str(i), i, begins := dice.random(), begins + dice.random() / 4) for i in range(12)]
         order = sorted(windows, key=lambda it: it.begins)
         slow = [(one, two) for i, two in enumerate(order) for one in order[:i] if two.within(one)]
         assert set(overlaps(windows)) == set(slow)
@@ -41,32 +41,32 @@ def test_the_sweep_finds_what_looking_at_all_pairs_finds() -> None:
 
 def test_fences_grow_with_every_holder_of_a_name() -> None:
     history = [("a", 5), ("b", 5), ("a", 6), ("a", 6), ("a", 4)]
-    windows = [Window(name, str(number), fence, float(number)) for number, (name, fence) in enumerate(history, 1)]
+    windows = [HeldWindow(name, str(number), fence, float(number)) for number, (name, fence) in enumerate(history, 1)]
     assert pairs(fences_back(reversed(windows))) == ["34", "35"]
     assert pairs(fences_back(windows[:3])) == []
 
 
 def test_readers_hold_it_together_and_nobody_else() -> None:
-    read, other = Window("a", "1", 1, 1.0, 2.0, shared=True), Window("a", "2", 2, 1.5, 2.5, shared=True)
-    write = Window("a", "3", 3, 1.7, 3.0)
+    read, other = HeldWindow("a", "1", 1, 1.0, 2.0, shared=True), HeldWindow("a", "2", 2, 1.5, 2.5, shared=True)
+    write = HeldWindow("a", "3", 3, 1.7, 3.0)
     assert pairs(overlaps([read, other])) == []
     assert pairs(overlaps([read, other, write])) == ["13", "23"]
-    late = Window("a", "4", 4, 2.9, 4.0, shared=True)
+    late = HeldWindow("a", "4", 4, 2.9, 4.0, shared=True)
     assert pairs(overlaps([write, late])) == ["34"]
 
 
 def test_a_readers_fence_is_above_writers_and_a_writers_above_all() -> None:
     """Two readers may have the same one, or a later one a lower one."""
     history = [(5, False), (6, True), (6, True), (8, True), (7, True), (8, False), (9, False), (9, True), (10, True), (10, False)]
-    windows = [Window("a", str(number), fence, float(number), shared=shared) for number, (fence, shared) in enumerate(history)]
+    windows = [HeldWindow("a", str(number), fence, float(number), shared=shared) for number, (fence, shared) in enumerate(history)]
     assert pairs(fences_back(windows)) == ["35", "67", "89"]
 
 
 def test_a_fence_that_a_downgrade_has_raised_counts() -> None:
     fences = Fences()
-    assert fences.passed(Window("a", "w", 5, 0.0)) is None
-    fences.note(Window("a", "r", 6, 0.0, shared=True))
-    fences.note(Window("a", "r", 6, 0.0, shared=True))
-    assert fences.passed(Window("a", "x", 6, 1.0, shared=True)) is None
-    assert fences.passed(Window("a", "y", 6, 2.0)) is not None
-    assert fences.passed(Window("a", "z", 7, 2.0)) is None
+    assert fences.passed(HeldWindow("a", "w", 5, 0.0)) is None
+    fences.note(HeldWindow("a", "r", 6, 0.0, shared=True))
+    fences.note(HeldWindow("a", "r", 6, 0.0, shared=True))
+    assert fences.passed(HeldWindow("a", "x", 6, 1.0, shared=True)) is None
+    assert fences.passed(HeldWindow("a", "y", 6, 2.0)) is not None
+    assert fences.passed(HeldWindow("a", "z", 7, 2.0)) is None

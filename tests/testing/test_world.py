@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.world import Cancelled, Clock, Future, Violation, World
+from holdfast.testing.world import DriftingClock, Future, TaskCancelled, Violation, World
 
 
 def test_events_happen_in_the_order_of_time_and_those_of_one_moment_in_the_order_in_which_they_were_asked_for() -> None:
@@ -71,7 +71,7 @@ def test_a_fingerprint_is_of_all_that_was_noted() -> None:
 
 def test_a_clock_runs_at_its_own_rate_and_steps() -> None:
     world = World(0)
-    clock = Clock(world, 100.0, 2.0)
+    clock = DriftingClock(world, 100.0, 2.0)
     assert clock() == 100.0
     world.run(5.0)
     assert clock() == 110.0
@@ -132,7 +132,7 @@ def test_a_task_is_cancelled_where_it_waits() -> None:
     async def waits() -> None:
         try:
             await world.sleep(10.0)
-        except Cancelled:
+        except TaskCancelled:
             told.append(f"cancelled at {world.now:g}")
             await world.sleep(1.0)
             told.append(f"cleaned up at {world.now:g}")
@@ -153,7 +153,7 @@ def test_a_cancelled_task_is_not_woken_by_what_it_waited_for_before() -> None:
     async def waits() -> None:
         try:
             await future
-        except Cancelled:
+        except TaskCancelled:
             await world.sleep(5.0)
             told.append(f"{world.now:g}")
 

@@ -52,7 +52,7 @@ _IGNORED = (*command.FORWARDED, *command.TERMINAL, signal.SIGPIPE)
 _STOPPED_FOR = {"max_hold": TOO_LONG}
 
 
-class Phase(enum.Enum):
+class HolderPhase(enum.Enum):
     WAITING = "waiting"  # for the lock
     ASKED = "asked"  # held; the supervisor says whether to begin
     RUNNING = "running"
@@ -77,7 +77,7 @@ class Holder:
         self._job, self._line, self._board, self._terminal = job, line, board, terminal
         self._supervisor, self._supervisor_group = supervisor, os.getpgid(supervisor)
         self._me = os.getpid()
-        self._phase = Phase.WAITING
+        self._phase = HolderPhase.WAITING
         self._cancel, self._finished = threading.Event(), threading.Lock()
         self._finished.acquire()
         self._news: deque[tuple[Any, ...]] = deque()
@@ -221,7 +221,7 @@ class Holder:
 
     def _held(self, lease: Lease) -> None:
         self._lease = lease
-        self._phase = Phase.ASKED
+        self._phase = HolderPhase.ASKED
         if self._cancel.is_set() or self._line.ended:
             self._finish(Ending(None, reason="signal"))
         else:
@@ -269,7 +269,7 @@ class Holder:
 
     def _from_supervisor(self, what: str, *facts: Any) -> None:
         match what:
-            case "go" if self._phase is Phase.ASKED:
+            case "go" if self._phase is HolderPhase.ASKED:
                 self._start()
             case "signal":
                 self._pass_on(*facts)
@@ -278,22 +278,22 @@ class Holder:
                 self._send(signal.SIGCONT)
 
     def _pass_on(self, number: int) -> None:
-        if self._phase is Phase.RUNNING:
+        if self._phase is HolderPhase.RUNNING:
             self._send(number, group=self._job.scope == "group")
-        elif number in command.ENDING and self._phase in (Phase.WAITING, Phase.ASKED):
+        elif number in command.ENDING and self._phase in (HolderPhase.WAITING, HolderPhase.ASKED):
             self._cancel.set()
             self._close_gate()
-            if self._phase is Phase.ASKED:
+            if self._phase is HolderPhase.ASKED:
                 self._finish(Ending(None, reason="signal"))
 
     def _supervisor_died(self) -> None:
         """The supervisor was killed: the command goes first, and then the lock."""
-        if self._phase is Phase.WAITING:
+        if self._phase is HolderPhase.WAITING:
             self._cancel.set()
             self._close_gate()
-        elif self._phase is Phase.ASKED:
+        elif self._phase is HolderPhase.ASKED:
             self._finish(Ending(None, reason="supervisor"))
-        elif self._phase is not Phase.ENDING:
+        elif self._phase is not HolderPhase.ENDING:
             self._kill("supervisor")
 
     # ------------------------------------------------ the command
@@ -302,7 +302,7 @@ class Holder:
         lease = self._lease
         assert lease is not None
         now = self._clock()
-        self._began, self._phase = now, Phase.RUNNING
+        self._began, self._phase = now, HolderPhase.RUNNING
         # TERM comes when it has run for `max_hold`.
         self._kill_at = now + self._job.max_hold + self._job.kill_after
         if lease.state is not LeaseState.OPEN:
@@ -332,7 +332,7 @@ class Holder:
     def _send(self, number: int, group: bool = True) -> None:
         """Send a signal to the command's group, or to the command alone."""
         # When the command has ended, its number may be another process's.
-        running = self._phase is Phase.RUNNING
+        running = self._phase is HolderPhase.RUNNING
         if running and not group:
             tree.send(self._command, number)
         elif running and self._own_group:
@@ -342,18 +342,18 @@ class Holder:
                 tree.send(it.pid, number)
 
     def _from_children(self) -> None:
-        if self._phase is Phase.RUNNING:
+        if self._phase is HolderPhase.RUNNING:
             tree.reap(without=(self._command,))
             while (found := tree.news(self._command)) is not None:
                 if found.what == "ended":
                     self._command_ended(found)
                     break
                 self._line.send(found.what, self._round)
-        if self._phase is Phase.LEFT and tree.childless():
+        if self._phase is HolderPhase.LEFT and tree.childless():
             self._finish(self._ending)
 
     def _command_ended(self, found: tree.News) -> None:
-        self._phase = Phase.LEFT
+        self._phase = HolderPhase.LEFT
         self._ending = Ending(
             found.status, found.signal, self._killing or (self._told if self._told == "max_hold" else "")
         )
@@ -375,7 +375,7 @@ class Holder:
         """Look at the clock and the lease, and stop the command in time."""
         lease = self._lease
         self._next = now + BEAT
-        if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):
+        if lease is None or self._phase not in (HolderPhase.RUNNING, HolderPhase.LEFT):
             return
         if self._killing:
             self._kill_again(now)
@@ -386,9 +386,9 @@ class Holder:
         term = min(end, self._kill_at) - self._job.kill_after
         if now >= min(end, self._kill_at):
             self._kill(
-                "danger" if end <= self._kill_at else "max_hold" if self._phase is Phase.RUNNING else "leftovers"
+                "danger" if end <= self._kill_at else "max_hold" if self._phase is HolderPhase.RUNNING else "leftovers"
             )
-        elif now >= term and not self._told and self._phase is Phase.RUNNING:
+        elif now >= term and not self._told and self._phase is HolderPhase.RUNNING:
             self._terminate("danger" if end < self._kill_at else "max_hold", end - now)
         elif now < term and self._told == "danger":
             # The renewals are back. The command was told to end, and may run on.
@@ -444,12 +444,12 @@ class Holder:
                 f"{self._job.name!r}: {_WHY.get(why, f'the lease is lost ({why})')}; killed the command",
                 reason=why,
             )
-        if self._phase is Phase.LEFT and why != "leftovers":
+        if self._phase is HolderPhase.LEFT and why != "leftovers":
             self._ending = self._ending._replace(reason=why)
 
     def _kill_again(self, now: float) -> None:
         rest = tree.kill(self._me)
-        if self._own_group and not tree.LINUX and self._phase is Phase.RUNNING:
+        if self._own_group and not tree.LINUX and self._phase is HolderPhase.RUNNING:
             tree.send(-self._command, signal.SIGKILL)
         self._pass = min(_SLOW, self._pass * 2) if rest else _QUICK
         if not rest:
@@ -459,7 +459,7 @@ class Holder:
             self._tell("stuck", f"killed, and still there: {_stuck(rest)}. Trying again and again", count=len(rest))
         self._keep_or_leave(now, rest)
 
-    def _keep_or_leave(self, now: float, rest: list[tree.Process]) -> None:
+    def _keep_or_leave(self, now: float, rest: list[tree.ProcessEntry]) -> None:
         """Something does not die: keep the lock while it can be renewed, and never release it."""
         lease = self._lease
         assert lease is not None
@@ -488,7 +488,7 @@ class Holder:
         """Nothing of the command is there: let the lock go."""
         if self._killing and self._killing != "leftovers" and not ending.reason:
             ending = ending._replace(reason=self._killing)
-        self._ending, self._phase = ending, Phase.ENDING
+        self._ending, self._phase = ending, HolderPhase.ENDING
         self._board.until = 0.0
         self._released = self._clock()
         self._close_gate()
@@ -502,7 +502,7 @@ _WHY = {
 }
 
 
-def _stuck(rest: list[tree.Process]) -> str:
+def _stuck(rest: list[tree.ProcessEntry]) -> str:
     """Processes that do not die, for people: the first five, and where in the kernel they wait."""
     return ", ".join(f"{it.pid} ({it.name}, waits in {tree.waits_in(it.pid)})" for it in rest[:5])
 

@@ -43,7 +43,7 @@ def serve(options: Namespace) -> int:
     output = Output()
     quiet(output)
     try:
-        from ..serve.server import Address, loop_factory, serve
+        from ..serve.server import ListenAddress, loop_factory, serve
     except ImportError as missing:
         needed = 'pip install "holdfast[serve]"'
         output.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
@@ -52,7 +52,7 @@ def serve(options: Namespace) -> int:
     if options.advertise is not None and options.client_ca is not None:
         raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
     files = {"cert": options.server_cert, "key": options.server_key, "client_ca": options.client_ca}
-    address = Address(host=host, port=port, **files, insecure=options.insecure)
+    address = ListenAddress(host=host, port=port, **files, insecure=options.insecure)
     config = configuration(vars(options), os.environ)
     if options.local and options.nodes:
         raise Usage("--local brings its own nodes: leave out --nodes")

@@ -15,7 +15,7 @@ LINUX = sys.platform == "linux"
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36
 
 
-class Process(NamedTuple):
+class ProcessEntry(NamedTuple):
     """One line of `/proc/PID/stat`, as far as it is needed here."""
 
     pid: int
@@ -49,7 +49,7 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), f"prctl({option}) failed")
 
 
-def process(pid: int) -> Process | None:
+def process(pid: int) -> ProcessEntry | None:
     """Return what a process is now; None if it is gone."""
     try:
         text = _text(f"/proc/{pid}/stat")
@@ -58,7 +58,7 @@ def process(pid: int) -> Process | None:
     # The name is in parentheses, and may have parentheses and spaces in it.
     head, _, rest = text.rpartition(")")
     state, parent, group = rest.split()[:3]
-    return Process(pid, head.partition("(")[2], state, int(parent), int(group))
+    return ProcessEntry(pid, head.partition("(")[2], state, int(parent), int(group))
 
 
 def _text(path: str) -> str:
@@ -84,7 +84,7 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def everybody() -> list[Process]:
+def everybody() -> list[ProcessEntry]:
     """Return all processes that this one can see."""
     if not LINUX:
         return []
@@ -92,11 +92,11 @@ def everybody() -> list[Process]:
     return [it for it in found if it is not None]
 
 
-def descendants(root: int, without: Collection[int] = ()) -> list[Process]:
+def descendants(root: int, without: Collection[int] = ()) -> list[ProcessEntry]:
     """Return all processes below this one that are not dead, parents before children."""
     if not LINUX:
         return []
-    found: list[Process] = []
+    found: list[ProcessEntry] = []
     seen = {root, *without}
     ahead = [it for it in children(root) if it not in seen]
     while ahead:
@@ -120,7 +120,7 @@ def send(pid: int, number: int) -> None:
         return
 
 
-def kill(root: int, without: Collection[int] = ()) -> list[Process]:
+def kill(root: int, without: Collection[int] = ()) -> list[ProcessEntry]:
     """Kill everything below a process, once.
 
     Returns:

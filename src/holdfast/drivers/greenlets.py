@@ -38,21 +38,21 @@ def carrier() -> int:
     return _thread.get_native_id()
 
 
-class Identity:
+class ThreadIdentity:
     """A thread or a greenlet, while it lives. Its number may be reused after its end."""
 
 
 _own = _thread._local()
 
 
-def itself() -> Identity:
+def itself() -> ThreadIdentity:
     """Return the thread or greenlet that runs here."""
     global _own
     # Greenlets have a kind of their own.
     if type(_own) is not _thread._local:
         _own = _thread._local()
     try:
-        found: Identity = _own.identity
+        found: ThreadIdentity = _own.identity
     except AttributeError:
-        found = _own.identity = Identity()
+        found = _own.identity = ThreadIdentity()
     return found

@@ -71,7 +71,7 @@ class Straggler(NamedTuple):
     seen: float
 
 
-class Note(NamedTuple):
+class ClientNote(NamedTuple):
     """The settings of clients. What an earlier version did not note is None, or empty.
 
     Attributes:
@@ -91,7 +91,7 @@ class Note(NamedTuple):
     version: str
 
 
-class Client(NamedTuple):
+class OtherClient(NamedTuple):
     """A client with other settings, as a node tells of it.
 
     Attributes:
@@ -101,7 +101,7 @@ class Client(NamedTuple):
     """
 
     name: str
-    note: Note
+    note: ClientNote
     age: float
 
     @property
@@ -110,7 +110,7 @@ class Client(NamedTuple):
 
 
 # By kind and text of a difference, with {} for their names: the clients that differ so.
-Differences = Mapping[tuple[str, str], Sequence[Client]]
+Differences = Mapping[tuple[str, str], Sequence[OtherClient]]
 
 
 class Registry:
@@ -276,14 +276,14 @@ def _question(
 # ------------------------------------------------ who differs
 
 
-def read(text: bytes) -> Note | None:
+def read(text: bytes) -> ClientNote | None:
     """Read a note. None if no client of holdfast wrote it, or one that knows the registry."""
     found = re.fullmatch(_NOTE, text)
     if found is None or not text or (text.startswith(b"v1") and found[3].endswith(b",")):
         return None
     limit, size, runs, failovers, known, version = (it and it.decode() for it in found.groups())
     bounds = (it.split("=") for it in (failovers or "").split(",") if it)
-    return Note(
+    return ClientNote(
         max_ttl=None if limit is None else int(limit),
         size=int(size or 0),
         runs=frozenset((runs or "").split(",")) - {""},
@@ -293,18 +293,18 @@ def read(text: bytes) -> Note | None:
     )
 
 
-def registered(answer: object) -> list[Client] | None:
+def registered(answer: object) -> list[OtherClient] | None:
     """Return the clients in an answer, the latest first. None if the answer is no list."""
     if not isinstance(answer, list):
         return None
-    found: dict[str, Client] = {}
+    found: dict[str, OtherClient] = {}
     for entry in answer:
         match entry:
             case [bytes() as text, *rest] if len(rest) % 2 == 0 and (note := read(text)) is not None:
                 for name, ms in zip(rest[::2], rest[1::2], strict=True):
                     if isinstance(name, bytes) and isinstance(ms, int) and re.fullmatch(_CLIENT, name):
                         # A client that has a note is on the list for earlier versions, too.
-                        found.setdefault(name.decode(), Client(name.decode(), note, ms / 1000))
+                        found.setdefault(name.decode(), OtherClient(name.decode(), note, ms / 1000))
     return sorted(found.values(), key=lambda it: it.age)
 
 
@@ -322,7 +322,7 @@ def differences(answer: object, mine: bytes, leaving: bool, lasted: Mapping[str,
     told, own = registered(answer), read(mine)
     if told is None or own is None:
         return None
-    found: dict[tuple[str, str], list[Client]] = {}
+    found: dict[tuple[str, str], list[OtherClient]] = {}
     for it in told:
         if text := _spread(own, it.note, leaving):
             found.setdefault((SHARDS, text), []).append(it)
@@ -331,7 +331,7 @@ def differences(answer: object, mine: bytes, leaving: bool, lasted: Mapping[str,
     return found
 
 
-def _spread(own: Note, theirs: Note, leaving: bool) -> str:
+def _spread(own: ClientNote, theirs: ClientNote, leaving: bool) -> str:
     """Return what to say of clients that do not know the current list of shards, or nothing."""
     if not theirs.known or (len(theirs.known) > 1 if leaving else own.known[0] in theirs.known):
         return ""
@@ -349,7 +349,7 @@ def _spread(own: Note, theirs: Note, leaving: bool) -> str:
     )
 
 
-def _setting(own: Note, other: Client, lasted: Mapping[str, float]) -> str:
+def _setting(own: ClientNote, other: OtherClient, lasted: Mapping[str, float]) -> str:
     """Return the first difference in settings as text, with {} for who has it, or an empty text."""
     theirs = other.note
     if other.age > RECENT or theirs.max_ttl is None:
@@ -390,7 +390,7 @@ def shown(found: Differences, since: float = 0.0) -> tuple[tuple[Straggler, ...]
     return tuple(Straggler(it.owner, it.age + since) for it in strange), texts
 
 
-def _names(found: Sequence[Client]) -> str:
+def _names(found: Sequence[OtherClient]) -> str:
     owners = sorted({it.owner for it in found})
     more = f" and {len(owners) - SHOWN} more" if len(owners) > SHOWN else ""
     return ", ".join(owners[:SHOWN]) + more

@@ -175,7 +175,7 @@ def fenced(
         ConfigError: `session` is something else, or the fence table cannot hold the fence or the
             name.
     """
-    block = _Block(fences_of(lease, unfenced), table, read)
+    block = _GuardedBlock(fences_of(lease, unfenced), table, read)
     if isinstance(session, Session | scoped_session):
         return _synchronous(session, block)
     # Nobody can have an AsyncSession before its module was imported.
@@ -249,7 +249,7 @@ class _Row(NamedTuple):
     fence: int
 
 
-class _Block:
+class _GuardedBlock:
     """What `fenced` knows while it is open."""
 
     def __init__(self, fences: dict[str, int], table: str | None, read: bool) -> None:
@@ -347,7 +347,7 @@ class _Block:
 
 
 @contextmanager
-def _synchronous(given: Session | scoped_session[Any], block: _Block) -> Iterator[Session]:
+def _synchronous(given: Session | scoped_session[Any], block: _GuardedBlock) -> Iterator[Session]:
     session: Session = given() if isinstance(given, scoped_session) else given
     block.begins(session)
     try:
@@ -362,7 +362,9 @@ def _synchronous(given: Session | scoped_session[Any], block: _Block) -> Iterato
 
 
 @asynccontextmanager
-async def _asynchronous(given: AsyncSession | async_scoped_session[Any], block: _Block) -> AsyncIterator[AsyncSession]:
+async def _asynchronous(
+    given: AsyncSession | async_scoped_session[Any], block: _GuardedBlock
+) -> AsyncIterator[AsyncSession]:
     # (An AsyncSession is not callable: a registry of them is.)
     session: AsyncSession = given() if callable(given) else given
     block.begins(session.sync_session)
@@ -426,7 +428,7 @@ def _table(dialect: str, table: str, paramstyle: str) -> FenceTable:
 _wide: WeakKeyDictionary[Engine, set[str]] = WeakKeyDictionary()  # tables that have stored a fence as it is
 
 
-def _block_of(row: Fenced) -> tuple[Session, _Block | None]:
+def _block_of(row: Fenced) -> tuple[Session, _GuardedBlock | None]:
     session = object_session(row)
     # It is being flushed.
     assert session is not None
@@ -498,7 +500,7 @@ def _stored(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
         known.add(column.table.key)
 
 
-def _needed(block: _Block | None, row: object) -> _Block:
+def _needed(block: _GuardedBlock | None, row: object) -> _GuardedBlock:
     if block is None:
         raise Misuse(f"{row!r} changes only under its lock: do it inside of `with fenced(session, lease)`")
     return block
@@ -545,7 +547,7 @@ def _configured(mapper: Mapper[Any], class_: type) -> None:
 def _executed(state: ORMExecuteState) -> Any:
     """A session executes a statement: compare and stamp if it changes `Fenced` rows."""
     statement = state.statement
-    block: _Block | None = state.session.info.get(_INSIDE)
+    block: _GuardedBlock | None = state.session.info.get(_INSIDE)
     if isinstance(statement, Insert | Update | Delete):
         mapper = _mapper_of(statement.table)
         if mapper is not None:
@@ -598,13 +600,13 @@ def _see_inner(statement: Any) -> None:
             _refuse(mapper, "inside of another statement compares no fences")
 
 
-def _inserts_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[Any]) -> None:
+def _inserts_all(state: ORMExecuteState, block: _GuardedBlock | None, mapper: Mapper[Any]) -> None:
     held = block.stamps_all(mapper) if block is not None else None
     if held is not None:
         state.update_execution_options(**{_FENCE: held[1]})
 
 
-def _changes_all(state: ORMExecuteState, block: _Block | None, mapper: Mapper[Any], statement: Any) -> Any:
+def _changes_all(state: ORMExecuteState, block: _GuardedBlock | None, mapper: Mapper[Any], statement: Any) -> Any:
     if block is None:
         _refuse(mapper, "compares fences only inside of `fenced`")
     held = block.stamps_all(mapper)

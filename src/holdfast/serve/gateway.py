@@ -15,7 +15,7 @@ from ..aio import Holdfast
 from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
-from .identity import Clients, Identity
+from .identity import Identity, TokenFile
 from .leases import VERBS, Hold, Leases
 from .load import Lag, Limits
 from .models import LONGEST_NAME
@@ -51,7 +51,7 @@ class Gateway:
         self.locks = locks
         self.options = options
         self.name = "g" + "".join(secrets.choice(ALPHABET) for _ in range(7))
-        self.clients: Clients | None = None
+        self.clients: TokenFile | None = None
         self.audit = Audit(options.audit)
         self.lag = Lag()
         self.leases = Leases(locks, self.name, options)

@@ -96,7 +96,7 @@ class Arrived(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Clients:
+class TokenFile:
     """All clients that a file of tokens names.
 
     Attributes:
@@ -118,7 +118,7 @@ class Clients:
         return next((it for it in known if (it.name, it.proofs) == (client.name, client.proofs)), None)
 
 
-def read(path: str) -> Clients:
+def read(path: str) -> TokenFile:
     """Read a file of tokens.
 
     Args:
@@ -141,7 +141,7 @@ def read(path: str) -> Clients:
     tables = found.pop("client", {})
     if found or not isinstance(tables, dict) or not all(isinstance(it, dict) for it in tables.values()):
         raise ConfigError(f"{path}: a file of tokens has tables [client.NAME], and nothing else")
-    clients = Clients({}, {})
+    clients = TokenFile({}, {})
     for name, table in tables.items():
         try:
             client = _client(name, table)
@@ -174,7 +174,7 @@ def _client(name: str, table: Mapping[str, Any]) -> Identity:
 
 
 def identify(
-    scope: Mapping[str, Any], headers: Mapping[bytes, bytes], clients: Clients | None, trusted: tuple[str, ...]
+    scope: Mapping[str, Any], headers: Mapping[bytes, bytes], clients: TokenFile | None, trusted: tuple[str, ...]
 ) -> Identity | None:
     """Find out who a request is from.
 

@@ -177,18 +177,18 @@ async def show_leader(gateway: Gateway, client: Identity, name: str) -> models.L
     return models.LeaderSaid.model_validate(await gateway.locks.election(name).leader())
 
 
-@routes.add("GET", "/healthz", {200: models.Health, 503: models.Health}, public=True)
-async def healthz(gateway: Gateway) -> tuple[models.Health, int]:
+@routes.add("GET", "/healthz", {200: models.HealthBody, 503: models.HealthBody}, public=True)
+async def healthz(gateway: Gateway) -> tuple[models.HealthBody, int]:
     """Tell whether the gateway works at all. If not, start it again."""
     why = f"the event loop is {gateway.lag.late:.1f} s late" if gateway.lag.late > STUCK else ""
-    return models.Health(ok=not why, detail=why), 503 if why else 200
+    return models.HealthBody(ok=not why, detail=why), 503 if why else 200
 
 
-@routes.add("GET", "/readyz", {200: models.Health, 503: models.Health}, public=True)
-async def readyz(gateway: Gateway) -> tuple[models.Health, int]:
+@routes.add("GET", "/readyz", {200: models.HealthBody, 503: models.HealthBody}, public=True)
+async def readyz(gateway: Gateway) -> tuple[models.HealthBody, int]:
     """Tell whether the gateway can grant leases. If not, send clients elsewhere for a while."""
     why = _unready(gateway)
-    return models.Health(ok=not why, detail=why), 503 if why else 200
+    return models.HealthBody(ok=not why, detail=why), 503 if why else 200
 
 
 def _unready(gateway: Gateway) -> str:

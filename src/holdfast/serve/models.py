@@ -437,7 +437,7 @@ class Forgotten(Said):
     forgotten: bool
 
 
-class Health(Said):
+class HealthBody(Said):
     """Whether the gateway can be used."""
 
     ok: bool

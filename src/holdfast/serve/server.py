@@ -50,7 +50,7 @@ OFTEN = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
+class ListenAddress:
     """Where a gateway listens, and who may reach it.
 
     Attributes:
@@ -215,7 +215,7 @@ class Door(H11Protocol):
         super().connection_lost(exc)
 
 
-class _Server(uvicorn.Server):
+class _Uvicorn(uvicorn.Server):
     """A server that accepts what `Connections` allows, and leaves signals alone."""
 
     def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
@@ -300,7 +300,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvicorn.Config("", log_config=None).get_loop_factory()
 
 
-def listen(address: Address) -> socket.socket:
+def listen(address: ListenAddress) -> socket.socket:
     """Listen at an address.
 
     Raises:
@@ -339,7 +339,7 @@ def _listen_on(path: str) -> socket.socket:
 
 
 async def serve(
-    locks: Holdfast, address: Address, drain: float | None, say: Callable[[str], None], **options: Any
+    locks: Holdfast, address: ListenAddress, drain: float | None, say: Callable[[str], None], **options: Any
 ) -> None:
     """Serve a gateway until SIGTERM or SIGINT, and drain it. A second signal ends the drain.
 
@@ -361,7 +361,7 @@ async def serve(
     gateway: Gateway = application.state.gateway
     connections = Connections(most_connections(gateway.options.max_connections))
     with listen(address) as listening:
-        server = _Server(_config(application, address), listening, connections)
+        server = _Uvicorn(_config(application, address), listening, connections)
         running = asyncio.ensure_future(server.serve())
         signalled = _handle(gateway, say)
         # The server has no event for it.
@@ -384,7 +384,7 @@ async def serve(
     await locks.close(leave=True)
 
 
-def _config(application: Any, address: Address) -> uvicorn.Config:
+def _config(application: Any, address: ListenAddress) -> uvicorn.Config:
     try:
         config = uvicorn.Config(
             application,

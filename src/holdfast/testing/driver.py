@@ -31,9 +31,9 @@ from ..protocol.quorum import bound
 from ..protocol.timing import Timing
 from ..wire.address import Address
 from ..wire.connection import ConnectionState
-from .network import WALL, Link, Node
+from .network import WALL, Node, SimulatedConnection
 from .server import Server
-from .world import Clock, Do, Future, Task, World
+from .world import Do, DriftingClock, Future, Task, World
 
 T = TypeVar("T")
 UNKNOWN = "nobody can tell where it is"
@@ -79,7 +79,7 @@ class Driver:
         world: World,
         nodes: Sequence[Node],
         settings: Settings,
-        clock: Clock,
+        clock: DriftingClock,
         witness: Witness | None = None,
         haste: float = 0.0,
     ) -> None:
@@ -94,7 +94,7 @@ class Driver:
         self.closed = self.gone = self.dead = False
         # Its process does not fork.
         self.foreign = False
-        self.links: list[Link | None] = [None] * len(nodes)
+        self.links: list[SimulatedConnection | None] = [None] * len(nodes)
         self._leases: dict[Want, weakref.ref[Any]] = {}
         self.waiting: Waiting[Future[None]] = Waiting()
         self.tasks: list[Task[Any]] = []
@@ -395,19 +395,19 @@ class Driver:
 
     # ------------------------------------------------ what happens
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         """Bytes can flow."""
         self._reads(self._connected, link)
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         """A node sent this."""
         self._reads(self._heard, link, data)
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         """A connection is gone."""
         self._reads(self._lost, link, cause)
 
-    def _connected(self, link: Link) -> None:
+    def _connected(self, link: SimulatedConnection) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             if link.found is None:
                 self.engine.upkeep.connected(connection, self.clock())
@@ -432,18 +432,18 @@ class Driver:
         if server is None:
             self.engine.upkeep.lost(node, self.clock(), ConnectionError(UNKNOWN))
         else:
-            self.links[node] = Link(self.world, self, self.nodes[node], (server, asked))
+            self.links[node] = SimulatedConnection(self.world, self, self.nodes[node], (server, asked))
 
     def _placed(self, node: int, asked: float, server: Server | None) -> None:
         answer = ConnectionError(UNKNOWN) if server is None else self._at(node, server)
         self.engine.upkeep.placed(node, self.clock(), answer, asked)
 
-    def _heard(self, link: Link, data: bytes) -> None:
+    def _heard(self, link: SimulatedConnection, data: bytes) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             self.world.note(self, "hears from", link.node, data)
             self.engine.upkeep.received(connection, data, self.clock())
 
-    def _lost(self, link: Link, cause: Exception) -> None:
+    def _lost(self, link: SimulatedConnection, cause: Exception) -> None:
         if self.links[connection := self._connections[link.node]] is link:
             self.links[connection] = None
             self.engine.upkeep.lost(connection, self.clock(), cause)
@@ -483,7 +483,7 @@ class Driver:
             if self.settings.addresses[node].moves:
                 self._asks_for_place(node, self._found)
             else:
-                self.links[node] = Link(self.world, self, self.nodes[node])
+                self.links[node] = SimulatedConnection(self.world, self, self.nodes[node])
         for node in ready.places:
             self._asks_for_place(node, self._placed)
         for connection, link in zip(engine.connections, self.links, strict=True):

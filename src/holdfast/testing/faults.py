@@ -17,7 +17,7 @@ from ..wire.connection import ConnectionState
 from ..wire.resp import pack
 from .driver import Driver
 from .laws import Laws
-from .network import WALL, Link, Node
+from .network import WALL, Node, SimulatedConnection
 from .world import World
 
 CEDE = b"\r\n$1\r\nc\r\n"
@@ -429,7 +429,7 @@ class Faults:
 
     # ------------------------------------------------ aimed at what is said
 
-    def _sent(self, link: Link, data: bytes) -> None:
+    def _sent(self, link: SimulatedConnection, data: bytes) -> None:
         if self.over or link.broken:
             return
         chance = self.chance
@@ -503,7 +503,7 @@ class Faults:
             promote(node, recipe)
 
 
-def _ends(link: Link, dice: Random) -> None:
+def _ends(link: SimulatedConnection, dice: Random) -> None:
     """A connection ends: most are reset, and some the node closes in good order."""
     if dice.random() < 0.2:
         link.finish()

@@ -25,9 +25,9 @@ from .. import checks
 from ..checks import Seconds
 from ..errors import ConfigError, Misuse
 from ..folders import private
-from .network import MATURE, Link, Node
+from .network import MATURE, Node, SimulatedConnection
 from .server import Lua
-from .world import Clock, World
+from .world import DriftingClock, World
 
 CHUNK = 65536
 # Seconds for which the nodes have been up when they begin: longer than any restart guard.
@@ -237,7 +237,7 @@ class _House:
     def __init__(self, count: int, folder: Path, lua: Lua) -> None:
         self._epoch = time.monotonic()
         self.world = _Now(secrets.randbits(32), records=False)
-        self.nodes = [_Node(self.world, index, Clock(self.world, time.time()), lua) for index in range(count)]
+        self.nodes = [_Node(self.world, index, DriftingClock(self.world, time.time()), lua) for index in range(count)]
         self._asked: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
         self._over = False
         self._ended = threading.Event()
@@ -369,7 +369,7 @@ class _End:
         self._rest = b""
         self._open = self._closed = False
         house.watch(self, False, new=True)
-        self.link = Link(house.world, self, node)
+        self.link = SimulatedConnection(house.world, self, node)
 
     def happened(self) -> None:
         """Read from the socket, and write to it: it is ready for one of them."""
@@ -393,16 +393,16 @@ class _End:
 
     # ------------------------------------------------ what the node says
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         self._open = True
         if self._early:
             link.send(self._early)
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         if not self._closed:
             self._send(data)
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         self.close()
 
     def _send(self, data: bytes) -> None:

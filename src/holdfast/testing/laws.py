@@ -28,9 +28,9 @@ from ..protocol.ticket import kind_of
 from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
 from .driver import Driver, Witness
-from .network import Link, Node
+from .network import Node, SimulatedConnection
 from .server import SortedSet
-from .windows import Fences, Window
+from .windows import Fences, HeldWindow
 from .world import Violation, World
 
 LAWS = {
@@ -81,7 +81,7 @@ BARE = 58
 
 
 @dataclass(eq=False, slots=True)
-class Held:
+class HeldClaim:
     """What is known of a claim that its client believes to be held. Times are the client's."""
 
     driver: Driver
@@ -136,7 +136,7 @@ class Laws(Witness):
         self.named: dict[Driver, frozenset[Node]] = {}
         # Claims that are not over, and since when.
         self.open: dict[Claim, tuple[Driver, float]] = {}
-        self.held: dict[Claim, Held] = {}
+        self.held: dict[Claim, HeldClaim] = {}
         self.fences = Fences()
         self.ended: deque[tuple[float, Claim, State]] = deque()
         # Of claims that have ended.
@@ -146,7 +146,7 @@ class Laws(Witness):
         # When an operator last took away a token there.
         self.hands: dict[tuple[bytes, Node], float] = {}
         # The connection on which a node was last told that a token is given back.
-        self.given_back: dict[tuple[Node, bytes], Link | None] = {}
+        self.given_back: dict[tuple[Node, bytes], SimulatedConnection | None] = {}
         # The nodes that have the token of a claim that is over: whose it was, and when it ended.
         self.owed: dict[Node, dict[bytes, tuple[Driver, Claim, float]]] = {it: {} for it in nodes}
         # When a node last forgot a fence.
@@ -188,13 +188,13 @@ class Laws(Witness):
                 if claim.state is State.HELD and held.renewed < self.world.now and claim.token in data:
                     self._renews(claim, held)
 
-    def unanswered(self, link: Link) -> None:
+    def unanswered(self, link: SimulatedConnection) -> None:
         """A client waits for what will never come."""
         if isinstance(link.end, Driver) and not link.watched:
             link.watched = True
             self._gives_up(link, link.end, -1)
 
-    def _gives_up(self, link: Link, driver: Driver, stops: int) -> None:
+    def _gives_up(self, link: SimulatedConnection, driver: Driver, stops: int) -> None:
         """Look whether a client has given up the connection, unless it was stopped meanwhile."""
         if link.broken or driver.gone:
             return
@@ -366,7 +366,7 @@ class Laws(Witness):
         self.looked["max_hold"] += claim.timing.max_hold < inf
         if (earlier := self.fences.passed(window)) is not None and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        held = Held(driver, renewed=self.world.now)
+        held = HeldClaim(driver, renewed=self.world.now)
         self.held[claim] = held
         counted = (
             claim.as_usual if claim.as_usual is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
@@ -375,7 +375,7 @@ class Laws(Witness):
         if self.calm is not None:
             self._in_order(claim, self.calm)
 
-    def _holds(self, claim: Claim, held: Held, happened: int) -> bool:
+    def _holds(self, claim: Claim, held: HeldClaim, happened: int) -> bool:
         """While it is held: never again after its time was up, always by a majority, never through
         a gap.
 
@@ -422,7 +422,7 @@ class Laws(Witness):
                 )
         return True
 
-    def _has_majority(self, claim: Claim, held: Held, now: float) -> None:
+    def _has_majority(self, claim: Claim, held: HeldClaim, now: float) -> None:
         """No majority of the nodes is within the reach of others."""
         name = claim.recipe.name
         token = claim.token
@@ -527,13 +527,13 @@ class Laws(Witness):
                     f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}"
                 )
 
-    def _lasts(self, claim: Claim, held: Held, until: float) -> None:
+    def _lasts(self, claim: Claim, held: HeldClaim, until: float) -> None:
         """See that a lease that ends at `until`, or has ended then, lasts as an extension said."""
         wanted = min(held.extended, claim.limit)
         if until < wanted - TICK and not any(self._has_missed(it) for it in _together(claim) if it in self.held):
             raise Violation(f"extension: {_of(claim)} ends {wanted - until:.6f} s before what an extension confirmed")
 
-    def _is_excused(self, claim: Claim, driver: Driver, earlier: Window) -> bool:
+    def _is_excused(self, claim: Claim, driver: Driver, earlier: HeldWindow) -> bool:
         """Has a node forgotten the earlier fence, and none told this claim that knows it?
 
         Or does it count a node from which an operator took its token, before it could hear of that?
@@ -549,7 +549,7 @@ class Laws(Witness):
 
     # ------------------------------------------------ what is said of a claim that is over
 
-    def _link(self, driver: Driver, node: Node) -> Link | None:
+    def _link(self, driver: Driver, node: Node) -> SimulatedConnection | None:
         """The connection of a client to a node. (A Simulation's clients have others.)"""
         return driver.links[driver.nodes.index(node)]
 
@@ -565,7 +565,7 @@ class Laws(Witness):
                     if whose is driver:
                         self._is_told(link, claim, token, ended)
 
-    def _is_told(self, link: Link, claim: Claim, token: bytes, ended: float) -> None:
+    def _is_told(self, link: SimulatedConnection, claim: Claim, token: bytes, ended: float) -> None:
         node, driver = link.node, link.end
         assert isinstance(driver, Driver)
         lately = self.world.now < ended + driver.settings.max_ttl * 0.99
@@ -643,7 +643,7 @@ class Laws(Witness):
             if self.world.now > since + 12 * swift:
                 raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
 
-    def _renews(self, claim: Claim, held: Held) -> None:
+    def _renews(self, claim: Claim, held: HeldClaim) -> None:
         """C8 and C21: from the second renewal on, the next comes after a third of a ttl."""
         early = min(AHEAD, claim.ttl / 30) + TICK
         self.looked["pace"] += 1
@@ -654,7 +654,7 @@ class Laws(Witness):
         held.renewed = self.world.now
         held.renewals += 1
 
-    def _in_time(self, claim: Claim, held: Held) -> None:
+    def _in_time(self, claim: Claim, held: HeldClaim) -> None:
         """C8 and C9: it is renewed as often as is needed, and all of that is confirmed in time."""
         if claim.doubt:
             raise Violation(f"pace: {_of(claim)} is in doubt, though nothing has happened")
@@ -691,8 +691,8 @@ def _names(claim: Claim) -> list[bytes]:
     return [it.recipe.name for it in _together(claim)]
 
 
-def _window(claim: Claim, begins: float, ends: float = inf) -> Window:
-    return Window(claim.recipe.name, _of(claim), claim.fence, begins, ends, _reads(claim))
+def _window(claim: Claim, begins: float, ends: float = inf) -> HeldWindow:
+    return HeldWindow(claim.recipe.name, _of(claim), claim.fence, begins, ends, _reads(claim))
 
 
 def _reads(claim: Claim) -> bool:

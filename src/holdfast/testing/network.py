@@ -13,7 +13,7 @@ from math import inf
 from typing import Protocol
 
 from .server import Connection, Keyspace, Lua, Server
-from .world import Clock, Flight, World
+from .world import DriftingClock, Flight, World
 
 # What the servers' clocks show when the world begins.
 WALL = 1_800_000_000.0
@@ -30,13 +30,13 @@ def _ignore(*what: object) -> None:
 class End(Protocol):
     """Who is at the other end of a node's connections: a driver."""
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         """Bytes can flow."""
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         """The node sent this."""
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         """The connection is gone, or could not be made."""
 
 
@@ -51,11 +51,11 @@ class Node:
 
     keeps = False
 
-    def __init__(self, world: World, index: int, clock: Clock, lua: Lua | None = None) -> None:
+    def __init__(self, world: World, index: int, clock: DriftingClock, lua: Lua | None = None) -> None:
         self.world = world
         self.index = index
         self.clock = clock
-        self.links: dict[Link, None] = {}
+        self.links: dict[SimulatedConnection, None] = {}
         self.running = True
         # How often its keys may have changed.
         self.changes = 0
@@ -74,15 +74,15 @@ class Node:
         # Called after commands.
         self.executed: Callable[[Node], object] = _ignore
         # Called when a driver has sent something.
-        self.sent: Callable[[Link, bytes], object] = _ignore
+        self.sent: Callable[[SimulatedConnection, bytes], object] = _ignore
         # Called when a driver has sent what will never be answered, or dials in vain.
-        self.unanswered: Callable[[Link], object] = _ignore
+        self.unanswered: Callable[[SimulatedConnection], object] = _ignore
         # When it last answered with an error.
         self.erred = -inf
         # Called when a script or a client publishes a message.
         self.published: Callable[[Node, bytes], object] = _ignore
         self._frozen = 0.0
-        self._backlog: list[tuple[Link, bytes | None]] = []
+        self._backlog: list[tuple[SimulatedConnection, bytes | None]] = []
         # What it had before each command of the last second.
         self._journal: deque[tuple[float, dict[int, Keyspace]]] = deque()
         self._lua = lua
@@ -282,7 +282,7 @@ class Node:
         for link in self.links:
             link.deaf = link.mute = True
 
-    def take(self, link: Link, data: bytes | None) -> None:
+    def take(self, link: SimulatedConnection, data: bytes | None) -> None:
         """Bytes, or the end of the stream (None), have come to its socket."""
         # The process that it was connected to is gone.
         if link.server is not self.old and (link.server is not self.server or not self.running):
@@ -329,7 +329,7 @@ class Node:
         self.executed(self)
 
 
-class Link:
+class SimulatedConnection:
     """One connection, from the dialling on.
 
     Bytes arrive in order, each way; a cut loses what is under way, or not. `found`: the server that

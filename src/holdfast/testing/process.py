@@ -20,7 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from .. import checks
 from ..checks import Seconds
 from ..errors import Misuse
-from .network import Link, Node
+from .network import Node, SimulatedConnection
 from .world import World
 
 # Virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet.
@@ -40,7 +40,7 @@ class Crashed(RuntimeError):
 class Plug(Protocol):
     """One connection of a process."""
 
-    link: Link
+    link: SimulatedConnection
 
     def pull(self) -> None:
         """The process is dead: its kernel closes the connection."""

@@ -34,10 +34,10 @@ from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
 from .faults import Faults, Weather
 from .laws import Laws
-from .network import WALL, Link, Node
+from .network import WALL, Node, SimulatedConnection
 from .process import Crashed, Process, current, owner_of
 from .timeline import timeline
-from .world import Clock, Violation, World
+from .world import DriftingClock, Violation, World
 
 __all__ = ["Crashed", "Process", "Simulation", "Stuck"]
 
@@ -115,7 +115,7 @@ class Simulation:
         self.world = World(seed, only=only)
         numbers = count()
         self.nodes_of = {
-            name: tuple(Node(self.world, next(numbers), Clock(self.world, WALL)) for _ in range(size))
+            name: tuple(Node(self.world, next(numbers), DriftingClock(self.world, WALL)) for _ in range(size))
             for name, size in sizes.items()
         }
         self.nodes = tuple(node for them in self.nodes_of.values() for node in them)
@@ -128,7 +128,7 @@ class Simulation:
         # Of all clients, in all runs.
         self.entropy = self.world.chance.dice("clients").randbytes
         self._clients = 0
-        self._seen: dict[driver.Driver, _Client] = {}
+        self._seen: dict[driver.Driver, _SimulatedClient] = {}
         self._faults: list[Faults] = []
         self._watched = True
         self._processes: list[Process[Any]] = []
@@ -315,13 +315,13 @@ class Simulation:
                 f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process"
             )
 
-    def _shown(self, client: driver.Driver) -> _Client:
+    def _shown(self, client: driver.Driver) -> _SimulatedClient:
         """What the laws see of this client."""
         if client not in self._seen:
             # Nobody lives at an address that is no node's, so there is no node to look at.
             named = [self._hosts.get(it.host) or cast(Node, object()) for it in client.settings.addresses]
             laws = next((it for it in self.laws_of.values() if any(node in it.nodes for node in named)), self.laws)
-            self._seen[client] = _Client(self.world, client, named, laws)
+            self._seen[client] = _SimulatedClient(self.world, client, named, laws)
         return self._seen[client]
 
     def _end_clients(self, process: Process[Any]) -> None:
@@ -464,7 +464,7 @@ class Simulation:
                 setattr(module, name, value)
 
 
-class _Client:
+class _SimulatedClient:
     """What the laws see of a client: its clock, the nodes that it names, and whether its process
     runs.
 
@@ -472,12 +472,12 @@ class _Client:
     """
 
     def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
-        self.clock = Clock(world, 0.0)
+        self.clock = DriftingClock(world, 0.0)
         self._client = client
         self.engine = client.engine
         self.nodes = nodes
         # What a driver has: connections that laws watch, and whether it was told to end.
-        self.links: list[Link | None] = [None] * len(nodes)
+        self.links: list[SimulatedConnection | None] = [None] * len(nodes)
         self.closed = False
         self.laws = laws
         self.process: Process[Any] | None = None
@@ -643,7 +643,7 @@ class _Transport(asyncio.Transport):
         self._over = False
         # Of the process to which what is heard belongs.
         self._context = contextvars.copy_context()
-        self.link = Link(loop.simulation.world, self, node)
+        self.link = SimulatedConnection(loop.simulation.world, self, node)
 
     def __repr__(self) -> str:
         return (
@@ -664,14 +664,14 @@ class _Transport(asyncio.Transport):
 
     # ------------------------------------------------ what the world says
 
-    def connected(self, link: Link) -> None:
+    def connected(self, link: SimulatedConnection) -> None:
         if not self.opened.done():
             self.opened.set_result(None)
 
-    def heard(self, link: Link, data: bytes) -> None:
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
         self.loop.call_soon(self._read, data, context=self._context)
 
-    def lost(self, link: Link, cause: Exception) -> None:
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
         if not self.opened.done():
             self.opened.set_exception(cause)
         else:

@@ -13,7 +13,7 @@ from math import inf
 
 
 @dataclass(eq=False, slots=True)
-class Window:
+class HeldWindow:
     """One holder's.
 
     `begins`: when it learnt that it holds the lock; `ends`: until when it may believe so (inf: not
@@ -29,7 +29,7 @@ class Window:
     ends: float = inf
     shared: bool = False
 
-    def within(self, other: Window) -> bool:
+    def within(self, other: HeldWindow) -> bool:
         """Does it begin while another holder has the same lock? (P-S1 forbids it.)"""
         return (
             self.name == other.name and other.begins <= self.begins < other.ends and not (self.shared and other.shared)
@@ -44,15 +44,15 @@ class Fences:
 
     def __init__(self) -> None:
         # The highest of those that had the lock alone,.
-        self._alone: dict[Hashable, Window] = {}
+        self._alone: dict[Hashable, HeldWindow] = {}
         # And of those that shared it.
-        self._shared: dict[Hashable, Window] = {}
+        self._shared: dict[Hashable, HeldWindow] = {}
 
     def __contains__(self, name: object) -> bool:
         """Has anybody held it?"""
         return name in self._alone or name in self._shared
 
-    def passed(self, window: Window) -> Window | None:
+    def passed(self, window: HeldWindow) -> HeldWindow | None:
         """The earlier holder, if any, whose fence is not below this one's.
 
         (P-S2 forbids it.) To be asked once for each, in order.
@@ -63,16 +63,16 @@ class Fences:
         self.note(window)
         return None
 
-    def note(self, window: Window) -> None:
+    def note(self, window: HeldWindow) -> None:
         """It has this fence by now."""
         highest = self._shared if window.shared else self._alone
         if window.name not in highest or highest[window.name].fence < window.fence:
             highest[window.name] = window
 
 
-def overlaps(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
+def overlaps(windows: Iterable[HeldWindow]) -> Iterator[tuple[HeldWindow, HeldWindow]]:
     """All pairs, earlier one first, in which somebody began to hold what another one held."""
-    open_: dict[Hashable, list[Window]] = {}
+    open_: dict[Hashable, list[HeldWindow]] = {}
     for window in sorted(windows, key=_begins):
         others = [it for it in open_.get(window.name, ()) if window.begins < it.ends]
         open_[window.name] = others
@@ -80,7 +80,7 @@ def overlaps(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
         others.append(window)
 
 
-def fences_back(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
+def fences_back(windows: Iterable[HeldWindow]) -> Iterator[tuple[HeldWindow, HeldWindow]]:
     """All pairs, earlier one first, in which the later one's fence is not higher."""
     fences = Fences()
     for window in sorted(windows, key=_begins):
@@ -88,5 +88,5 @@ def fences_back(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
             yield earlier, window
 
 
-def _begins(window: Window) -> float:
+def _begins(window: HeldWindow) -> float:
     return window.begins

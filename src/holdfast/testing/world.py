@@ -47,11 +47,11 @@ class Violation(AssertionError):
         return str(self).partition(":")[0]
 
 
-class Cancelled(BaseException):
+class TaskCancelled(BaseException):
     """Raised in a task that is cancelled, where it waits."""
 
 
-class Host(Protocol):
+class TaskHost(Protocol):
     """Where tasks run: a process that may sleep, or be dead."""
 
     def wakes(self, do: Do, *arguments: object) -> None:
@@ -163,7 +163,7 @@ class World:
         """The world never sleeps."""
         do(*arguments)
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T], host: Host | None = None) -> Task[T]:
+    def spawn(self, coroutine: Coroutine[Any, Any, T], host: TaskHost | None = None) -> Task[T]:
         """Begin a task, on this host."""
         task = Task(self, coroutine, host or self)
         self._tasks.append(task)
@@ -190,7 +190,7 @@ class World:
         self._tasks.clear()
 
 
-class Clock:
+class DriftingClock:
     """A clock of somebody's own: never quite right, and it may step.
 
     `ahead`: of the world's; `rate`: how fast it runs.
@@ -264,7 +264,7 @@ class Task(Future[T]):
 
     __slots__ = ("__weakref__", "_context", "_coroutine", "_host", "_waits_for", "_world")
 
-    def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: Host) -> None:
+    def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: TaskHost) -> None:
         super().__init__()
         self._world = world
         self._coroutine = coroutine
@@ -283,7 +283,7 @@ class Task(Future[T]):
 
     def cancel(self) -> None:
         """Raise Cancelled where it waits."""
-        self._world.at(self._world.now, self._host.wakes, self._step, None, Cancelled())
+        self._world.at(self._world.now, self._host.wakes, self._step, None, TaskCancelled())
 
     def drop(self) -> None:
         """Its process is no more."""
@@ -301,7 +301,7 @@ class Task(Future[T]):
             future = self._context.run(step)
         except StopIteration as stop:
             self.set(stop.value)
-        except Cancelled as cancelled:
+        except TaskCancelled as cancelled:
             self.set(cast(T, None), cancelled if self._waiters else None)
         except Exception as failure:
             if not self._waiters:

@@ -10,7 +10,7 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, Heard, Office, Speech, Word, heard, value_of
+from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, ElectionHeard, Office, Speech, Word, heard, value_of
 from holdfast.protocol import quorum
 from holdfast.protocol.exclusive import Exclusive, key_of
 from holdfast.scripts import ANNOUNCE, WATCH
@@ -96,14 +96,14 @@ NONE = [0, 0, 0, b""]
 
 def test_the_highest_counts() -> None:
     found = heard({0: answer(5, 2), 1: answer(7), 2: answer(7, left=900)}, 3)
-    assert found == Heard(Word(7, 1, 0.9, "v"), frozenset({1, 2}), True, True)
+    assert found == ElectionHeard(Word(7, 1, 0.9, "v"), frozenset({1, 2}), True, True)
     found = heard({0: answer(7, 1, 9000), 1: answer(7, 2, 0), 2: NONE}, 3)
-    assert found == Heard(Word(7, 2, 0.0, "v"), frozenset({1}), True, True)
+    assert found == ElectionHeard(Word(7, 2, 0.0, "v"), frozenset({1}), True, True)
 
 
 def test_nobody_has_said_anything() -> None:
-    assert heard({0: NONE, 1: NONE}, 3) == Heard(Word(0, 0), frozenset({0, 1}), True, True)
-    assert heard({}, 3) == Heard(Word(0, 0), frozenset(), False, False)
+    assert heard({0: NONE, 1: NONE}, 3) == ElectionHeard(Word(0, 0), frozenset({0, 1}), True, True)
+    assert heard({}, 3) == ElectionHeard(Word(0, 0), frozenset(), False, False)
 
 
 def test_a_resignation_is_the_highest_that_a_node_can_count_to() -> None:
@@ -112,7 +112,7 @@ def test_a_resignation_is_the_highest_that_a_node_can_count_to() -> None:
 
 
 def test_too_few_have_answered() -> None:
-    assert heard({0: answer(7)}, 3) == Heard(Word(7, 1, 0.5, "v"), frozenset({0}), False, False)
+    assert heard({0: answer(7)}, 3) == ElectionHeard(Word(7, 1, 0.5, "v"), frozenset({0}), False, False)
     assert not heard({0: answer(7), 1: answer(7)}, 4).enough
     assert heard({0: answer(7), 1: answer(7), 3: answer(7)}, 4).clear
 
@@ -123,7 +123,7 @@ def test_its_time_is_over_when_a_majority_says_so() -> None:
     wrong, over = answer(7, left=10**9), answer(7, left=0)
     found = heard({0: wrong, 1: over}, 3)
     assert (found.word.left, found.enough, found.clear) == (1e6, True, False)
-    assert heard({0: wrong, 1: over, 2: over}, 3) == Heard(Word(7, 1, 0.0, "v"), frozenset({0, 1, 2}), True, True)
+    assert heard({0: wrong, 1: over, 2: over}, 3) == ElectionHeard(Word(7, 1, 0.0, "v"), frozenset({0, 1, 2}), True, True)
     found = heard({0: wrong, 1: wrong, 2: over}, 3)
     assert (found.word.left, found.clear) == (1e6, False)
     assert heard({0: over, 1: answer(5), 2: NONE}, 3).clear, "of those that have the highest, all say the same"

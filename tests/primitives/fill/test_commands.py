@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from operations.inspection.test_commands import words
 
-from holdfast.primitives.fill.commands import Cache, Heard, Kept, best, heard, read, settled
+from holdfast.primitives.fill.commands import Cache, FillHeard, Kept, best, heard, read, settled
 from holdfast.protocol.exclusive import Exclusive, keys_of
 from holdfast.scripts import PEEK, PUT, VOID
 
@@ -59,7 +59,7 @@ def test_a_note_that_a_value_was_dropped() -> None:
 
 
 def test_what_a_node_tells_before_a_value_is_dropped() -> None:
-    assert heard([7, 500]) == Heard(7, 500)
+    assert heard([7, 500]) == FillHeard(7, 500)
     for reply in (None, 7, [], [7], [7, None], [b"7", 500], [7, 500, 1]):
         assert heard(reply) is None
 

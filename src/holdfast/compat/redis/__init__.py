@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from ..clients import configure
 from ..held import Steps, Threads, waits
-from .lock import Described
+from .lock import RedisLock
 
 __all__ = ["Lock", "configure"]
 
 
-class Lock(Threads, Described):
+class Lock(Threads, RedisLock):
     """A lock with the arguments and methods of `redis.lock.Lock`, for threads."""
 
     @waits

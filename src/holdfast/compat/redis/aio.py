@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from ..clients import configure
 from ..held import Steps, Tasks, waits
-from .lock import Described
+from .lock import RedisLock
 
 __all__ = ["Lock", "configure"]
 
 
-class Lock(Tasks, Described):
+class Lock(Tasks, RedisLock):
     """A lock with the arguments and methods of `redis.asyncio.lock.Lock`, for asyncio."""
 
     @waits

@@ -32,7 +32,7 @@ class LocalOfThread(threading.local, Local):
     """The same, for each thread its own."""
 
 
-class Described:
+class RedisLock:
     """A lock with the arguments and methods of redis-py's. Its errors are redis-py's, too."""
 
     _kind: Any

@@ -39,7 +39,7 @@ from ...protocol.command import Command
 from ...protocol.timing import Timing
 from .. import unyielding
 from .call import LEAVING, PendingCall
-from .sockets import Link, Sockets
+from .sockets import NodeSocket, Sockets
 
 # Seconds for which a caller waits for answers itself.
 MOMENT = 0.001
@@ -306,7 +306,7 @@ class Direct:
             # A node that was asked in vain, or whose bytes wait: the I/O thread sees to it.
             self.io_thread.ask(_nothing)
 
-    def _send(self, link: Link, data: bytes) -> None:
+    def _send(self, link: NodeSocket, data: bytes) -> None:
         count = unyielding.send(link.file, data, min(len(data), unyielding.MOST), 0)
         if count != len(data):
             link.rest = data[max(count, 0) :]

@@ -39,7 +39,7 @@ GULP = 1 << 18
 GLANCE = 0.05
 
 
-class Link:
+class NodeSocket:
     """One socket: connecting, then connected.
 
     Attributes:
@@ -143,8 +143,8 @@ class Sockets:
         self.closing = False
         self.drained = False
         self.bell = Bell()
-        self.by_node: list[Link | None] = [None] * len(access)
-        self.by_file: dict[int, Link] = {}
+        self.by_node: list[NodeSocket | None] = [None] * len(access)
+        self.by_file: dict[int, NodeSocket] = {}
         self._access = access
         # Nodes whose names, or credentials, are being asked for; and those of which it is asked
         # whether they are still where they were.
@@ -159,7 +159,7 @@ class Sockets:
         self.place = unyielding.place(self._buffer)
         self._calls = unyielding
         # What callers have received, and left to the I/O thread.
-        self.unheard: deque[tuple[Link, bytes]] = deque()
+        self.unheard: deque[tuple[NodeSocket, bytes]] = deque()
         # The files of all links that are made, as the C library's `poll` wants them.
         self._files: Any = None
 
@@ -233,7 +233,7 @@ class Sockets:
                 if self.engine.upkeep.broken:
                     self._hang_up(self.engine.upkeep.cut())
 
-    def _read(self, link: Link, now: float, judging: bool) -> bool:
+    def _read(self, link: NodeSocket, now: float, judging: bool) -> bool:
         """Read what has come on one link. False: it has failed."""
         left = GULP
         while self.by_node[link.node] is link:
@@ -267,7 +267,7 @@ class Sockets:
                 break
         return True
 
-    def _opened_up(self, link: Link, tunnel: Tunnel, data: memoryview, now: float) -> None:
+    def _opened_up(self, link: NodeSocket, tunnel: Tunnel, data: memoryview, now: float) -> None:
         """Tell the engine what TLS has brought."""
         opened = tunnel.open
         meant = tunnel.received(data)
@@ -281,7 +281,7 @@ class Sockets:
         if tunnel.fault is not None and self.by_node[link.node] is link:
             self.engine.upkeep.lost(link.node, now, tunnel.fault)
 
-    def _opened(self, link: Link, now: float) -> None:
+    def _opened(self, link: NodeSocket, now: float) -> None:
         try:
             code = link.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         except OSError as error:
@@ -320,7 +320,7 @@ class Sockets:
                 else:
                     self._send(link, data, now)
 
-    def _send(self, link: Link, data: bytes, now: float) -> None:
+    def _send(self, link: NodeSocket, data: bytes, now: float) -> None:
         """Send what has waited, then this; what does not fit waits."""
         try:
             if link.tunnel is not None:
@@ -340,7 +340,7 @@ class Sockets:
             self.drained |= not link.rest
             self._poll.modify(link.sock, select.POLLIN | select.POLLOUT if link.rest else select.POLLIN)
 
-    def resume(self, link: Link, now: float) -> None:
+    def resume(self, link: NodeSocket, now: float) -> None:
         """Go on to send what a caller could not send at once."""
         if self.by_node[link.node] is link:
             self._send(link, b"", now)
@@ -423,7 +423,7 @@ class Sockets:
         refusal: Exception = OSError(f"{address.label} has no address")
         for n in range(len(places)):
             try:
-                link = Link(node, places[n:], address, self._access[node].tunnel(address), asked)
+                link = NodeSocket(node, places[n:], address, self._access[node].tunnel(address), asked)
             except Exception as error:
                 refusal = error
                 continue
@@ -439,7 +439,7 @@ class Sockets:
                 sockets.reset(link.sock)
                 self._drop(link)
 
-    def _drop(self, link: Link) -> None:
+    def _drop(self, link: NodeSocket) -> None:
         self.by_node[link.node] = None
         self._files = None
         del self.by_file[link.file]

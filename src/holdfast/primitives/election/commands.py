@@ -25,7 +25,7 @@ from ...wire.resp import pack
 LONGEST_VALUE = 65536  # bytes: it goes to every node with every renewal
 
 
-class Heard(NamedTuple):
+class ElectionHeard(NamedTuple):
     """The answers of several nodes together.
 
     Attributes:
@@ -112,7 +112,7 @@ def value_of(value: object) -> str:
     return checks.text(value, "what a leader says", most=LONGEST_VALUE)
 
 
-def heard(answers: Mapping[int, object], nodes: int) -> Heard:
+def heard(answers: Mapping[int, object], nodes: int) -> ElectionHeard:
     """Combine the answers of nodes to `watch`. Answers of another form do not count."""
     words = {node: word for node, reply in answers.items() if (word := _read(reply)) is not None}
     needed = quorum.majority(nodes)
@@ -124,7 +124,7 @@ def heard(answers: Mapping[int, object], nodes: int) -> Heard:
     if over >= needed:
         highest = Word(highest.term, highest.version, 0.0, highest.value)
     enough = len(words) >= needed
-    return Heard(highest, by, enough, clear=enough and (over in (0, len(by)) or over >= needed))
+    return ElectionHeard(highest, by, enough, clear=enough and (over in (0, len(by)) or over >= needed))
 
 
 def _read(reply: object) -> Word | None:

@@ -23,7 +23,7 @@ from ...operations.inspection.plan import unheard
 from ...protocol import quorum
 from ...protocol.note import Word
 from ...protocol.query import Query
-from .commands import Heard, Office, Speech, heard, value_of
+from .commands import ElectionHeard, Office, Speech, heard, value_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +85,7 @@ def publish(settings: Settings, speech: Speech, lease: Lease, value: str) -> Pla
         raise unheard(settings, seen, office.label, "publish a leader's value of")
 
 
-def _read(settings: Settings, office: Office, token: bytes, ttl: float) -> Plan[tuple[Heard, Query]]:
+def _read(settings: Settings, office: Office, token: bytes, ttl: float) -> Plan[tuple[ElectionHeard, Query]]:
     """Ask what a majority says. All nodes notify the token of changes from then on."""
     size = len(settings.addresses)
     seen: Query = yield Ask(
@@ -94,7 +94,7 @@ def _read(settings: Settings, office: Office, token: bytes, ttl: float) -> Plan[
     return heard(seen.answers, size), seen
 
 
-def _write_back(settings: Settings, office: Office, found: Heard, seen: Query) -> Plan[bool]:
+def _write_back(settings: Settings, office: Office, found: ElectionHeard, seen: Query) -> Plan[bool]:
     """Make sure that a majority has what was read, or something later, before anybody acts on it.
 
     Otherwise a caller that asks later could read something earlier.
@@ -150,7 +150,7 @@ class View:
             if left <= TICK or not (yield Pause(min(self._pause, left), self._watch)):
                 return None
 
-    def _sees(self, found: Heard, seen: Query) -> Plan[Leader]:
+    def _sees(self, found: ElectionHeard, seen: Query) -> Plan[Leader]:
         """Return what is to be seen now. Never anything earlier than before."""
         self._pause = self._ttl / 3
         if not found.enough:

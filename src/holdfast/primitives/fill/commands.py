@@ -43,7 +43,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class FillHeard:
     """What a node tells before a value is dropped.
 
     `fence`: the highest that it knows of; `stays`: how long a value stays, in ms.
@@ -106,13 +106,13 @@ def read(reply: object) -> Kept | None:
     return None
 
 
-def heard(reply: object) -> Heard | None:
+def heard(reply: object) -> FillHeard | None:
     """What a node has told before a value is dropped, or as it was; None for an answer that is none
     of the script's.
     """
     match reply:
         case [int(fence), int(stays)]:
-            return Heard(fence, stays)
+            return FillHeard(fence, stays)
     return None
 
 

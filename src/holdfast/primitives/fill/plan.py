@@ -32,7 +32,7 @@ from ...protocol.exclusive import Exclusive
 from ...protocol.nodes import too_few
 from ...protocol.query import Query
 from ...protocol.timing import Timing
-from .commands import Cache, Heard, best, heard, settled
+from .commands import Cache, FillHeard, best, heard, settled
 
 T = TypeVar("T")
 SHORTEST, LASTS = 0.001, 1e8  # seconds: for which a value is fresh
@@ -277,7 +277,7 @@ class OnNodes:
         lasts = max(round((self._ttl + self._stale) * 1000), *(it.stays for it in told)) + 4 * self._cache.horizon
         yield from self._void(self._cache.void(highest, lasts))
 
-    def _void(self, command: bytes) -> Plan[list[Heard]]:
+    def _void(self, command: bytes) -> Plan[list[FillHeard]]:
         size = len(self._labels)
         majority = quorum.majority(size)
         seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: len(answers) >= majority)

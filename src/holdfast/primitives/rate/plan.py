@@ -338,7 +338,7 @@ def _allowance(tallies: Sequence[RateTally]) -> Allowance:
     )
 
 
-class Attempt:
+class RateAttempt:
     """One try to take a call, everywhere where it counts."""
 
     __slots__ = ("_limits", "tallies")
@@ -419,7 +419,7 @@ def _places(limits: RateTerms) -> Plan[Sequence[RateShard]]:
 
 def take(limits: RateTerms, cost: int) -> Plan[Allowance]:
     """One call, allowed or not."""
-    allowance = yield from Attempt(limits).make(checked(limits, cost), 0)
+    allowance = yield from RateAttempt(limits).make(checked(limits, cost), 0)
     yield _answered(limits, bool(allowance), allowance.retry_after, 0.0)
     return allowance
 
@@ -448,7 +448,7 @@ def _acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
     began: float | None = None
     waited, called = 0.0, False
     while True:
-        attempt = Attempt(limits)
+        attempt = RateAttempt(limits)
         turn = limits.turn(waited, called)
         allowance = yield from attempt.make(cost, turn if called else limits.patience(waited), turn)
         if allowance:

@@ -16,7 +16,7 @@ from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.handshake import OLDEST
 from ...wire.resp import Refusal
-from .connection import PATIENCE, Connection, Unfit, Word, evaluation
+from .connection import PATIENCE, BadServer, BareConnection, Word, evaluation
 from .contract import LEASE, K, expect
 
 # Seconds: a lease that is waited for, and by how much it may end late.
@@ -35,7 +35,7 @@ class NotPermitted(Exception):
     """The user may not do what is optional."""
 
 
-def facts_of(connection: Connection) -> dict[str, str]:
+def facts_of(connection: BareConnection) -> dict[str, str]:
     """Return what the server says of itself in `INFO`."""
     text = "\n".join(_text(connection.ask("INFO", it)) for it in ("server", "replication"))
     return dict(line.strip().partition(":")[::2] for line in text.splitlines() if ":" in line)
@@ -51,20 +51,20 @@ def product_of(facts: dict[str, str]) -> str:
     return f"{name} {others.get(name, redis)}"
 
 
-def greeting(dial: Callable[[], Connection]) -> str:
+def greeting(dial: Callable[[], BareConnection]) -> str:
     """RESP3, a subscription on the connection of commands, and what INFO has to say."""
     it = dial()
     try:
         hello = it.ask("HELLO", 3)
         if not isinstance(hello, dict):
-            raise Unfit(f"HELLO 3 answers {hello!r}, and not a map: RESP3 is needed")
+            raise BadServer(f"HELLO 3 answers {hello!r}, and not a map: RESP3 is needed")
         facts = facts_of(it)
         for wanted in ("redis_version", "role", "run_id", "uptime_in_seconds"):
             if not facts.get(wanted):
-                raise Unfit(f"INFO does not show {wanted}")
+                raise BadServer(f"INFO does not show {wanted}")
         version = tuple(int(part) for part in facts["redis_version"].split(".")[:2] if part.isdigit())
         if version < OLDEST:
-            raise Unfit(f"it is compatible with Redis {facts['redis_version']} only; 6.2 is the oldest that works")
+            raise BadServer(f"it is compatible with Redis {facts['redis_version']} only; 6.2 is the oldest that works")
         expect("INFO, for the role,", facts["role"], "master")
         expect("INFO, for the uptime,", facts["uptime_in_seconds"].isdigit(), True)
         again = facts_of(it)["run_id"]
@@ -75,7 +75,7 @@ def greeting(dial: Callable[[], Connection]) -> str:
         it.close()
 
 
-def expiries(one: Connection, two: Connection, name: bytes) -> str:
+def expiries(one: BareConnection, two: BareConnection, name: bytes) -> str:
     """A lease ends when its ttl is over, not earlier, and a few milliseconds later at most."""
     early, lates = 0.0, list[float]()
     ahead = one.time() - clock()
@@ -92,24 +92,24 @@ def expiries(one: Connection, two: Connection, name: bytes) -> str:
                 break
             denied = asked
             if denied > after + SHORT + PATIENCE:
-                raise Unfit(f"a lease of {SHORT:g} s does not end within {PATIENCE:g} s")
+                raise BadServer(f"a lease of {SHORT:g} s does not end within {PATIENCE:g} s")
         early = max(early, before + SHORT - clock())
         lates.append(max(denied - after - SHORT, 0.0))
         two.call(scripts.RELEASE, keys_of(name), other, K)
     drift = one.time() - clock() - ahead
     if abs(drift) > DRIFT:
-        raise Unfit(f"meanwhile its clock and ours moved apart by {abs(drift):.1f} s")
+        raise BadServer(f"meanwhile its clock and ours moved apart by {abs(drift):.1f} s")
     # Servers count in milliseconds, so a lease may end in the middle of its last one.
     if early > 0.002:
-        raise Unfit(f"a lease of {SHORT:g} s ended {early * 1000:.1f} ms early")
+        raise BadServer(f"a lease of {SHORT:g} s ended {early * 1000:.1f} ms early")
     # One that is late may have waited for a processor.
     late = sorted(lates)[ROUNDS // 2]
     if late > LATE:
-        raise Unfit(f"a lease of {SHORT:g} s still held {late * 1000:.1f} ms after its end")
+        raise BadServer(f"a lease of {SHORT:g} s still held {late * 1000:.1f} ms after its end")
     return f"{late * 1000:.1f} ms late"
 
 
-def pushes(one: Connection, two: Connection) -> str:
+def pushes(one: BareConnection, two: BareConnection) -> str:
     """Messages arrive in order, and before the answer to any later command of their cause."""
     one.messages()
     two.batch(*[("PUBLISH", one.inbox, number) for number in range(MESSAGES)])
@@ -128,21 +128,21 @@ def pushes(one: Connection, two: Connection) -> str:
     return f"{2 * MESSAGES} messages"
 
 
-def tracking(one: Connection, two: Connection, name: bytes) -> str:
+def tracking(one: BareConnection, two: BareConnection, name: bytes) -> str:
     """The server says when a key that a script has read was changed, or has expired."""
     two.ask("SET", name, "foreign", "PX", LEASE)
     _track(one, ("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"))
     _track(one, ("CLIENT", "CACHING", "YES"), _words(name, one.token(), LEASE / 1000))
     two.ask("DEL", name)
     if not one.invalidated(name):
-        raise Unfit("it does not say that a tracked key was deleted")
+        raise BadServer("it does not say that a tracked key was deleted")
     two.ask("SET", name, "foreign", "PX", round(SHORT * 1000))
     _track(one, ("CLIENT", "CACHING", "YES"), _words(name, one.token(), LEASE / 1000))
     time.sleep(SHORT + LATE)
     # A server may notice the end of a key when somebody asks for it.
     two.ask("EXISTS", name)
     if not one.invalidated(name):
-        raise Unfit("it does not say that a tracked key has expired")
+        raise BadServer("it does not say that a tracked key has expired")
     return "deleted and expired keys"
 
 
@@ -150,31 +150,31 @@ def _ran(command: str) -> None:
     """Run a shell command."""
     done = subprocess.run(command, shell=True, check=False, capture_output=True, text=True, timeout=COMEBACK)
     if done.returncode:
-        raise Unfit(f"the restart command ended with {done.returncode}: {done.stderr.strip()}")
+        raise BadServer(f"the restart command ended with {done.returncode}: {done.stderr.strip()}")
 
 
-def _back(dial: Callable[[], Connection], deadline: float) -> Connection:
+def _back(dial: Callable[[], BareConnection], deadline: float) -> BareConnection:
     """Connect again, as soon as the server takes connections."""
     while True:
         try:
             return dial()
-        except Unfit as error:
+        except BadServer as error:
             if clock() > deadline:
-                raise Unfit(f"it did not come back within {COMEBACK:g} s: {error}") from None
+                raise BadServer(f"it did not come back within {COMEBACK:g} s: {error}") from None
             time.sleep(0.05)
 
 
-def _track(one: Connection, *commands: tuple[Word, ...]) -> None:
+def _track(one: BareConnection, *commands: tuple[Word, ...]) -> None:
     """Say a command of tracking, and what it is for right behind it."""
     answer = one.batch(*commands)[0]
     if isinstance(answer, Refusal):
         shown = " ".join(map(str, commands[0][:2]))
         if str(answer).startswith("NOPERM"):
             raise NotPermitted(f"{shown} is denied: waiters notice other clients by a timer")
-        raise Unfit(f"it refuses {shown}: {answer}")
+        raise BadServer(f"it refuses {shown}: {answer}")
 
 
-def restart(dial: Callable[[], Connection], name: bytes, command: str | Callable[[], object]) -> str:
+def restart(dial: Callable[[], BareConnection], name: bytes, command: str | Callable[[], object]) -> str:
     """After a restart the run id is another one, and the uptime begins again.
 
     Args:
@@ -201,9 +201,9 @@ def restart(dial: Callable[[], Connection], name: bytes, command: str | Callable
     try:
         after = facts_of(one)
         if after["run_id"] == before["run_id"]:
-            raise Unfit("its run id is the same after a restart, so clients would not notice it")
+            raise BadServer("its run id is the same after a restart, so clients would not notice it")
         if int(after["uptime_in_seconds"]) > clock() - began + 2:
-            raise Unfit(f"it says that it has run for {after['uptime_in_seconds']} s after a restart")
+            raise BadServer(f"it says that it has run for {after['uptime_in_seconds']} s after a restart")
         kept = one.ask("GET", name) is not None
         one.ask("DEL", name)
         return "noticed, data kept" if kept else "noticed, data lost"
@@ -217,7 +217,7 @@ def _words(name: bytes, token: bytes, ttl: float) -> tuple[Word, ...]:
     return evaluation(scripts.REQUEST, keys_of(name), *arguments)
 
 
-def _request(asker: Connection, name: bytes, token: bytes, ttl: float) -> Any:
+def _request(asker: BareConnection, name: bytes, token: bytes, ttl: float) -> Any:
     return asker.ask(*_words(name, token, ttl))
 
 

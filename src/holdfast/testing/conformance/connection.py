@@ -25,11 +25,11 @@ PATIENCE = 5.0
 CHUNK = 1 << 16
 
 
-class Unfit(Exception):
+class BadServer(Exception):
     """The server does what no node may do, or does not answer."""
 
 
-class Connection:
+class BareConnection:
     """One connection to the server. It has an inbox of its own.
 
     Args:
@@ -51,7 +51,7 @@ class Connection:
         try:
             self._sock = _dial(address)
         except OSError as error:
-            raise Unfit(f"cannot connect: {error}") from None
+            raise BadServer(f"cannot connect: {error}") from None
 
     def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -97,7 +97,7 @@ class Connection:
         try:
             self._sock.sendall(b"".join(pack(*map(_bytes, it)) for it in commands))
         except OSError as error:
-            raise Unfit(f"the connection broke: {error}") from None
+            raise BadServer(f"the connection broke: {error}") from None
 
     def arrived(self, wait: float = PATIENCE) -> list[Any]:
         """Read once, and return what has come: answers, and pushes in their place.
@@ -112,11 +112,11 @@ class Connection:
         try:
             data = self._sock.recv(CHUNK)
         except TimeoutError:
-            raise Unfit(f"no answer within {wait:g} s") from None
+            raise BadServer(f"no answer within {wait:g} s") from None
         except OSError as error:
-            raise Unfit(f"the connection broke: {error}") from None
+            raise BadServer(f"the connection broke: {error}") from None
         if not data:
-            raise Unfit("it closed the connection")
+            raise BadServer("it closed the connection")
         found = []
         try:
             self._reader.check(data)
@@ -124,7 +124,7 @@ class Connection:
             while (reply := self._reader.gets()) is not MORE:
                 found.append(reply)
         except Malformed as error:
-            raise Unfit(f"it does not speak the servers' protocol: {error}") from None
+            raise BadServer(f"it does not speak the servers' protocol: {error}") from None
         return found
 
     def batch(self, *commands: Sequence[Word]) -> list[Any]:
@@ -145,7 +145,7 @@ class Connection:
         (answer,) = self.batch(words)
         if isinstance(answer, Refusal):
             shown = " ".join(str(it) for it in words[:2] if not isinstance(it, bytes))
-            raise Unfit(f"it refuses {shown}: {answer}")
+            raise BadServer(f"it refuses {shown}: {answer}")
         return answer
 
     def call(self, script: Script, keys: Sequence[bytes], *arguments: Word) -> Any:

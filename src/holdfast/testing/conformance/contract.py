@@ -12,7 +12,7 @@ from ... import scripts
 from ...protocol.exclusive import beside, keys_of
 from ...protocol.readwrite import rw_keys_of
 from ...scripts import Script
-from .connection import Connection, Unfit
+from .connection import BadServer, BareConnection
 
 # Milliseconds: the fence horizon, a lease that outlives this check, and how long values are kept.
 K = 16_000
@@ -34,7 +34,7 @@ def expect(what: str, found: object, wanted: object) -> None:
     right = wanted(found) if callable(wanted) else found == wanted
     if not right:
         told = "" if callable(wanted) else f", not {wanted!r}"
-        raise Unfit(f"{what} answers {found!r}{told}")
+        raise BadServer(f"{what} answers {found!r}{told}")
 
 
 def running(ms: object) -> bool:
@@ -51,14 +51,14 @@ class Contract:
         prefix: How every key begins.
     """
 
-    def __init__(self, one: Connection, two: Connection, prefix: str) -> None:
+    def __init__(self, one: BareConnection, two: BareConnection, prefix: str) -> None:
         self.one, self.two, self._prefix = one, two, prefix
 
     def name(self, word: str) -> bytes:
         """Return a key that no other check uses."""
         return f"{self._prefix}{word}".encode()
 
-    def request(self, name: bytes, token: bytes, mode: str, *, asker: Connection | None = None, P: int = 0) -> Any:
+    def request(self, name: bytes, token: bytes, mode: str, *, asker: BareConnection | None = None, P: int = 0) -> Any:
         """Ask for an exclusive lock."""
         P = P or int(token[:16])
         arguments = (token, LEASE, mode, b"%016d" % P, K, P // 1000 + K)
@@ -68,7 +68,7 @@ class Contract:
         """Give an exclusive lock back."""
         return self.one.call(scripts.RELEASE, keys_of(name), token, K)
 
-    def grants(self, asker: Connection, token: bytes, name: bytes) -> int:
+    def grants(self, asker: BareConnection, token: bytes, name: bytes) -> int:
         """Return the fence that a push has granted."""
         heard = asker.messages()
         expect("the push to a waiter", len(heard), 1)
@@ -98,7 +98,7 @@ class Contract:
         name, keys = self.name("shared"), rw_keys_of(self.name("shared"))
         readers, writer = [self.one.token(b":r"), self.one.token(b":r")], self.two.token(b":w")
 
-        def request(token: bytes, asker: Connection) -> Any:
+        def request(token: bytes, asker: BareConnection) -> Any:
             return asker.call(scripts.RW_REQUEST, keys, token, K, LEASE, "w", b"%016d" % int(token[:16]))
 
         for it in readers:
@@ -136,7 +136,7 @@ class Contract:
                 return
             cursor = found[0]
             if cursor in (b"0", 0):
-                raise Unfit(f"{script.name} does not find {key!r}")
+                raise BadServer(f"{script.name} does not find {key!r}")
 
     def permits(self) -> None:
         """Slots of a semaphore."""
@@ -229,7 +229,7 @@ class Contract:
         keys = [beside(name, it) for it in (b"latch", b"arrived", b"awaited", b"arrived")]
         token = self.two.token()
 
-        def arrive(asker: Connection, ids: bytes, count: int = 2, waiter: bytes = b"") -> Any:
+        def arrive(asker: BareConnection, ids: bytes, count: int = 2, waiter: bytes = b"") -> Any:
             return asker.call(scripts.ARRIVE, keys, count, 0, LEASE, 0, b"", 0, waiter, LEASE, ids)
 
         over, _, known, ids = arrive(self.two, b"a", waiter=token)

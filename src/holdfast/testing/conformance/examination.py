@@ -13,7 +13,7 @@ from functools import partial
 from ...scripts import BASIC, LOADED
 from ...wire import address as addresses
 from .behaviour import NotPermitted, expiries, facts_of, greeting, product_of, pushes, restart, tracking
-from .connection import Connection, Unfit
+from .connection import BadServer, BareConnection
 from .contract import Contract
 from .storm import storm
 
@@ -93,8 +93,8 @@ def examine(
     # Two examinations of one server must not meet, nor what an earlier one has left.
     own = f"{prefix}{os.urandom(6).hex()}:"
 
-    def dial(all_scripts: bool = False) -> Connection:
-        made = Connection(address, LOADED if all_scripts else BASIC)
+    def dial(all_scripts: bool = False) -> BareConnection:
+        made = BareConnection(address, LOADED if all_scripts else BASIC)
         try:
             made.greet()
         except BaseException:
@@ -119,7 +119,7 @@ def examine(
     return found
 
 
-def _behave(found: Examination, one: Connection, two: Connection, prefix: str) -> None:
+def _behave(found: Examination, one: BareConnection, two: BareConnection, prefix: str) -> None:
     for name, check in Contract(one, two, prefix).checks().items():
         _checked(found, f"scripts: {name}", check)
     _checked(found, "expiries", partial(expiries, one, two, f"{prefix}expiry".encode()))
@@ -127,12 +127,12 @@ def _behave(found: Examination, one: Connection, two: Connection, prefix: str) -
     _checked(found, "tracking", partial(tracking, one, two, f"{prefix}tracked".encode()))
 
 
-def _atomicity(dial: Callable[[], Connection], name: bytes, requests: int, seconds: float) -> str:
+def _atomicity(dial: Callable[[], BareConnection], name: bytes, requests: int, seconds: float) -> str:
     outcome = storm(dial, name, CLIENTS, requests, seconds)
     if outcome.wrong:
-        raise Unfit(outcome.wrong[0])
+        raise BadServer(outcome.wrong[0])
     if not outcome.grants:
-        raise Unfit("nobody got the lock")
+        raise BadServer("nobody got the lock")
     return f"{outcome.requests} requests, {outcome.grants} grants, {outcome.pushed} by push, {outcome.seconds:.1f} s"
 
 
@@ -142,7 +142,7 @@ def _checked(found: Examination, name: str, check: Callable[[], str | None]) -> 
         verdict, detail = OK, check() or ""
     except NotPermitted as error:
         verdict, detail = DENIED, str(error)
-    except Unfit as error:
+    except BadServer as error:
         verdict, detail = UNFIT, str(error)
     # An answer of another shape than any that the check takes apart.
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:

@@ -16,7 +16,7 @@ from ... import scripts
 from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.resp import Push, Refusal
-from .connection import PATIENCE, Connection, Unfit, evaluation
+from .connection import PATIENCE, BadServer, BareConnection, evaluation
 from .contract import K
 
 # Milliseconds: a lease that cannot end before its release.
@@ -52,7 +52,7 @@ class Outcome:
 class _Client:
     """One contender: it asks, holds for a moment, gives back, and asks again."""
 
-    def __init__(self, storm: Storm, connection: Connection) -> None:
+    def __init__(self, storm: Storm, connection: BareConnection) -> None:
         self._storm, self.connection = storm, connection
         self.token = b""
         self.state = "idle"
@@ -72,7 +72,7 @@ class _Client:
     def answered(self, answer: Any) -> None:
         """Take an answer."""
         if isinstance(answer, Refusal):
-            raise Unfit(f"a script failed while others ran: {answer}")
+            raise BadServer(f"a script failed while others ran: {answer}")
         if self.state == "released":
             if answer != 1:
                 self._storm.blame(f"a holder's release answers {answer!r}: it no longer held the lock")
@@ -120,7 +120,7 @@ class Storm:
         seed: Of what the contenders do.
     """
 
-    def __init__(self, connections: Sequence[Connection], name: bytes, seed: int = 0) -> None:
+    def __init__(self, connections: Sequence[BareConnection], name: bytes, seed: int = 0) -> None:
         self.keys = keys_of(name)
         self.chance = random.Random(seed)
         self.outcome = Outcome()
@@ -129,7 +129,7 @@ class Storm:
         self._holder: _Client | None = None
         self._fence = 0
 
-    def token(self, connection: Connection) -> bytes:
+    def token(self, connection: BareConnection) -> bytes:
         """Make a token with the ticket of this moment by the server's clock."""
         return connection.token_at(clock() + self._ahead)
 
@@ -177,7 +177,7 @@ class Storm:
                 if ready:
                     last = clock()
                 elif not self._held() and clock() > last + PATIENCE:
-                    raise Unfit(f"nobody got an answer for {PATIENCE:g} s, or a release freed the lock for nobody")
+                    raise BadServer(f"nobody got an answer for {PATIENCE:g} s, or a release freed the lock for nobody")
                 for key, _ in ready:
                     self._read(key.data)
                 for client in self.clients:
@@ -197,7 +197,7 @@ class Storm:
                 client.heard(it[2])
 
 
-def storm(dial: Callable[[], Connection], name: bytes, clients: int, requests: int, seconds: float) -> Outcome:
+def storm(dial: Callable[[], BareConnection], name: bytes, clients: int, requests: int, seconds: float) -> Outcome:
     """Make connections, let them contend, and close them.
 
     Args:
