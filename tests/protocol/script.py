@@ -360,6 +360,7 @@ def decided(talk: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> Ite
     claim, notes, state = talk.claim, list(talk.notes), now["state"]
     assert claim.done is (state is State.LOST or (state is State.OVER and not claim.awaited))
     assert state is not State.LOST or claim.wake == inf, "it would be woken for nothing"
+    assert state is State.LOST or now["doubt"] or not claim.why, "it tells of trouble that is over"
     assert (int(claim.token[:16]), claim.token[17:49]) == (claim.ticket, talk.token[17:49]), "it has lost its place in line"
     assert claim.routed == talk.token, "the engine has to learn the new one"
     if "Queued" in notes:
