@@ -140,6 +140,7 @@ SIMULATOR = {
     "README.md",
     "__init__",
     "chance",
+    "commands",
     "conformance",
     "driver",
     "ending",
@@ -152,6 +153,7 @@ SIMULATOR = {
     "server",
     "simulation",
     "timeline",
+    "values",
     "windows",
     "world",
 }

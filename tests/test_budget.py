@@ -28,7 +28,8 @@ from holdfast.clock import Sources
 from holdfast.drivers.aio import driver as aio
 from holdfast.face.owner import INSIDE
 from holdfast.protocol.claim import Claim
-from holdfast.testing.server import VALKEY_9, Server
+from holdfast.testing.server import Server
+from holdfast.testing.values import VALKEY_9
 from holdfast.wire.address import Address
 from holdfast.wire.connection import Connection
 

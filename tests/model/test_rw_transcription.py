@@ -14,7 +14,7 @@ from protocol.rw_nodes import RWNode
 from scripts.bench import Denied, answered
 from scripts.rw_bench import RWBench, simulated
 
-from holdfast.testing.server import VALKEY_9
+from holdfast.testing.values import VALKEY_9
 
 pytestmark = pytest.mark.worlds
 

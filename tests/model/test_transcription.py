@@ -16,7 +16,7 @@ from proof import patches
 from protocol.nodes import Node
 from scripts.bench import Granted, answered, simulated
 
-from holdfast.testing.server import VALKEY_9
+from holdfast.testing.values import VALKEY_9
 
 pytestmark = pytest.mark.worlds
 

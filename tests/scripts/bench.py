@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, Protocol
 import hiredis
 
 from holdfast.scripts import EXCLUSIVE, Script
-from holdfast.testing.server import Dialect, Server
+from holdfast.testing.server import Server
+from holdfast.testing.values import Dialect
 
 K = 16_000  # ms: the fence horizon, as with max_ttl = 30 s
 LONG = 30_000  # ms: a lease that runs for as long as any test

@@ -13,7 +13,7 @@ from scripts import bench as benches
 from scripts.bench import Bench
 
 from holdfast.embedded import Nodes
-from holdfast.testing.server import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
 
 DIALECTS = {
     "simulated-redis-6.2": REDIS_6_2,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from scripts.bench import Bench, simulated
 
 from holdfast.scripts import Script, bare
-from holdfast.testing.server import REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 
 def with_source(script: Script, source: bytes) -> Script:

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from scripts.bench import INBOXES, LONG, NAME, Bench, K, Place, Real, Simulated, Waiter, Words, keys
 
 from holdfast.scripts import SHARED, Script
-from holdfast.testing.server import Dialect, Server
+from holdfast.testing.server import Server
+from holdfast.testing.values import Dialect
 
 READ, WRITE = "r", "w"
 

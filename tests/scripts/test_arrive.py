@@ -17,7 +17,7 @@ from scripts.faulty import planted
 
 from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering, LatchAnswer
 from holdfast.scripts import ARRIVE, Script
-from holdfast.testing.server import VALKEY_9
+from holdfast.testing.values import VALKEY_9
 
 KEEP, TTL = 60.0, 30.0  # seconds: longer than any test
 SEEDS, STEPS = range(12), 60

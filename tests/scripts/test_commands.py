@@ -10,7 +10,8 @@ import hiredis
 import pytest
 from scripts.bench import Bench, Client, Words, real, simulated
 
-from holdfast.testing.server import COMMANDS, REDIS_6_2, REDIS_7_0, VALKEY_9
+from holdfast.testing.commands import COMMANDS
+from holdfast.testing.values import REDIS_6_2, REDIS_7_0, VALKEY_9
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from scripts.faulty import planted
 
 from holdfast.primitives.election.commands import LAST, Office, Word
 from holdfast.scripts import ANNOUNCE, ELECTION, WATCH, Script
-from holdfast.testing.server import REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 OFFICE = Office("boss", "", ttl=10, horizon=16_000)
 LEADER, WATCHERS = b"{boss[election]}:leader", b"{boss[election]}:watchers"

@@ -15,7 +15,7 @@ from scripts.faulty import planted
 from holdfast.primitives.fill.commands import Cache
 from holdfast.protocol.exclusive import Exclusive
 from holdfast.scripts import FILLS, PEEK, PUT, VOID, Script
-from holdfast.testing.server import REDIS_7_2
+from holdfast.testing.values import REDIS_7_2
 
 CACHE = Cache(Exclusive(NAME.decode(), ttl=30.0, horizon=16_000))
 KEY = b"{n}:cache"

@@ -14,7 +14,7 @@ from scripts.faulty import planted
 from scripts.rw_bench import rw_keys
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, Script
-from holdfast.testing.server import REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 FENCE, RFENCE = rw_keys(NAME)[1], rw_keys(NAME)[5]
 BAD = (b"%d" % (2**53 - 3), b"9999999999999999", b"1e300", b"nan", b"no number")

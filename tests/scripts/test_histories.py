@@ -17,7 +17,9 @@ from typing import Any
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, Seen, Words, keys, real, simulated
 
-from holdfast.testing.server import COMMANDS, REDIS_6_2, VALKEY_9, Connection, Hash, Reply, Server, SortedSet
+from holdfast.testing.commands import COMMANDS
+from holdfast.testing.server import Connection, Server
+from holdfast.testing.values import REDIS_6_2, VALKEY_9, Hash, Reply, SortedSet
 
 pytestmark = pytest.mark.servers
 

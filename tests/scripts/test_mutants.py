@@ -13,7 +13,7 @@ from scripts.bench import Bench, simulated
 from scripts.faulty import planted
 
 from holdfast.scripts import EXCLUSIVE, RELEASE, REQUEST, Script
-from holdfast.testing.server import REDIS_7_2
+from holdfast.testing.values import REDIS_7_2
 
 pytestmark = pytest.mark.guards
 

@@ -12,7 +12,7 @@ from scripts.faulty import noticed, planted
 
 from holdfast.primitives.once.commands import OnceLook, Register, seen
 from holdfast.scripts import LOOK, STORE, Script
-from holdfast.testing.server import REDIS_7_2
+from holdfast.testing.values import REDIS_7_2
 
 K = 16_000
 NAME = b"n[once]"

@@ -20,7 +20,7 @@ from scripts.faulty import planted
 
 from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window, reset
 from holdfast.scripts import GCRA, WINDOW, Script
-from holdfast.testing.server import REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 pytestmark = pytest.mark.servers
 

@@ -17,7 +17,7 @@ from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import near
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE, SHARED, Script, bare
-from holdfast.testing.server import REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 
 @pytest.fixture(params=kinds(*DIALECTS, *REAL))

@@ -12,7 +12,7 @@ from scripts.faulty import planted
 from holdfast.engine import registry
 from holdfast.engine.registry import ALL_CLIENTS, LIFE, NOTES, TOLD
 from holdfast.scripts import REGISTRY
-from holdfast.testing.server import VALKEY_9
+from holdfast.testing.values import VALKEY_9
 
 KEY, LISTS_KEY, CONFIG_KEY = "{holdfast}:clients:", "{holdfast}:lists:", "{holdfast}:config:"
 INDEX = KEY + ":"

@@ -17,10 +17,12 @@ from testing.torn import Torn
 from holdfast.embedded import Nodes
 from holdfast.folders import private
 from holdfast.testing import MemoryNodes, memory
+from holdfast.testing.commands import COMMANDS
 from holdfast.testing.conformance import Examination, __main__, examination, examine
 from holdfast.testing.conformance.connection import BadServer
 from holdfast.testing.conformance.storm import Storm
-from holdfast.testing.server import COMMANDS, Connection, Reply
+from holdfast.testing.server import Connection
+from holdfast.testing.values import Reply
 
 pytestmark = pytest.mark.stories
 

@@ -11,7 +11,8 @@ import hiredis
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.testing.server import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9, Connection, Lua, Server, exact, scientific
+from holdfast.testing.server import Connection, Lua, Server
+from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9, exact, scientific
 
 NOW = 1_800_000_000.0
 MORE = object()

@@ -29,7 +29,7 @@ from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
 from .driver import Driver, Witness
 from .network import Node, SimulatedConnection
-from .server import SortedSet
+from .values import SortedSet
 from .windows import Fences, HeldWindow
 from .world import Violation, World
 

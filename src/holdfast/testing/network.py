@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Protocol
 
-from .server import Connection, Keyspace, Lua, Server
+from .server import Connection, Lua, Server
+from .values import Keyspace
 from .world import DriftingClock, Flight, World
 
 # What the servers' clocks show when the world begins.
