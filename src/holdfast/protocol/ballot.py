@@ -33,29 +33,13 @@ class Ballot(ABC):
     """
 
     # fmt: off
+    # fmt: off
     __slots__ = (
-        "__weakref__",
-        "_above",
-        "_base",
-        "_largest",
-        "_may_know",
-        "_mode",
-        "_node_set",
-        "_propose",
-        "_quorum",
-        "as_usual",
-        "began",
-        "counted",
-        "fence",
-        "recipe",
-        "sends",
-        "ticket",
-        "tickets",
-        "token",
-        "ttl",
-        "usual",
+        "__weakref__", "_above", "_base", "_largest", "_may_know", "_mode", "_node_set", "_propose", "_quorum",
+        "as_usual", "began", "counted", "fence", "recipe", "sends", "ticket", "tickets", "token", "ttl", "usual",
         "votes",
     )
+    # fmt: on
     # fmt: on
 
     def __init__(

@@ -164,39 +164,13 @@ class Claim(Ballot):
     """
 
     # fmt: off
+    # fmt: off
     __slots__ = (
-        "_away_since",
-        "_deadline",
-        "_news_from",
-        "_parting",
-        "_renewal",
-        "absurd",
-        "armed",
-        "company",
-        "contended",
-        "dropped",
-        "freed",
-        "left",
-        "limit",
-        "news",
-        "notes",
-        "patient",
-        "place",
-        "queued",
-        "reason",
-        "refusal",
-        "routed",
-        "setback",
-        "since",
-        "state",
-        "stays",
-        "timing",
-        "unfit",
-        "until",
-        "wake",
-        "want",
-        "why",
+        "_away_since", "_deadline", "_news_from", "_parting", "_renewal", "absurd", "armed", "company", "contended",
+        "dropped", "freed", "left", "limit", "news", "notes", "patient", "place", "queued", "reason", "refusal",
+        "routed", "setback", "since", "state", "stays", "timing", "unfit", "until", "wake", "want", "why",
     )
+    # fmt: on
     # fmt: on
 
     def __init__(

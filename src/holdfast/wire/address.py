@@ -172,20 +172,12 @@ class Address(Described):
     sentinels: Sentinels | None
     moves: bool
     unproven: bool
+    # fmt: off
     __slots__ = (
-        "database",
-        "failover",
-        "host",
-        "label",
-        "moves",
-        "password",
-        "path",
-        "port",
-        "sentinels",
-        "tls",
-        "unproven",
+        "database", "failover", "host", "label", "moves", "password", "path", "port", "sentinels", "tls", "unproven",
         "user",
     )
+    # fmt: on
 
     def __init__(
         self,

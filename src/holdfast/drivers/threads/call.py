@@ -114,19 +114,11 @@ class PendingCall(weakref.ref[Any]):
     such as a block, or the lease itself.
     """
 
+    # fmt: off
     __slots__ = (
-        "claim",
-        "deadline",
-        "ended",
-        "error",
-        "gate",
-        "handed",
-        "io_thread",
-        "leavers",
-        "phase",
-        "recipes",
-        "timing",
+        "claim", "deadline", "ended", "error", "gate", "handed", "io_thread", "leavers", "phase", "recipes", "timing",
     )
+    # fmt: on
 
     claim: Want | None
     io_thread: Host
