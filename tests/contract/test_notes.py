@@ -121,14 +121,14 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def said_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A note is said when the lock is held, and not with renewals."""
-    rider, told = Note.rider, set[bytes]()
+    statement, told = Note.statement, set[bytes]()
 
     def once(self: Note, token: bytes, fence: int, ttl: float) -> bytes:
         again = token in told and ttl > 0
         told.add(token)
-        return b"*1\r\n$4\r\nPING\r\n" if again else rider(self, token, fence, ttl)
+        return b"*1\r\n$4\r\nPING\r\n" if again else statement(self, token, fence, ttl)
 
-    monkeypatch.setattr(Note, "rider", once)
+    monkeypatch.setattr(Note, "statement", once)
 
 
 def never_said(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,8 +136,8 @@ def never_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def never_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    rider = Note.rider
-    monkeypatch.setattr(Note, "rider", lambda self, token, fence, ttl: rider(self, token, fence, ttl or 15.0))
+    statement = Note.statement
+    monkeypatch.setattr(Note, "statement", lambda self, token, fence, ttl: statement(self, token, fence, ttl or 15.0))
 
 
 FAULTS = {
@@ -187,7 +187,7 @@ async def test_everything_that_is_held_alone_can_have_one(face: Face, five: Clus
 
 def note_of(lock: Any) -> str:
     """The note of a description."""
-    text: str = lock._terms.recipes[0].rider.__self__._text
+    text: str = lock._terms.recipes[0].statement.__self__._text
     return text
 
 
@@ -243,7 +243,7 @@ async def test_decorated_functions_have_the_note_of_their_lock(face: Face, five:
 
 def note_of_lease(lease: Any) -> str:
     (claim,) = lease._claim.claims
-    text: str = claim.recipe.rider.__self__._text
+    text: str = claim.recipe.statement.__self__._text
     return text
 
 

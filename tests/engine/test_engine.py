@@ -1967,13 +1967,13 @@ def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:
 # ------------------------------------------------ what is said along
 
 
-def rider(token: bytes, fence: int, ttl: float) -> bytes:
+def statement(token: bytes, fence: int, ttl: float) -> bytes:
     """What a holder says."""
     return pack(b"SAYS", token, b"%d" % fence, b"%d" % round(ttl))
 
 
 def speaks(world: World, **options: Any) -> Claim:
-    recipe = Exclusive("a", ttl=10, horizon=world.settings.horizon).with_rider(rider)
+    recipe = Exclusive("a", ttl=10, horizon=world.settings.horizon).with_statement(statement)
     claim: Claim = world.wanted([recipe], 10.0, **options).claims[0]
     world.engine.begin(claim, world.now)
     world.run(2 * TRIP)
@@ -1990,7 +1990,7 @@ def test_what_a_holder_says_leaves_when_it_is_held_with_each_renewal_and_before_
     world = World().connect()
     claim = speaks(world)
     assert (claim.state, claim.since) == (State.HELD, START + 0.5 + 2 * TRIP)
-    word = rider(claim.token, claim.fence, 10)
+    word = statement(claim.token, claim.fence, 10)
     for node in world.nodes:
         assert node.writes[-1] == word, "at once, by itself"
     world.run(4)
@@ -1999,7 +1999,7 @@ def test_what_a_holder_says_leaves_when_it_is_held_with_each_renewal_and_before_
         assert node.writes[-1].count(b"SAYS") == 1
     world.end(claim)
     for node in world.nodes:
-        assert node.writes[-1].startswith(rider(claim.token, claim.fence, 0) + b"*9\r\n"), "before the release"
+        assert node.writes[-1].startswith(statement(claim.token, claim.fence, 0) + b"*9\r\n"), "before the release"
     world.run(10)
     assert [it for it, _ in said(world)] == ["request", "SAYS", "SAYS", "request", "SAYS", "release"]
     assert not world.engine.owing
@@ -2010,7 +2010,7 @@ def test_what_is_said_along_is_good_until_the_lease_ends() -> None:
     claim = speaks(world)
     world.engine.extend(claim, 25.0, world.now)
     world.run(1)
-    assert any(it.startswith(rider(claim.token, claim.fence, 25) + b"*13\r\n") for it in world.nodes[0].writes)
+    assert any(it.startswith(statement(claim.token, claim.fence, 25) + b"*13\r\n") for it in world.nodes[0].writes)
 
 
 def test_whoever_does_not_hold_it_says_nothing() -> None:
@@ -2029,7 +2029,7 @@ def test_a_lease_that_is_lost_is_over_for_everybody() -> None:
     claim = speaks(world, max_hold=5.0)
     world.run(6)
     assert (claim.state, claim.reason) == (State.LOST, "max_hold")
-    assert world.nodes[2].writes[-1].startswith(rider(claim.token, claim.fence, 0) + b"*9\r\n")
+    assert world.nodes[2].writes[-1].startswith(statement(claim.token, claim.fence, 0) + b"*9\r\n")
 
 
 def test_a_node_that_cannot_be_spoken_to_hears_it_with_a_later_renewal() -> None:

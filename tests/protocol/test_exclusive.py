@@ -349,10 +349,10 @@ def test_what_another_primitive_locks_is_a_lock_of_its_own_too() -> None:
 def test_a_holder_may_have_something_to_say() -> None:
     lock = Exclusive("a", ttl=10, horizon=K)
 
-    def rider(token: bytes, fence: int, ttl: float) -> bytes:
+    def statement(token: bytes, fence: int, ttl: float) -> bytes:
         return b"%b %d %g" % (token, fence, ttl)
 
-    other = lock.with_rider(rider)
-    assert (lock.rider, other.rider) == (None, rider)
+    other = lock.with_statement(statement)
+    assert (lock.statement, other.statement) == (None, statement)
     assert type(other) is Exclusive
     assert other.request(TOKEN, 10, b"w", 7) == lock.request(TOKEN, 10, b"w", 7), "the lock is the same"

@@ -33,14 +33,14 @@ def kept(data: bytes) -> bytes:
 
 def test_what_a_holder_says_begins_with_its_token() -> None:
     # Rule NO1.
-    said = words(Note(b"app:x", 16_000, "build 4711").rider(TOKEN, 17, 9.9994))
+    said = words(Note(b"app:x", 16_000, "build 4711").statement(TOKEN, 17, 9.9994))
     keys = [b"2", b"{app:x}:note", b"{app:x}:watchers"]
     assert said == [b"EVALSHA", ANNOUNCE.sha, *keys, b"17", b"1", b"9999", b"32000", TOKEN + b" build 4711"]
 
 
 def test_the_last_word_comes_after_every_other_and_is_forgotten_at_once() -> None:
     # Rule NO2.
-    assert words(Note(b"a{b}c", 16_000, "é").rider(TOKEN, 17, 0.0))[3:] == [
+    assert words(Note(b"a{b}c", 16_000, "é").statement(TOKEN, 17, 0.0))[3:] == [
         b"{b}:note:a{b}c", b"{b}:watchers:a{b}c", b"17", b"%d" % LAST, b"0", b"1", b""
     ]  # fmt: skip
 
@@ -48,7 +48,7 @@ def test_the_last_word_comes_after_every_other_and_is_forgotten_at_once() -> Non
 @unhurried
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=50))
 def test_whatever_is_said_is_read_again(text: str) -> None:
-    data = kept(Note(b"x", 16_000, text).rider(TOKEN, 17, 5.0))
+    data = kept(Note(b"x", 16_000, text).statement(TOKEN, 17, 5.0))
     assert note.read(data, TOKEN) == text
     assert note.read(data, OTHER) is None
     assert note.read(data, None) is None
@@ -57,7 +57,7 @@ def test_whatever_is_said_is_read_again(text: str) -> None:
 @pytest.mark.parametrize("value", [None, 7, b"", b"17 1 5", b"17 1 5 ", b"x 1 5 %b text" % TOKEN, TOKEN, b"17 9 5 %b" % TOKEN])
 def test_what_is_no_note_says_nothing(value: object) -> None:
     assert note.read(value, TOKEN) is None
-    assert note.read(kept(Note(b"x", 16_000, "text").rider(TOKEN, 17, 0.0)), TOKEN) is None, "nor does the last word"
+    assert note.read(kept(Note(b"x", 16_000, "text").statement(TOKEN, 17, 0.0)), TOKEN) is None, "nor does the last word"
 
 
 def test_what_can_be_said() -> None:
@@ -73,7 +73,7 @@ def test_what_can_be_said() -> None:
 def test_a_lock_without_a_note_says_nothing() -> None:
     slots = Slots("pool", 3, 1, 10.0, horizon=16_000)
     writer = ReadWrite("x", WRITER, horizon=16_000)
-    assert [it.rider for it in (LOCK, writer, *slots)] == [None] * 5
+    assert [it.statement for it in (LOCK, writer, *slots)] == [None] * 5
 
 
 def test_each_of_several_names_and_each_slot_has_its_own() -> None:
@@ -81,18 +81,18 @@ def test_each_of_several_names_and_each_slot_has_its_own() -> None:
     said = note.with_note((LOCK, other, ReadWrite("z", WRITER, horizon=16_000)), "me")
     keys = []
     for recipe in said:
-        assert recipe.rider is not None
-        keys.append(words(recipe.rider(TOKEN, 17, 5.0))[3])
+        assert recipe.statement is not None
+        keys.append(words(recipe.statement(TOKEN, 17, 5.0))[3])
     assert keys == [b"{app:x}:note", b"{y}:note", b"{z}:note"]
-    assert LOCK.rider is None, "what is described stays as it was"
+    assert LOCK.statement is None, "what is described stays as it was"
     slots = Slots("pool", 3, 1, 10.0, horizon=16_000)
     plain = slots[0]
     noted = note.with_note(slots, "me")
     assert isinstance(noted, Slots) and noted.permits == 3
     for number, slot in enumerate(noted):
-        assert slot.rider is not None
-        assert words(slot.rider(TOKEN, 17, 5.0))[3] == b"{pool[slot %d]}:note" % number
-    assert slots[0] is plain and plain.rider is None
+        assert slot.statement is not None
+        assert words(slot.statement(TOKEN, 17, 5.0))[3] == b"{pool[slot %d]}:note" % number
+    assert slots[0] is plain and plain.statement is None
     assert noted[1].request(TOKEN, 10, b"w", 7) == slots[1].request(TOKEN, 10, b"w", 7), "the lock is the same"
 
 

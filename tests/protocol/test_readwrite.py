@@ -52,9 +52,9 @@ def test_an_exclusive_grant_is_undone_by_its_own_script() -> None:
 def test_a_writer_may_have_something_to_say() -> None:
     lock = ReadWrite("x", WRITER, horizon=K)
 
-    def rider(token: bytes, fence: int, ttl: float) -> bytes:
+    def statement(token: bytes, fence: int, ttl: float) -> bytes:
         return b"%b %d %g" % (token, fence, ttl)
 
-    other = lock.with_rider(rider)
-    assert (lock.rider, other.rider) == (None, rider)
+    other = lock.with_statement(statement)
+    assert (lock.statement, other.statement) == (None, statement)
     assert other.request(TOKEN + WRITER, 10, b"w", 7) == lock.request(TOKEN + WRITER, 10, b"w", 7), "the lock is the same"

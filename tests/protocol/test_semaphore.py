@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from operations.inspection.test_commands import words
 
 from holdfast.errors import ConfigError
-from holdfast.protocol.command import Rider
+from holdfast.protocol.command import Statement
 from holdfast.protocol.exclusive import Exclusive, key_of, keys_of
 from holdfast.protocol.semaphore import MOST, Slots
 
@@ -103,14 +103,14 @@ def test_the_holder_of_a_slot_may_have_something_to_say() -> None:
     slots = pool(3)
     plain = slots[0]
 
-    def rider_of(key: bytes) -> Rider:
+    def rider_of(key: bytes) -> Statement:
         return lambda token, fence, ttl: key
 
-    other = slots.with_riders(rider_of)
+    other = slots.with_statements(rider_of)
     said = []
     for slot in other:
-        assert slot.rider is not None
-        said.append(slot.rider(b"t", 7, 1.0))
+        assert slot.statement is not None
+        said.append(slot.statement(b"t", 7, 1.0))
     assert said == [b"pool[slot 0]", b"pool[slot 1]", b"pool[slot 2]"]
-    assert slots[0] is plain and plain.rider is None
+    assert slots[0] is plain and plain.statement is None
     assert (other.permits, other.needed, other.horizon) == (3, 1, K)

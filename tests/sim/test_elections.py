@@ -504,27 +504,27 @@ def announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     def early(engine: Engine, want: Any, now: float) -> None:
         begin(engine, want, now)
         for claim in want.claims:
-            engine.upkeep.say_along(claim.recipe.rider(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
+            engine.upkeep.say_along(claim.recipe.statement(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
 
     monkeypatch.setattr(Engine, "begin", early)
 
 
 def not_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A leader says once that it leads."""
-    word, told = Speech.rider, set[tuple[Any, int]]()
+    word, told = Speech.statement, set[tuple[Any, int]]()
 
     def once(speech: Speech, token: bytes, fence: int, ttl: float) -> bytes:
         again = (speech, fence) in told and ttl > 0
         told.add((speech, fence))
         return pack(b"PING") if again else word(speech, token, fence, ttl)
 
-    monkeypatch.setattr(Speech, "rider", once)
+    monkeypatch.setattr(Speech, "statement", once)
 
 
 def released_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    word = Speech.rider
+    word = Speech.statement
     monkeypatch.setattr(
-        Speech, "rider", lambda speech, token, fence, ttl: word(speech, token, fence, ttl) if ttl > 0 else pack(b"PING")
+        Speech, "statement", lambda speech, token, fence, ttl: word(speech, token, fence, ttl) if ttl > 0 else pack(b"PING")
     )
 
 

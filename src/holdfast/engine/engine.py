@@ -600,12 +600,12 @@ class Engine:
                         command.token, command.ttl, command.mode, command.fence, command.clock
                     )
                 if (
-                    recipe.rider is not None
+                    recipe.statement is not None
                     and claim.fence
                     and (command.mode is RELEASE) is not (claim.state is HELD)
                 ):
                     # Before a release, on the same connections.
-                    upkeep.say_along(recipe.rider(claim.token, claim.fence, command.ttl), nodes, now)
+                    upkeep.say_along(recipe.statement(claim.token, claim.fence, command.ttl), nodes, now)
                 # Every connection has the scripts of exclusive locks, whose tokens have no kind.
                 if recipe.kind:
                     upkeep.provide(command)
@@ -628,8 +628,8 @@ class Engine:
         if claim.news:
             claim.news = False
             self.record.news(claim, now)
-            if recipe.rider is not None and claim.state is HELD and claim.since == now:
-                upkeep.say_along(recipe.rider(claim.token, claim.fence, claim.until - now), self.node_set.up, now)
+            if recipe.statement is not None and claim.state is HELD and claim.since == now:
+                upkeep.say_along(recipe.statement(claim.token, claim.fence, claim.until - now), self.node_set.up, now)
             if company is None:
                 self._settled.append(claim)
             elif isinstance(company, JointRequest) and company.settled and company not in self._settled:

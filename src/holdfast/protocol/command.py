@@ -44,7 +44,7 @@ UNKNOWN = b"\n"
 
 # What a holder says along with its lease. It returns the bytes, given the holder's token, the fence
 # and for how many seconds they are good. 0 seconds: the lease is over.
-Rider = Callable[[bytes, int, float], bytes]
+Statement = Callable[[bytes, int, float], bytes]
 
 
 class Recipe(Protocol):
@@ -71,7 +71,7 @@ class Recipe(Protocol):
         """What observers call it, such as "exclusive" or "permit"."""
 
     @property
-    def rider(self) -> Rider | None:
+    def statement(self) -> Statement | None:
         """What is said along with it while it is held."""
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Self
 from .. import checks
 from ..errors import ConfigError
 from ..scripts import RELEASE, REQUEST
-from .command import Rider
+from .command import Statement
 
 LONGEST = 512  # bytes of a name
 # Seconds: a lease that is not over before anybody can use it.
@@ -42,12 +42,12 @@ class Exclusive:
 
     # fmt: off
     __slots__ = (
-        "_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "primitive", "rider",
-        "slot",
+        "_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "primitive", "slot",
+        "statement",
     )
     # fmt: on
     kind = b""
-    rider: Rider | None
+    statement: Statement | None
 
     def __init__(
         self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None, own: str = ""
@@ -73,17 +73,17 @@ class Exclusive:
         return self
 
     def _prepare(self) -> None:
-        self.rider = None
+        self.statement = None
         # Everything that does not change from one command to the next is packed once.
         one, two, three, four = keys_of(self.name)
         keys = _KEYS % (len(one), one, len(two), two, len(three), three, len(four), four)
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
         self._k, self._lease = _number(self.horizon), _lease(self._ttl)
 
-    def with_rider(self, rider: Rider) -> Self:
+    def with_statement(self, statement: Statement) -> Self:
         """The same lock, for a caller that has something to say while it holds the lock."""
         other = copy(self)
-        other.rider = rider
+        other.statement = statement
         return other
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:

@@ -19,7 +19,7 @@ from .. import checks
 from ..errors import ConfigError
 from ..scripts import ANNOUNCE
 from ..wire.resp import pack
-from .command import READER, Recipe, Rider
+from .command import READER, Recipe, Statement
 from .exclusive import Exclusive, beside
 from .readwrite import ReadWrite
 from .semaphore import Slots
@@ -80,7 +80,7 @@ class Note:
         self._keep = 2 * horizon
         self._text = text
 
-    def rider(self, token: bytes, fence: int, ttl: float) -> bytes:
+    def statement(self, token: bytes, fence: int, ttl: float) -> bytes:
         """Return the bytes that are said along with the lease."""
         if ttl <= 0:
             return announcement(*self._keys, Word(fence, LAST), _FORGOTTEN)
@@ -121,7 +121,7 @@ def with_note(recipes: tuple[Recipe, ...] | Slots, text: str) -> tuple[Recipe, .
         ConfigError: They are the readers' side of a read-write lock.
     """
     if isinstance(recipes, Slots):
-        return recipes.with_riders(partial(_rider, text, recipes.horizon))
+        return recipes.with_statements(partial(_statement, text, recipes.horizon))
     made = []
     for recipe in recipes:
         if recipe.kind == READER:
@@ -130,12 +130,12 @@ def with_note(recipes: tuple[Recipe, ...] | Slots, text: str) -> tuple[Recipe, .
                 "note out, or pass it to `write()`"
             )
         assert isinstance(recipe, Exclusive | ReadWrite)
-        made.append(recipe.with_rider(_rider(text, recipe.horizon, recipe.name)))
+        made.append(recipe.with_statement(_statement(text, recipe.horizon, recipe.name)))
     return tuple(made)
 
 
-def _rider(text: str, horizon: int, lock: bytes) -> Rider:
-    return Note(lock, horizon, text).rider
+def _statement(text: str, horizon: int, lock: bytes) -> Statement:
+    return Note(lock, horizon, text).statement
 
 
 def read(kept: object, holder: bytes | None) -> str | None:

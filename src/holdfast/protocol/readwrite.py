@@ -12,7 +12,7 @@ from typing import Self
 from ..scripts import RW_RELEASE, RW_REQUEST
 from ..wire.resp import pack
 from . import exclusive
-from .command import READER, WRITER, Rider
+from .command import READER, WRITER, Statement
 from .exclusive import beside, key_of
 from .ticket import kind_of
 
@@ -24,20 +24,20 @@ class ReadWrite:
     `Exclusive`.
     """
 
-    __slots__ = ("_release", "_request", "horizon", "kind", "label", "name", "rider")
-    rider: Rider | None
+    __slots__ = ("_release", "_request", "horizon", "kind", "label", "name", "statement")
+    statement: Statement | None
 
     def __init__(self, name: str, kind: bytes, *, prefix: str = "", horizon: int) -> None:
         self.label, self.kind, self.horizon = name, kind, horizon
         self.name = key_of(name, prefix)
-        self.rider = None
+        self.statement = None
         keys = b"".join(map(_bulk, rw_keys_of(self.name)))
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
 
-    def with_rider(self, rider: Rider) -> Self:
+    def with_statement(self, statement: Statement) -> Self:
         """The same side, for a writer that has something to say while it holds the lock."""
         other = copy(self)
-        other.rider = rider
+        other.statement = statement
         return other
 
     @property

@@ -22,7 +22,7 @@ from typing import overload
 from .. import checks
 from ..errors import ConfigError, readable
 from ..wire.resp import pack
-from .command import Rider
+from .command import Statement
 from .exclusive import Exclusive, beside, key_of
 from .joint import Some
 
@@ -57,7 +57,7 @@ class Slots(Some):
         # Those that were needed so far.
         self._slots: dict[int, Exclusive] = {}
         # Makes what the holder of a slot says along with its lease; None: it says nothing.
-        self._rider_of: Callable[[bytes], Rider] | None = None
+        self._rider_of: Callable[[bytes], Statement] | None = None
 
     def __len__(self) -> int:
         return self.permits
@@ -73,10 +73,10 @@ class Slots(Some):
         if slot not in self._slots:
             made = Exclusive(self.label, prefix=self._prefix, ttl=self._ttl, horizon=self.horizon, slot=slot)
             rider_of = self._rider_of
-            self._slots[slot] = made if rider_of is None else made.with_rider(rider_of(made.name))
+            self._slots[slot] = made if rider_of is None else made.with_statement(rider_of(made.name))
         return self._slots[slot]
 
-    def with_riders(self, rider_of: Callable[[bytes], Rider]) -> Slots:
+    def with_statements(self, rider_of: Callable[[bytes], Statement]) -> Slots:
         """The same slots, for a caller that has something to say while it holds some of them.
 
         Args:

@@ -33,7 +33,7 @@ def test_it_is_a_lock_of_its_own() -> None:
     assert (OFFICE.name, OFFICE.label, OFFICE.part) == (b"app:boss[election]", "boss", "boss[election]")
     assert OFFICE.request(TOKEN, 10, b"w", 7) == lock.request(TOKEN, 10, b"w", 7)
     assert OFFICE.release(TOKEN) == lock.release(TOKEN)
-    assert OFFICE.rider is None
+    assert OFFICE.statement is None
 
 
 def test_what_is_announced_and_who_watches() -> None:
@@ -60,18 +60,18 @@ def test_what_a_leader_says_has_versions() -> None:
     assert [speech.word(7, 1.0) for _ in range(2)] == [Word(7, 3, 1.0, "c")] * 2
     assert speech.word(8, 1.0) == Word(8, 3, 1.0, "c"), "another term"
     assert speech.word(8, 0.0) == Word(8, LAST), "the last word, whatever was said, and whatever will be"
-    assert speech.rider(TOKEN, 7, 1.5) == OFFICE.announce(Word(7, 3, 1.5, "c"))
-    assert speech.rider(TOKEN, 7, 0.0) == OFFICE.announce(Word(7, LAST))
+    assert speech.statement(TOKEN, 7, 1.5) == OFFICE.announce(Word(7, 3, 1.5, "c"))
+    assert speech.statement(TOKEN, 7, 0.0) == OFFICE.announce(Word(7, LAST))
     assert len(speech._said) == 1, "what nobody will say again is forgotten"
 
 
 def test_who_leads_says_something_along_and_others_do_not() -> None:
     # Rule E1.
     speech = Speech(OFFICE)
-    mine = OFFICE.with_rider(speech.rider)
-    assert OFFICE.rider is None
-    assert mine.rider is not None
-    assert mine.rider(TOKEN, 7, 1.0) == OFFICE.announce(Word(7, 1, 1.0, "a:1"))
+    mine = OFFICE.with_statement(speech.statement)
+    assert OFFICE.statement is None
+    assert mine.statement is not None
+    assert mine.statement(TOKEN, 7, 1.0) == OFFICE.announce(Word(7, 1, 1.0, "a:1"))
     assert mine.request(TOKEN, 10, b"w", 7) == OFFICE.request(TOKEN, 10, b"w", 7)
 
 

@@ -187,7 +187,9 @@ class Direct:
             return None
         now = io_thread.clock()
         recipe = pending.recipes[0]
-        if recipe.kind or recipe.rider is not None or len(pending.recipes) > 1 or not self._usual(pending, timing, now):
+        if recipe.kind or recipe.statement is not None or len(pending.recipes) > 1:
+            return None
+        if not self._usual(pending, timing, now):
             return None
         engine.record.epoch = io_thread.wall() - now
         claim = engine.claim(recipe, timing, now, pending.deadline)
@@ -217,7 +219,7 @@ class Direct:
             not isinstance(claim, Claim)
             or claim.company is not None
             or claim.recipe.kind
-            or claim.recipe.rider is not None
+            or claim.recipe.statement is not None
             or claim.state is not HELD
             or now >= claim.until
             or claim.stays

@@ -102,7 +102,7 @@ class Speech:
                 self._said.pop(earlier, None)
         return Word(term, version, left, said[version])
 
-    def rider(self, token: bytes, fence: int, ttl: float) -> bytes:
+    def statement(self, token: bytes, fence: int, ttl: float) -> bytes:
         """Return the bytes of the statement, which go along with a request for the lock."""
         return self.office.announce(self.word(fence, ttl))
 

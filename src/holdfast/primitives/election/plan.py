@@ -242,7 +242,7 @@ def spoken(terms: LockTerms) -> tuple[LockTerms, Speech]:
     (office,) = terms.recipes
     assert isinstance(office, Office)
     speech = Speech(office)
-    return terms._replace(recipes=(office.with_rider(speech.rider),)), speech
+    return terms._replace(recipes=(office.with_statement(speech.statement),)), speech
 
 
 class Election(Lock[T]):
