@@ -34,7 +34,7 @@ def test_no_law_is_broken(which: int) -> None:
 
 def unseen(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Clients do not see that a server was promoted."""
-    monkeypatch.setattr(connection, "_reign", lambda facts: "")
+    monkeypatch.setattr(handshake, "reign", lambda facts: "")
     return {}
 
 
