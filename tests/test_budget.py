@@ -26,6 +26,7 @@ import holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
 from holdfast.clock import Sources
 from holdfast.drivers.aio import driver as aio
+from holdfast.drivers.aio.sockets import Link, Sockets
 from holdfast.face.owner import INSIDE
 from holdfast.protocol.claim import Claim
 from holdfast.testing.server import Server
@@ -71,7 +72,7 @@ def counted(counts: Counts) -> Iterator[None]:
 class Pipe(asyncio.Transport):
     """To a simulated server and back, each way in a later turn of the loop."""
 
-    def __init__(self, link: aio.Link, server: Server, counts: Counts) -> None:
+    def __init__(self, link: Link, server: Server, counts: Counts) -> None:
         super().__init__()
         self._link, self._counts, self._loop = link, counts, asyncio.get_running_loop()
         self._connection = server.connect(lambda data: self._loop.call_soon(self._deliver, data) and None)
@@ -106,16 +107,16 @@ class Bench:
         loop.holdfast_sources = Sources(loop.time, loop.time, os.urandom)
         self.servers = [Server(loop.time, f"{i:040x}", dialect=VALKEY_9) for i in range(NODES)]
 
-        async def found(driver: aio.Driver, node: int) -> tuple[list[Any], Address, float]:
-            return [], driver.settings.addresses[node], 0.0
+        async def found(sockets: Sockets, node: int) -> tuple[list[Any], Address, float]:
+            return [], sockets._driver.settings.addresses[node], 0.0
 
-        async def connected(driver: aio.Driver, node: int, places: object, address: object) -> aio.Link:
-            link = aio.Link(driver, node, None)
+        async def connected(sockets: Sockets, node: int, places: object, address: object) -> Link:
+            link = Link(sockets._driver, node, None)
             link.connection_made(Pipe(link, self.servers[node], self.counts))
             return link
 
-        monkeypatch.setattr(aio.Driver, "_found", found)
-        monkeypatch.setattr(aio.Driver, "_connected", connected)
+        monkeypatch.setattr(Sockets, "_found", found)
+        monkeypatch.setattr(Sockets, "_connected", connected)
         self.locks = AsyncHoldfast(*[f"redis://node{i}:1" for i in range(NODES)], restart_guard=None)
 
     async def pair(self, name: str = "n", confirm: bool = True) -> None:

@@ -49,7 +49,7 @@ class Damage(NamedTuple):
 
 PARTS = {
     # The modules that each driver consists of. A module imports only from those before it.
-    "aio": ("aio.callbacks", "aio.driver"),
+    "aio": ("aio.callbacks", "aio.sockets", "aio.driver"),
     "threads": ("threads.call", "threads.sockets", "threads.direct", "threads.io_thread", "threads.driver"),
 }
 

@@ -93,7 +93,7 @@ class Planted(NamedTuple):
     seen_by: Scenario
 
 
-CONFIRMED = "self._do(self.engine.end, claim, self.clock(), True)\n"
+CONFIRMED = "self.do(self.engine.end, claim, self.clock(), True)\n"
 CONFIRMED += "        # One that was lost, or that no node needs to hear of, makes no news.\n        if claim.done:"
 
 FAULTS = {

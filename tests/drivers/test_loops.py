@@ -17,7 +17,7 @@ from drivers.bench import Bench, Damage
 from drivers.on_asyncio import AsyncioBench
 from proof import patches
 
-from holdfast.drivers.aio.driver import CHUNK, _buffer_of
+from holdfast.drivers.aio.sockets import CHUNK, _buffer_of
 from holdfast.errors import ConfigError
 from holdfast.wire.connection import Connection, ConnectionState
 
@@ -92,7 +92,7 @@ def a_node_that_is_silent_is_given_up_in_a_loop_that_has_time(bench: Bench) -> N
 def all_connections_of_a_loop_read_into_one_buffer(bench: Bench) -> None:
     """64 KB for each of them would be most of what a client costs."""
     bench.connect()
-    buffers = [it.get_buffer(-1) for it in bench.driver._links]
+    buffers = [it.get_buffer(-1) for it in bench.driver.sockets.links]
     assert [len(it) for it in buffers] == [CHUNK] * 3
     assert len({id(it) for it in buffers}) == 1
 
@@ -169,7 +169,7 @@ FAULTS = {
         a_node_that_is_silent_is_given_up_in_a_loop_that_has_time,
     ),
     "a buffer for each connection": Planted(
-        Damage("self._buffer = driver.buffer", "self._buffer = bytearray(CHUNK)"),
+        Damage("self._buffer = _buffer_of(driver.loop)", "self._buffer = bytearray(CHUNK)"),
         all_connections_of_a_loop_read_into_one_buffer,
     ),
     "what was read stays in the buffer": Planted(

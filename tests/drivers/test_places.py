@@ -120,7 +120,7 @@ FAULTS = {
     ),
     "asyncio: no answer is an answer": Planted(
         "aio",
-        Damage("self.clock(), answer, asked)", "self.clock(), self._access[node].address, asked)"),
+        Damage("self._driver.clock(), answer, asked)", "self._driver.clock(), self._access[node].address, asked)"),
         where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good,
     ),
 }

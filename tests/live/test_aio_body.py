@@ -15,7 +15,7 @@ from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
-from holdfast.drivers.aio.driver import Link
+from holdfast.drivers.aio.sockets import Link
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost
 from holdfast.protocol.claim import Claim, State
@@ -104,7 +104,7 @@ async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
             for claim in list(driver.engine.live.values()):
                 if claim.state is State.HELD and not tokens:
                     tokens.append(claim.token)
-                    driver._do(loses, claim, driver.clock())
+                    driver.do(loses, claim, driver.clock())
 
         driver.received = unlucky  # type: ignore[method-assign]  # (a fake in its place)
         name = some("unlucky")
@@ -233,7 +233,7 @@ class _Said:
     """What a client says to its first node, and when."""
 
     def __init__(self, locks: Holdfast) -> None:
-        link = driver_of(locks)._links[0]
+        link = driver_of(locks).sockets.links[0]
         assert link is not None and link.transport is not None
         self._all: list[tuple[float, bytes]] = []
         write = link.transport.write

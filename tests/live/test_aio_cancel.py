@@ -230,9 +230,10 @@ async def test_in_a_split_vote(nodes: Nodes, eye: Eye, who: str) -> None:
             return any(node in (it.as_usual or ()) or (it.votes and it.votes[node].granted) for it in driver_of(late).engine.live.values())
 
         for node in (0, 1):  # what `early` says arrives there when `late` has been granted that node
-            _slow(driver_of(early)._links[node], lambda node=node: not held_back[0] or has(node))
-            _heard(driver_of(late)._links[node], cedes)
-            _heard(driver_of(early)._links[node + 2], cedes)  # (clients' clocks differ a little: the early one's ticket may be the later)
+            _slow(driver_of(early).sockets.links[node], lambda node=node: not held_back[0] or has(node))
+            _heard(driver_of(late).sockets.links[node], cedes)
+            # (clients' clocks differ a little: the early one's ticket may be the later)
+            _heard(driver_of(early).sockets.links[node + 2], cedes)
         for k in chain(range(0, 120, 3), range(120, 15000, 300)):
             if k > 200 and cedes:
                 break

@@ -83,7 +83,7 @@ def lose(lease: Lease, reason: str = "forced") -> None:
         claim.lose(clock(), reason)
         driver.engine.act(claim, clock())
 
-    driver._do(taken)
+    driver.do(taken)
 
 
 def idle(locks: Holdfast) -> bool:

@@ -31,7 +31,7 @@ class Turns:
             once()
 
         loop._run_once = counted
-        for link in driver_of(locks)._links:
+        for link in driver_of(locks).sockets.links:
             self._count(link)
 
     def _count(self, link: Any) -> None:

@@ -22,7 +22,7 @@ from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers import sockets
-from holdfast.drivers.aio import driver as aio
+from holdfast.drivers.aio import sockets as aio_sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, LockLost, NoQuorum, is_closed
 
@@ -251,7 +251,7 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
     monkeypatch.setattr(sockets, "reset", reset)
     down = Down()
     async with await connected(own.nodes, ttl=2, max_ttl=2, observer=down) as locks:
-        link = driver_of(locks)._links[3]
+        link = driver_of(locks).sockets.links[3]
         assert link is not None
         async with frozen(own, 3):
             lease = await locks.lock(some("reset")).acquire()
@@ -262,7 +262,7 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
             assert link.transport is not None and link.transport.is_closing()
             assert lease.held
         await true(lambda: all(it.state == "up" for it in locks.nodes()))
-        assert driver_of(locks)._links[3] is not link
+        assert driver_of(locks).sockets.links[3] is not link
         await true(lambda: lease.votes == 5)  # asked again with the next renewal
         await lease.release()
 
@@ -319,10 +319,10 @@ async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
             for node in range(5):
                 driver.engine.upkeep.lost(node, clock(), TimeoutError("given up"))
 
-        driver._do(give_up)
+        driver.do(give_up)
         await ready
         await true(lambda: all(it.state == "up" for it in locks.nodes()))
-        assert driver._dialling == {}
+        assert driver.sockets._dialling == {}
         async with locks.lock(some("dial")) as lease:
             await true(lambda: lease.votes == 5)
 
@@ -333,11 +333,11 @@ async def test_late_news_of_an_old_connection(nodes: Nodes) -> None:
     down = Down()
     async with await connected(nodes, observer=down) as locks:
         driver = driver_of(locks)
-        old = driver._links[0]
+        old = driver.sockets.links[0]
         assert old is not None and old.transport is not None
-        driver._do(driver.engine.upkeep.lost, 0, clock(), ConnectionError("hung up"))
-        await true(lambda: driver._links[0] is not None and all(it.state == "up" for it in locks.nodes()))
-        assert driver._links[0] is not old
+        driver.do(driver.engine.upkeep.lost, 0, clock(), ConnectionError("hung up"))
+        await true(lambda: driver.sockets.links[0] is not None and all(it.state == "up" for it in locks.nodes()))
+        assert driver.sockets.links[0] is not old
         down.nodes.clear()
         old.get_buffer(-1)[:5] = b"+OK\r\n"
         old.buffer_updated(5)
@@ -362,7 +362,7 @@ async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.Mon
     async with frozen(own, 2):
 
         def buffered() -> int:
-            link = driver._links[2]
+            link = driver.sockets.links[2]
             return link.transport.get_write_buffer_size() if link is not None and link.transport is not None else 0
 
         leases = [await locks.lock(some("full")).acquire() for _ in range(20)]
@@ -370,7 +370,7 @@ async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.Mon
         async with locks.lock(some("full")) as lease:
             assert lease.votes >= 3
         await _fill(locks, buffered)
-        link, began = driver._links[2], clock()
+        link, began = driver.sockets.links[2], clock()
         assert link is not None and link.transport is not None
         await locks.close()
         assert clock() - began < 3 * driver.settings.node_timeout
@@ -385,16 +385,16 @@ async def test_a_connection_whose_socket_is_gone_already(own: Cluster) -> None:
     locks = await connected(own.nodes, node_timeout=0.2)
     driver = driver_of(locks)
     lease = await locks.lock(some("gone")).acquire()
-    link = driver._links[2]
+    link = driver.sockets.links[2]
     assert link is not None
     link.transport = Tapped(link.transport, get_extra_info=lambda name: None)  # type: ignore[assignment]  # (a fake in its place)
     async with frozen(own, 2):
         async with locks.lock(some("gone")):
-            await true(lambda: driver._links[2] is not link)
+            await true(lambda: driver.sockets.links[2] is not link)
     assert driver.failure is None
     assert lease.held
     await locks.close()
-    driver._links[2] = link
+    driver.sockets.links[2] = link
     driver.forget_inherited()
 
 
@@ -512,7 +512,7 @@ async def test_a_timer_that_was_due_in_the_turn_that_was_blocked(nodes: Nodes) -
 @calm
 async def test_more_lies_unread_than_one_read_takes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop that was blocked reads everything before it judges, however much that is."""
-    monkeypatch.setattr(aio, "CHUNK", 512)
+    monkeypatch.setattr(aio_sockets, "CHUNK", 512)
     heard: list[str] = []
 
     def observer(event: events.Event) -> None:
@@ -537,11 +537,11 @@ async def test_more_lies_unread_than_one_read_takes(nodes: Nodes, monkeypatch: p
 @calm
 async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """One who reads on and on, because every read fills the buffer, judges nobody meanwhile; but a lease that is over is over."""
-    monkeypatch.setattr(aio, "CHUNK", 512)
+    monkeypatch.setattr(aio_sockets, "CHUNK", 512)
     async with await connected(nodes) as locks:
         lease = await locks.lock(some("flood"), ttl=0.5, renew=False).acquire()
         driver, lost = driver_of(locks), lease.lost
-        links = [it for it in driver._links if it is not None]
+        links = [it for it in driver.sockets.links if it is not None]
         began, turned = clock(), [0]
 
         def flood() -> None:

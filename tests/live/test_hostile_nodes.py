@@ -234,7 +234,7 @@ async def test_without_descriptors_leases_survive_and_the_error_names_the_cause(
 
 def cut(face: Face, client: Any) -> None:
     """Shut the connection to the last node, by its own socket: nobody can open another one."""
-    link = client._driver.io_thread.sockets.by_node[2] if isinstance(face, Threads) else client._driver()._links[2]
+    link = client._driver.io_thread.sockets.by_node[2] if isinstance(face, Threads) else client._driver().sockets.links[2]
     with contextlib.suppress(OSError, AttributeError):
         connection = socket.socket(fileno=link.sock.fileno())
         try:

@@ -28,7 +28,7 @@ from ..aio import Holdfast
 from ..checks import Seconds, seconds
 from ..clock import Sources
 from ..drivers import greenlets
-from ..drivers.aio import driver
+from ..drivers.aio import driver, sockets
 from ..drivers.threads import io_thread as io_thread_module
 from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
@@ -639,7 +639,7 @@ class _Transport(asyncio.Transport):
         self.loop = loop
         self.sock = sock
         self.opened = loop.create_future()
-        self.protocol: driver.Link | None = None
+        self.protocol: sockets.Link | None = None
         self._over = False
         # Of the process to which what is heard belongs.
         self._context = contextvars.copy_context()
@@ -650,7 +650,7 @@ class _Transport(asyncio.Transport):
             "a client" if self.protocol is None else f"client {self.protocol.driver.engine.tickets.inbox[:4].decode()}"
         )
 
-    def begins(self, protocol: driver.Link) -> None:
+    def begins(self, protocol: sockets.Link) -> None:
         """Whose it is."""
         self.protocol = protocol
         self.loop.simulation.use(protocol.driver)
@@ -745,7 +745,7 @@ def _works(callback: Callable[..., object]) -> bool:
 def _is_a_clients(task: asyncio.Task[Any]) -> bool:
     """Does a client connect with it?"""
     code = getattr(task.get_coro(), "cr_code", None)
-    return code is not None and code.co_filename == driver.__file__
+    return code is not None and code.co_filename in (driver.__file__, sockets.__file__)
 
 
 def _url(node: Node) -> str:

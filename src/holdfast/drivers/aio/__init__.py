@@ -1,5 +1,6 @@
 """The driver for asyncio: one for a client and event loop.
 
-- `driver`: what the face calls, and the connections.
+- `driver`: what the face calls.
+- `sockets`: the connections.
 - `run`: how a task carries out a plan.
 """

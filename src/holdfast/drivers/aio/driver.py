@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-import socket
 import sys
 import types
 import weakref
@@ -22,11 +21,11 @@ from contextvars import Context
 from functools import partial
 from math import inf
 from os import getpid
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 from ...clock import sources_of
 from ...engine.engine import GRACE, Engine, Watch
-from ...engine.ready import Ready, Want
+from ...engine.ready import Want
 from ...engine.recorder import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
@@ -39,17 +38,12 @@ from ...protocol.command import Recipe
 from ...protocol.query import Answers, Query
 from ...protocol.timing import Timing
 from ...weakset import SafeWeakSet
-from ...wire.address import Address
-from .. import sockets
-from ..access import Access, Places, discard
+from ..access import Access
 from ..callbacks import Call, Callbacks, Listeners
 from ..forks import FORKS
 from .callbacks import LoopCalls
+from .sockets import Link, Sockets
 
-if TYPE_CHECKING:
-    from ..tls import Tunnel
-
-CHUNK = 65536
 # Bytes: usual answers are shorter.
 SHORT = 4096
 # For how many turns of the loop more than one task is expected to speak, after several have.
@@ -64,8 +58,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _drivers: SafeWeakSet[Driver] = SafeWeakSet()
-# What each loop reads into.
-_buffers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, bytearray] = weakref.WeakKeyDictionary()
 
 
 def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
@@ -96,97 +88,6 @@ class Lease(Protocol):
         """Mark it as lost, and return what its users want called. Called with nothing half done."""
 
 
-class Link(asyncio.BufferedProtocol):
-    """One connection: the bytes of one node, read into one buffer for ever.
-
-    `tunnel`: its TLS, if it has one.
-
-    (asyncio has TLS of its own, which hides whether more lies unread, and loses all but the first
-    record where the buffer is a bytearray.)
-    """
-
-    def __init__(self, driver: Driver, node: int, tunnel: Tunnel | None) -> None:
-        self.driver, self.node, self.tunnel = driver, node, tunnel
-        self.transport: asyncio.Transport | None = None
-        # Bytes can flow.
-        self.open = driver.loop.create_future()
-        # Why there will be no more.
-        self.over: Exception | None = None
-        # Did the last read fill the buffer? Then more may lie unread.
-        self.full = False
-        # Bytes that were unread when it was last to be judged, and still are; None: it was not
-        # looked yet.
-        self.left: int | None = None
-        self._buffer = driver.buffer
-        self._view = memoryview(self._buffer)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # An assertion would be wrong: uvloop's are of no such class.
-        self.transport = cast(asyncio.Transport, transport)
-        if self.tunnel is None:
-            self.open.set_result(None)
-        else:
-            self.tunnel.begin()
-            self.write(b"")
-
-    @property
-    def sock(self) -> socket.socket | None:
-        """Its socket. None if it is closed, and uvloop has forgotten it before anybody was told."""
-        return self.transport.get_extra_info("socket") if self.transport is not None else None
-
-    def get_buffer(self, sizehint: int) -> bytearray:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.full = nbytes == CHUNK
-        if self.left is not None:
-            self.left -= nbytes
-        data: memoryview | bytes = self._view[:nbytes]
-        if (tunnel := self.tunnel) is not None:
-            opened, data = tunnel.open, tunnel.received(data)
-            if opened or not tunnel.open:
-                self.write(b"")
-            elif not self.open.done():
-                # The last bytes of the handshake leave together with the first command.
-                self.open.set_result(None)
-        if data:
-            self.driver.received(self, data)
-        if tunnel is not None and tunnel.fault is not None:
-            self._end(tunnel.fault)
-            self.driver.failed(self, tunnel.fault)
-
-    def unread(self) -> bool:
-        """May something lie unread that lay there when this was asked first since `left` was None?
-
-        A node may send without end.
-        """
-        if self.full and self.left is None and (sock := self.sock) is not None:
-            self.left = sockets.unread(sock)
-        return self.full and (self.left or 0) > 0
-
-    def write(self, data: bytes) -> None:
-        """Send this, and whatever TLS has to say."""
-        assert self.transport is not None
-        try:
-            data = data if self.tunnel is None else self.tunnel.sealed(data)
-        except Exception as error:
-            self._end(error)
-            # The engine may be in the middle of something.
-            self.driver.loop.call_soon(self.driver.failed, self, error)
-        else:
-            if data and self.over is None:
-                self.transport.write(data)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._end(exc or ConnectionError("it closed the connection"))
-        self.driver.lost(self, exc or ConnectionError("it closed the connection"))
-
-    def _end(self, cause: Exception) -> None:
-        self.over = self.over or cause
-        if not self.open.done():
-            self.open.set_result(None)
-
-
 class Driver:
     """All there is of a client in one event loop.
 
@@ -203,14 +104,13 @@ class Driver:
     ) -> None:
         # Of a fork that Python was not told of, nobody has heard yet.
         _inherited()
-        self._access, self.settings = access, settings
+        self.settings = settings
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
         # Of its tasks and timers, and so of its connections: a caller's own would live as long as
         # they do. (A simulation finds there whose they are.)
         self._context: Context = getattr(self.loop, "holdfast_context", Context)()
         self.clock, self.wall, entropy = sources_of(self.loop)
-        self.buffer = _buffer_of(self.loop)
         self.engine = Engine(settings, entropy(16).hex().encode(), readwrite.undo, version)
         self.engine.record.telling = telling
         self.engine.record.epoch = self.wall() - self.clock()
@@ -230,12 +130,7 @@ class Driver:
         # Of all claims that somebody has.
         self._leases: dict[Want, weakref.ref[Any]] = {}
         self.waiting: Waiting[asyncio.Future[None]] = Waiting()
-        self._links: list[Link | None] = [None] * len(settings.addresses)
-        self._dialling: dict[int, asyncio.Task[None]] = {}
-        # Names, or credentials, are being asked for.
-        self._finding: dict[int, asyncio.Task[tuple[Places, Address, float] | Exception]] = {}
-        # By node: who asks whether it is still where it was.
-        self._placing: dict[int, asyncio.Task[None]] = {}
+        self.sockets = Sockets(self, access)
         self._timer: asyncio.TimerHandle | None = None
         self._due = inf
         # The id of the task that has spoken since a node answered last, if it is the only one.
@@ -291,7 +186,7 @@ class Driver:
             waiter = self.loop.create_future()
             self.waiting.for_claim(claim, waiter)
             lease._want = claim
-            self._do(self.engine.begin, claim, now)
+            self.do(self.engine.begin, claim, now)
             try:
                 await waiter
             except BaseException:
@@ -314,7 +209,7 @@ class Driver:
         one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
         moves the end that `max_hold` sets to this many seconds from now.
         """
-        if self._do(self.engine.extend, claim, ttl, self.clock(), fence, share, hold):
+        if self.do(self.engine.extend, claim, ttl, self.clock(), fence, share, hold):
             waiter = self.loop.create_future()
             self.waiting.for_claim(claim, waiter)
             await waiter
@@ -335,7 +230,7 @@ class Driver:
         # A caller that waits for an extension waits no longer.
         if extending := self.waiting.replace(claim, waiter):
             _wake(extending)
-        self._do(self.engine.end, claim, self.clock(), True)
+        self.do(self.engine.end, claim, self.clock(), True)
         # One that was lost, or that no node needs to hear of, makes no news.
         if claim.done:
             _wake(self.waiting.drop(claim))
@@ -352,7 +247,7 @@ class Driver:
         `Engine.consult`.
         """
         self._check_open()
-        query = self._do(self.engine.consult, asks, self.clock(), enough, share)
+        query = self.do(self.engine.consult, asks, self.clock(), enough, share)
         if query is not None and not query.over:
             waiter = self.loop.create_future()
             self.waiting.for_query(query, waiter)
@@ -392,7 +287,7 @@ class Driver:
             if (status := self.engine.health.readiness(now - began, wait, now)) is not None:
                 return status
             # Nobody may have used these nodes before.
-            self._do(self.engine.health.status, now)
+            self.do(self.engine.health.status, now)
             await self._news(began + wait - now)
 
     def servers(self) -> frozenset[str]:
@@ -411,12 +306,12 @@ class Driver:
             if self.engine.health.met(now - began, within, now):
                 return
             # Nobody may have used these nodes before.
-            self._do(self.engine.health.status, now)
+            self.do(self.engine.health.status, now)
             await self._news(min(max(began + within - now, 0.001), 0.05))
 
     def note(self, event: Event) -> None:
         """Record an event that happens now and that no node has reported."""
-        self._do(self._noted, event)
+        self.do(self._noted, event)
 
     def _noted(self, event: Event) -> None:
         now = self.clock()
@@ -442,7 +337,7 @@ class Driver:
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
-        self._do(do, self.engine, self.clock())
+        self.do(do, self.engine, self.clock())
 
     def discarded(self, event: Event) -> None:
         """An owner let its lease die: observers and the log hear of it in the loop's next turn.
@@ -495,11 +390,11 @@ class Driver:
         if not self.closed:
             self.closed = True
             self._closed_by = self.clock() + self.settings.node_timeout
-            self._last = self._apart(self.loop.call_later, self.settings.node_timeout, self._shut)
-            self._do(self.engine.close, self.clock())
+            self._last = self.apart(self.loop.call_later, self.settings.node_timeout, self._shut)
+            self.do(self.engine.close, self.clock())
         while not self._over:
             await self._news()
-        if ending := [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
+        if ending := self.sockets.tasks:
             await asyncio.wait(ending)
         await self._told()
 
@@ -524,13 +419,7 @@ class Driver:
         for timer in (self._timer, self._last):
             if timer is not None:
                 timer.cancel()
-        for task in [*self._dialling.values(), *self._finding.values(), *self._placing.values()]:
-            task.cancel()
-        links, self._links = self._links, [None] * len(self._links)
-        for link in links:
-            if link is not None and link.transport is not None:
-                # What the kernel has is sent; nothing waits for a node that does not read.
-                link.transport.abort()
+        self.sockets.end()
         _wake(self.waiting.everyone())
         # Nor has the loop to care for it.
         if not self._life.ag_running:
@@ -542,12 +431,7 @@ class Driver:
         Nothing is said on them, and the nodes see it when the parent ends.
         """
         self._over = True
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for link in self._links:
-            if link is not None and (sock := link.sock) is not None and (file := sock.fileno()) >= 0:
-                # To close it is the transport's business.
-                os.dup2(nowhere, file, inheritable=False)
-        os.close(nowhere)
+        self.sockets.forget()
 
     def _die(self, error: BaseException) -> None:
         """End this driver after an error in it: its leases are lost, and nobody waits any longer.
@@ -587,7 +471,7 @@ class Driver:
         # is the parent's.
         if getpid() != self._process:
             return
-        self._do(self.engine.end, claim, self.clock())
+        self.do(self.engine.end, claim, self.clock())
         if claim.done:
             self._leases.pop(claim, None)
             if waiters := self.waiting.drop(claim):
@@ -597,11 +481,11 @@ class Driver:
 
     def received(self, link: Link, data: memoryview | bytes) -> None:
         """A node sent this."""
-        if self._links[link.node] is not link or self._over:
+        if self.sockets.links[link.node] is not link or self._over:
             return
         engine = self.engine
         if len(data) > SHORT or self.closed:
-            self._do(engine.upkeep.received, link.node, data, self.clock())
+            self.do(engine.upkeep.received, link.node, data, self.clock())
             return
         try:
             self._speaker = 0
@@ -617,14 +501,14 @@ class Driver:
 
     def lost(self, link: Link, cause: Exception) -> None:
         """A connection is gone."""
-        if self._links[link.node] is link:
-            self._links[link.node] = None
-            self._do(self.engine.upkeep.lost, link.node, self.clock(), cause)
+        if self.sockets.links[link.node] is link:
+            self.sockets.links[link.node] = None
+            self.do(self.engine.upkeep.lost, link.node, self.clock(), cause)
 
     def failed(self, link: Link, cause: Exception) -> None:
         """A connection is of no use any more."""
-        if self._links[link.node] is link:
-            self._do(self.engine.upkeep.lost, link.node, self.clock(), cause)
+        if self.sockets.links[link.node] is link:
+            self.do(self.engine.upkeep.lost, link.node, self.clock(), cause)
 
     @_whole
     def _tick(self) -> None:
@@ -641,7 +525,7 @@ class Driver:
         due, self._timer, self._due = self._due, None, -inf
         self._excuse(now, due)
         self._look(now, due)
-        for link in self._links:
+        for link in self.sockets.links:
             if link is not None:
                 link.left = None
         self.loop.call_soon(self.loop.call_soon, self._judge, now)
@@ -649,7 +533,7 @@ class Driver:
     @_whole
     def _judge(self, now: float) -> None:
         self._look(self.clock(), now)
-        unread = [it for it in self._links if it is not None and it.unread()]
+        unread = [it for it in self.sockets.links if it is not None and it.unread()]
         # Read on, until a read does not fill the buffer, or all has been read that lay there now.
         if unread:
             for link in unread:
@@ -660,7 +544,7 @@ class Driver:
         self._excuse(self.clock(), now)
         # At the end nobody is judged: a reset would undo what was said last.
         if not self.closed:
-            self._do(self._judged, now)
+            self.do(self._judged, now)
 
     def _judged(self, now: float) -> None:
         self.engine.record.epoch = self.wall() - self.clock()
@@ -681,11 +565,11 @@ class Driver:
         Then leases may have run out, and no answer that lies unread can save them: tell at once.
         """
         if now > due + LATE:
-            self._do(self.engine.lapse, now)
+            self.do(self.engine.lapse, now)
 
     # ------------------------------------------------ what the engine wants done
 
-    def _do(self, what: Callable[..., T], *arguments: Any) -> T | None:
+    def do(self, what: Callable[..., T], *arguments: Any) -> T | None:
         """Have the engine do this, and then do what it asks for.
 
         None, too, when this driver is at its end.
@@ -723,7 +607,7 @@ class Driver:
         ready = engine.ready()
         if not ready.idle:
             if ready.hangups or ready.dials or ready.places:
-                self._connect(ready)
+                self.sockets.connect(ready)
             if ready.speaks:
                 speaker = id(asyncio.current_task(self.loop))
                 if not self._crowd and (not self._speaker or speaker == self._speaker):
@@ -755,19 +639,13 @@ class Driver:
             return
         now = self.clock()
         # No transport tells when the kernel has taken its bytes: look again soon.
-        ends = min(now + GRACE, self._closed_by) if self._sending else self.engine.farewell(now)
+        ends = min(now + GRACE, self._closed_by) if self.sockets.sending else self.engine.farewell(now)
         if now >= ends:
             self._shut()
             return
         if self._last is not None:
             self._last.cancel()
-        self._last = self._apart(self.loop.call_later, ends - now, self._end_soon)
-
-    @property
-    def _sending(self) -> bool:
-        """Has the kernel not taken all bytes yet?"""
-        transports = [it.transport for it in self._links if it is not None and it.transport is not None]
-        return any(it.get_write_buffer_size() for it in transports)
+        self._last = self.apart(self.loop.call_later, ends - now, self._end_soon)
 
     def _turned(self) -> None:
         """Send what was said in a turn of the loop that is over."""
@@ -790,7 +668,7 @@ class Driver:
         """Send what connections have to say, in one write a node."""
         engine = self.engine
         self._unsent = 0
-        for connection, link in zip(engine.connections, self._links, strict=True):
+        for connection, link in zip(engine.connections, self.sockets.links, strict=True):
             if connection.out and link is not None and link.transport is not None:
                 try:
                     if link.tunnel is None:
@@ -804,132 +682,11 @@ class Driver:
         if self._timer is not None:
             self._timer.cancel()
         self._due = wake
-        self._timer = self._apart(self.loop.call_later, max(0.0, wake - self.clock()), self._tick)
+        self._timer = self.apart(self.loop.call_later, max(0.0, wake - self.clock()), self._tick)
 
-    def _apart(self, begin: Callable[..., T], *arguments: Any) -> T:
+    def apart(self, begin: Callable[..., T], *arguments: Any) -> T:
         """Have the loop begin or plan something in a context of this driver's own."""
         return self._context.copy().run(begin, *arguments)
-
-    def _connect(self, ready: Ready) -> None:
-        """Close what the engine wants closed, with a reset, then dial what it wants dialled."""
-        for node in ready.hangups:
-            if (task := self._dialling.pop(node, None)) is not None:
-                task.cancel()
-            link = self._links[node]
-            self._links[node] = None
-            if link is not None and link.transport is not None:
-                if (sock := link.sock) is not None:
-                    sockets.reset(sock)
-                link.transport.abort()
-        for node in ready.dials:
-            if not self.closed:
-                self._dialling[node] = self._apart(self.loop.create_task, self._dial(node))
-        for node in ready.places:
-            if not self.closed and node not in self._placing:
-                self._placing[node] = self._apart(self.loop.create_task, self._place(node, self.clock()))
-
-    async def _place(self, node: int, asked: float) -> None:
-        """Ask whether a node is still where it was."""
-        try:
-            answer: Address | Exception = await self._found_at(self._access[node])
-        except Exception as error:
-            answer = error
-        del self._placing[node]
-        self._do(self.engine.upkeep.placed, node, self.clock(), answer, asked)
-
-    async def _dial(self, node: int) -> None:
-        link, address, asked = None, None, 0.0
-        cause: Exception | None = ConnectionError("given up")
-        try:
-            places, address, asked = await self._found(node)
-            link = await self._connected(node, sockets.in_turn(places, self.engine.connections[node].fails), address)
-            await link.open
-            cause = link.over
-        except Exception as error:
-            # Not only an OSError: some names cannot even be looked up.
-            cause = error
-        finally:
-            # Else it was given up meanwhile.
-            mine = self._dialling.get(node) is asyncio.current_task()
-            if link is not None and link.transport is not None and (cause is not None or not mine):
-                link.transport.abort()
-        if mine:
-            del self._dialling[node]
-            if cause is None:
-                self._links[node] = link
-                self._do(self.engine.upkeep.connected, node, self.clock(), address, asked)
-            else:
-                self._do(self.engine.upkeep.lost, node, self.clock(), cause)
-
-    async def _found(self, node: int) -> tuple[Places, Address, float]:
-        """Where to connect to, and as whom, and when that was asked.
-
-        What takes longer to tell than one attempt has time is good for the next one.
-        """
-        access = self._access[node]
-        if access.at_hand:
-            return *access.ask(), self.clock()
-        if node not in self._finding:
-            self._finding[node] = self._apart(self.loop.create_task, self._find(access))
-        finding = self._finding[node]
-        self.engine.connections[node].asks = access.asks
-        await asyncio.wait([finding])
-        del self._finding[node]
-        if isinstance(answer := finding.result(), Exception):
-            raise answer
-        self.engine.connections[node].asks = ""
-        return answer
-
-    async def _find(self, access: Access) -> tuple[Places, Address, float] | Exception:
-        asked = self.clock()
-        try:
-            address = await self._found_at(access)
-            places, said = await self._on_a_thread(access.begin_asking, address)
-            return places, said if isinstance(said, Address) else await access.signed(said, address), asked
-        except Exception as error:
-            return error
-
-    async def _found_at(self, access: Access) -> Address:
-        """Return the address with the host and port of the moment."""
-        if not access.address.moves:
-            return access.address
-        address = await self._on_a_thread(access.begin_finding)
-        return address if isinstance(address, Address) else await access.found(address)
-
-    async def _on_a_thread(self, ask: Callable[..., T], *arguments: Any) -> T:
-        """Ask what may block. If this is cancelled, nobody awaits what is said later."""
-        asking = self.loop.run_in_executor(None, ask, *arguments)
-        try:
-            return await asyncio.shield(asking)
-        except asyncio.CancelledError:
-            asking.add_done_callback(_unheard)
-            raise
-
-    async def _connected(self, node: int, places: Places, address: Address) -> Link:
-        """A connection to the first of the node's places that takes one."""
-        refusal: OSError = OSError(f"{address.label} has no address")
-        for family, where in places:
-            try:
-                sock = sockets.open_socket(family)
-            except OSError as error:
-                # This machine does not have the address family.
-                refusal = error
-                continue
-            try:
-                link = Link(self, node, self._access[node].tunnel(address))
-                await self.loop.sock_connect(sock, where)
-                if address.path:
-                    await self.loop.create_unix_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
-                else:
-                    await self.loop.create_connection(lambda: link, sock=sock)  # noqa: B023 (called at once)
-                return link
-            except OSError as error:
-                refusal = error
-                sock.close()
-            except BaseException:
-                sock.close()
-                raise
-        raise refusal
 
 
 def _inherited() -> None:
@@ -939,25 +696,6 @@ def _inherited() -> None:
 
 
 os.register_at_fork(after_in_child=_inherited)
-
-
-def _buffer_of(loop: asyncio.AbstractEventLoop) -> bytearray:
-    """What all connections of a loop are read into.
-
-    A loop reads one connection at a time and hands over what it has read at once, and nobody keeps
-    it. So no connection needs a buffer of its own. Loops of two threads read at the same time.
-    """
-    buffer = _buffers.get(loop)
-    if buffer is None:
-        buffer = _buffers[loop] = bytearray(CHUNK)
-    return buffer
-
-
-def _unheard(asking: asyncio.Future[Any]) -> None:
-    """Close the coroutine that was said, alone or beside places."""
-    if not asking.cancelled() and asking.exception() is None:
-        said = asking.result()
-        discard(said[-1] if isinstance(said, tuple) else said)
 
 
 def no_loop() -> Misuse:
