@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sizes
 
 from holdfast.embedded import Nodes
 from holdfast.protocol.vote import Vote
@@ -177,3 +178,8 @@ def test_loading_something_heavy_is_noticed(heavy: str, tmp_path: Path) -> None:
     (tmp_path / "holdfast").mkdir()
     (tmp_path / "holdfast/__init__.py").write_text(f"import {heavy}\n")
     assert heavy in loaded_by("import holdfast", tmp_path)
+
+
+def test_no_folder_grows_without_a_reason() -> None:
+    assert sizes.grown() == [], "run tests/sizes.py, and say why in the row"
+    assert sizes.lines('"""Two\nlines."""\n\nA = (\n    1,  # one\n)\n# No.\n\n\ndef f():\n    """No."""\n    return """1\n2"""\n') == 6

@@ -1,0 +1,60 @@
+"""Counts the lines of code of each folder of `src/holdfast` and `tests`: without docstrings, comments and blank lines.
+
+`tests/sizes.txt` has what each folder may have at most. A folder may shrink. If it has to grow, say why in the row, in the same commit:
+`.venv/bin/python tests/sizes.py` writes the numbers as they are and keeps the reasons.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import tokenize
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+FILE = ROOT / "tests/sizes.txt"
+_SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+
+
+def lines(text: str) -> int:
+    """Return how many lines of a module are code."""
+    found = {row for it in tokenize.generate_tokens(io.StringIO(text).readline) if it.type not in _SILENT for row in _rows(it)}
+    for node in ast.walk(ast.parse(text)):
+        body = getattr(node, "body", None)
+        first = body[0] if isinstance(body, list) and body else None
+        if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
+            found -= set(range(first.lineno, (first.end_lineno or 0) + 1))
+    return len(found)
+
+
+def _rows(token: tokenize.TokenInfo) -> range:
+    return range(token.start[0], token.end[0] + 1)
+
+
+def counted() -> Counter[str]:
+    """Return the lines of each folder: of what lies directly in `src/holdfast` and `tests`, and of each folder below."""
+    found: Counter[str] = Counter()
+    for top in ("src/holdfast", "tests"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            inner = path.relative_to(ROOT / top).parts[:-1]
+            found[f"{top}/{inner[0]}" if inner else top] += lines(path.read_text())
+    return found
+
+
+def allowed() -> dict[str, tuple[int, str]]:
+    """Return the rows of the file: by folder its lines, and why it grew last."""
+    rows = [it.split(maxsplit=2) for it in FILE.read_text().splitlines() if not it.startswith("#")]
+    return {folder: (int(most), " ".join(why)) for folder, most, *why in rows}
+
+
+def grown() -> list[str]:
+    """Return the folders that have more lines than they may."""
+    most = allowed()
+    return [f"{it} has {count} lines, not {most.get(it, (0,))[0]}" for it, count in counted().items() if count > most.get(it, (0,))[0]]
+
+
+if __name__ == "__main__":
+    before = allowed() if FILE.exists() else {}
+    head = "# Lines of code of each folder, and why it grew last (tests/sizes.py).\n"
+    FILE.write_text(head + "".join(f"{it:30} {count:6} {before.get(it, (0, ''))[1]}".rstrip() + "\n" for it, count in counted().items()))
