@@ -56,7 +56,7 @@ HOUSE = {
 # Pages for contributors, which may use the words of the code.
 HOUSE_PAGES = {
     "CONTRIBUTING.md",
-    "docs/behaviours.md",
+    "docs/promises.md",
     "docs/design.md",
     "docs/glossary.md",
     "docs/nemesis.md",

@@ -1,7 +1,7 @@
 """What of a claim is no conversation: what it tells of itself, its company, and searches.
 
 The conversations are in `tests/protocol/claim`, in the order of docs/protocol.md, section 6. A test's name carries the numbers of the
-behaviours (B) and scenarios (S) that it shows at this level; "Rule C5." is a rule of that page.
+promises (B) and scenarios (S) that it shows at this level; "Rule C5." is a rule of that page.
 """
 
 from __future__ import annotations

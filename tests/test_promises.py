@@ -1,4 +1,4 @@
-"""docs/behaviours.md and the tests are held to each other: what is named exists, what has a number has a row, and no row is empty.
+"""docs/promises.md and the tests are held to each other: what is named exists, what has a number has a row, and no row is empty.
 
 `complaints` is a function over the page's text and the tests' texts, so that every rule is tested on planted faults, too.
 """
@@ -23,7 +23,7 @@ _NAMED = re.compile(r"`(?P<path>tests/[\w/]+\.(?:py|txt))::(?P<test>\w+)`")
 _WAITS = re.compile(r"not yet: [\w`]")
 _IN_A_NAME = re.compile(r"_([bs])(\d\d)(?=_)", re.IGNORECASE)
 _IN_WORDS = re.compile(r"\b([BS]-\d\d)\b")
-_EXAMPLES = {"tests/test_behaviours.py"}  # whose numbers are faults that were planted
+_EXAMPLES = {"tests/test_promises.py"}  # whose numbers are faults that were planted
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -
 def test_the_page_and_the_tests_agree() -> None:
     paths = [*(ROOT / "tests").glob("**/test_*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
     files = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    assert complaints((ROOT / "docs/behaviours.md").read_text(), files, COUNTS) == []
+    assert complaints((ROOT / "docs/promises.md").read_text(), files, COUNTS) == []
 
 
 PAGE = """
