@@ -18,7 +18,7 @@ import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, Seen, Words, keys, real, simulated
 
 from holdfast.testing.commands import COMMANDS
-from holdfast.testing.server import Connection, Server
+from holdfast.testing.server import ServedConnection, Server
 from holdfast.testing.values import REDIS_6_2, VALKEY_9, Hash, Reply, SortedSet
 
 pytestmark = pytest.mark.servers
@@ -156,7 +156,7 @@ def test_a_real_server_and_the_simulated_one_are_alike(real_url: str) -> None:
 # something else; that is given what really executes it, the connection, and the command's arguments.
 
 
-def pop_the_highest(really: Callable[..., Reply], c: Connection, key: bytes) -> Reply:
+def pop_the_highest(really: Callable[..., Reply], c: ServedConnection, key: bytes) -> Reply:
     line = c.typed(key, SortedSet)
     if not line:
         return []
@@ -169,7 +169,7 @@ def pop_the_highest(really: Callable[..., Reply], c: Connection, key: bytes) -> 
 def without(option: bytes, values: int = 0) -> Callable[..., Reply]:
     """A SET that overlooks an option."""
 
-    def run(really: Callable[..., Reply], c: Connection, *words: bytes) -> Reply:
+    def run(really: Callable[..., Reply], c: ServedConnection, *words: bytes) -> Reply:
         at = words.index(option) if option in words else len(words)
         return really(c, *words[:at], *words[at + 1 + values :])
 

@@ -22,7 +22,7 @@ from holdfast.face.schedule import Schedule
 from holdfast.face.values import Unfit
 from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once import plan as turns
-from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn
 from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim
@@ -678,7 +678,7 @@ def blind(turn: Turn, lease: Any) -> Any:
     yield
 
 
-def believes_one(answers: recipes.Answers, nodes: int) -> Copy | None:
+def believes_one(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
     return recipes.newest(answers)
 
 
@@ -690,7 +690,7 @@ def releases_first(turn: Turn, lease: Any, outcome: object) -> Any:
 
 
 def counts_anew(adopt: Any) -> Any:
-    def prolongs(turn: Turn, copy: Copy) -> None:
+    def prolongs(turn: Turn, copy: OnceCopy) -> None:
         adopt(turn, copy)
         turn._left = turn._deed.keep
 

@@ -21,7 +21,7 @@ from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner, damaged
 from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost, NotAcquired
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn, begin
 from holdfast.protocol.exclusive import beside
 from holdfast.scripts import STORE
@@ -312,7 +312,7 @@ def carried_out(orders: Orders, plan: Any) -> Any:
         return end.value
 
 
-def overtaken_by_forgetting() -> Copy | None:
+def overtaken_by_forgetting() -> OnceCopy | None:
     """A caller runs; another one has the result forgotten; then the first one has its nodes back, before it hears that it had lost them.
 
     What the nodes agree on when it has tried to keep its result.
@@ -411,7 +411,7 @@ def stores_anyway(keep: Any) -> Any:
     return keeps
 
 
-def oldest(answers: recipes.Answers) -> Copy | None:
+def oldest(answers: recipes.Answers) -> OnceCopy | None:
     return min((it.copy for it in recipes.seen(answers) if it.copy is not None), key=lambda it: it.ballot, default=None)
 
 

@@ -15,7 +15,7 @@ from sim.face import Holdfast
 
 from holdfast.errors import LockLost, NotAcquired
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import DriftingClock
@@ -166,7 +166,7 @@ def only_where_it_lives(made: Any) -> Any:
     return make
 
 
-def either(copies: Any) -> Copy | None:
+def either(copies: Any) -> OnceCopy | None:
     """What one set has is the result, whatever the other one has."""
     return next((it for it in copies if it is not None), None)
 

@@ -22,7 +22,7 @@ from holdfast.errors import LockLost
 from holdfast.face.terms import LockTerms
 from holdfast.face.values import JSON
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import Copy
+from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import OnceTerms, Turn
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import LOOK, STORE, Script, bare
@@ -256,19 +256,19 @@ def test_a_script_with_a_fault_is_found(name: str) -> None:
     assert any(differ(seed, lua) for seed in MANY), name
 
 
-def one_copy(answers: recipes.Answers, nodes: int) -> Copy | None:
+def one_copy(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
     """A minority's copy is taken for the result, and not stored again."""
     return recipes.newest(answers)
 
 
-def equal_values(answers: recipes.Answers, nodes: int) -> Copy | None:
+def equal_values(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
     """Copies count together because their values are equal, whatever their ballots are."""
     copies = [it.copy for it in recipes.seen(answers) if it.copy is not None]
     values = [it.value for it in copies]
     return next((it for it in copies if values.count(it.value) * 2 > nodes), None)
 
 
-def oldest(answers: recipes.Answers) -> Copy | None:
+def oldest(answers: recipes.Answers) -> OnceCopy | None:
     """Of several copies, that of the lowest ballot is gone on with."""
     return min((it.copy for it in recipes.seen(answers) if it.copy is not None), key=lambda it: it.ballot, default=None)
 
@@ -304,7 +304,7 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert any(differ(seed) for seed in MANY), name
 
 
-def told_in_the_rarest_order(agreed: Callable[[recipes.Answers, int], Copy | None]) -> tuple[bytes | None, bytes | None]:
+def told_in_the_rarest_order(agreed: Callable[[recipes.Answers, int], OnceCopy | None]) -> tuple[bytes | None, bytes | None]:
     """What two readers are told, one after the other. (At random this order hardly ever comes.)
 
     x is stored on one node, y on another with a higher ballot, x once more on the third by one who has not seen y. So x is on two of

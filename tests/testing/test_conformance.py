@@ -21,7 +21,7 @@ from holdfast.testing.commands import COMMANDS
 from holdfast.testing.conformance import Examination, __main__, examination, examine
 from holdfast.testing.conformance.connection import BadServer
 from holdfast.testing.conformance.storm import Storm
-from holdfast.testing.server import Connection
+from holdfast.testing.server import ServedConnection
 from holdfast.testing.values import Reply
 
 pytestmark = pytest.mark.stories
@@ -113,18 +113,18 @@ def test_a_server_that_is_not_atomic_is_found_within_ten_seconds(node: Nodes) ->
 Run = Callable[..., Reply]
 
 
-def _late(really: Run, c: Connection, *words: bytes) -> Reply:
+def _late(really: Run, c: ServedConnection, *words: bytes) -> Reply:
     """A SET whose keys live 50 ms longer."""
     at = words.index(b"PX") + 1 if b"PX" in words else 0
     return really(c, *words[:at], b"%d" % (int(words[at]) + 50), *words[at + 1 :]) if at else really(c, *words)
 
 
-def _early(really: Run, c: Connection, *words: bytes) -> Reply:
+def _early(really: Run, c: ServedConnection, *words: bytes) -> Reply:
     at = words.index(b"PX") + 1 if b"PX" in words else 0
     return really(c, *words[:at], b"%d" % (int(words[at]) - 40), *words[at + 1 :]) if at else really(c, *words)
 
 
-def _without(really: Run, c: Connection, *words: bytes, line: bytes) -> Reply:
+def _without(really: Run, c: ServedConnection, *words: bytes, line: bytes) -> Reply:
     said = really(c, *words)
     assert isinstance(said, bytes)
     return b"\r\n".join(it for it in said.split(b"\r\n") if not it.startswith(line))

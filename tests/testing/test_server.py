@@ -11,7 +11,7 @@ import hiredis
 import pytest
 
 from holdfast.errors import ConfigError
-from holdfast.testing.server import Connection, Lua, Server
+from holdfast.testing.server import Lua, ServedConnection, Server
 from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9, exact, scientific
 
 NOW = 1_800_000_000.0
@@ -34,7 +34,7 @@ class Client:
 
     def __init__(self, server: Server) -> None:
         self.came: list[bytes] = []
-        self.connection: Connection = server.connect(self.came.append)
+        self.connection: ServedConnection = server.connect(self.came.append)
         self.reader = hiredis.Reader(notEnoughData=MORE)
 
     def say(self, *words: bytes | str | int) -> Any:
@@ -368,7 +368,7 @@ def test_a_script_s_pushes_come_after_it(server: Server, client: Client) -> None
 
 
 def test_a_bug_in_a_command_does_not_pass_for_a_script_s_error(server: Server, client: Client) -> None:
-    def broken(connection: Connection) -> bytes:
+    def broken(connection: ServedConnection) -> bytes:
         raise ZeroDivisionError
 
     server.commands = {**server.commands, b"PING": dataclasses.replace(server.commands[b"PING"], run=broken)}

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from math import inf, isnan
 from typing import TYPE_CHECKING, TypeVar
 
-from .values import OK, SYNTAX, Encoded, Hash, Pairs, Refused, Reply, SortedSet, Status, Text, push
+from .values import OK, SYNTAX, Encoded, Hash, Pairs, Refusal, Reply, SortedSet, Status, Text, push
 
 if TYPE_CHECKING:
-    from .server import Connection
+    from .server import ServedConnection
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ServedCommand:
     """What a server does when it is told `run`'s name.
 
     `reads`: which of its arguments are keys that it only reads.
@@ -32,7 +32,7 @@ class Command:
     alone: bool
 
 
-COMMANDS: dict[bytes, Command] = {}
+COMMANDS: dict[bytes, ServedCommand] = {}
 # How errors begin that refuse no write of a script which has written.
 PASSING = b"OOM", b"MISCONF", b"NOREPLICAS"
 NOTHING = slice(0)
@@ -43,7 +43,7 @@ C = TypeVar("C", bound=Callable[..., Reply])
 
 def command(name: bytes, least: int, most: float, reads: slice = NOTHING, alone: bool = False) -> Callable[[C], C]:
     def named(run: C) -> C:
-        COMMANDS[name] = Command(run, least, most, reads, alone)
+        COMMANDS[name] = ServedCommand(run, least, most, reads, alone)
         return run
 
     return named
@@ -53,26 +53,26 @@ def integer(text: bytes) -> int:
     digits = text.removeprefix(b"-")
     if digits.isdigit() and len(digits) < 20 and (digits[:1] != b"0" or text == b"0") and -(2**63) <= int(text) < 2**63:
         return int(text)
-    raise Refused(b"ERR value is not an integer or out of range")
+    raise Refusal(b"ERR value is not an integer or out of range")
 
 
 def real(text: bytes, wrong: bytes = b"ERR value is not a valid float") -> float:
     try:
         number = float(text)
     except ValueError:
-        raise Refused(wrong) from None
+        raise Refusal(wrong) from None
     if isnan(number) or b"_" in text or text != text.strip():
-        raise Refused(wrong)
+        raise Refusal(wrong)
     return number
 
 
 @command(b"PING", 0, 1)
-def _ping(c: Connection, text: bytes = b"") -> Reply:
+def _ping(c: ServedConnection, text: bytes = b"") -> Reply:
     return text or Status(b"PONG")
 
 
 @command(b"TIME", 0, 0)
-def _time(c: Connection) -> Reply:
+def _time(c: ServedConnection) -> Reply:
     # Redis 7.0 does not stop it during a script, others do. A virtual clock stands still anyway.
     return [b"%d" % part for part in divmod(c.server.micros(), 1_000_000)]
 
@@ -81,9 +81,9 @@ def _time(c: Connection) -> Reply:
 
 
 @command(b"HELLO", 0, inf, alone=True)
-def _hello(c: Connection, version: bytes = b"3", *options: bytes) -> Reply:
+def _hello(c: ServedConnection, version: bytes = b"3", *options: bytes) -> Reply:
     if version != b"3":
-        raise Refused(b"NOPROTO unsupported protocol version")
+        raise Refusal(b"NOPROTO unsupported protocol version")
     words = list(options)
     name = c.name
     while words:
@@ -93,9 +93,9 @@ def _hello(c: Connection, version: bytes = b"3", *options: bytes) -> Reply:
         elif option.upper() == b"SETNAME" and words:
             name = _checked(words.pop(0))
         else:
-            raise Refused(b"ERR Syntax error in HELLO option '%b'" % option)
+            raise Refusal(b"ERR Syntax error in HELLO option '%b'" % option)
     if not c.admitted:
-        raise Refused(
+        raise Refusal(
             b"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH "
             b"<user> <pass> "
             b"option can be used to authenticate the client and select the RESP protocol version at the same time"
@@ -114,36 +114,36 @@ def _hello(c: Connection, version: bytes = b"3", *options: bytes) -> Reply:
 
 
 @command(b"AUTH", 1, 2, alone=True)
-def _auth(c: Connection, *words: bytes) -> Reply:
+def _auth(c: ServedConnection, *words: bytes) -> Reply:
     password = c.server.password
     if len(words) == 1 and password is None:
-        raise Refused(
+        raise Refusal(
             b"ERR AUTH <password> called without any password configured for the "
             b"default user. Are you sure your configuration is correct?"
         )
     if words[:-1] not in ((), (b"default",)) or password not in (None, words[-1]):
-        raise Refused(b"WRONGPASS invalid username-password pair or user is disabled.")
+        raise Refusal(b"WRONGPASS invalid username-password pair or user is disabled.")
     c.admitted = True
     return OK
 
 
 @command(b"SELECT", 1, 1, alone=True)
-def _select(c: Connection, database: bytes) -> Reply:
+def _select(c: ServedConnection, database: bytes) -> Reply:
     space = c.server.data.get(integer(database))
     if space is None:
-        raise Refused(b"ERR DB index is out of range")
+        raise Refusal(b"ERR DB index is out of range")
     c.space = space
     return OK
 
 
 def _checked(name: bytes) -> bytes:
     if re.search(rb"[^!-~]", name):
-        raise Refused(b"ERR Client names cannot contain spaces, newlines or special characters.")
+        raise Refusal(b"ERR Client names cannot contain spaces, newlines or special characters.")
     return name
 
 
 @command(b"CLIENT", 1, inf, alone=True)
-def _client(c: Connection, *words: bytes) -> Reply:
+def _client(c: ServedConnection, *words: bytes) -> Reply:
     match [words[0].upper(), *words[1:]]:
         case [b"ID"]:
             return c.id
@@ -153,35 +153,35 @@ def _client(c: Connection, *words: bytes) -> Reply:
             c.name = _checked(name)
         case [b"SETINFO", attribute, _] if c.server.dialect.takes_setinfo:
             if attribute.upper() not in (b"LIB-NAME", b"LIB-VER"):
-                raise Refused(b"ERR Unrecognized option '%b'" % attribute)
+                raise Refusal(b"ERR Unrecognized option '%b'" % attribute)
         case [b"TRACKING", state, *options]:
             _track(c, state.upper(), {option.upper() for option in options})
         case [b"CACHING", answer]:
             if not c.optin:
-                raise Refused(
+                raise Refusal(
                     b"ERR CLIENT CACHING can be called only when the client is in tracking "
                     b"mode with OPTIN or OPTOUT mode enabled"
                 )
             if answer.upper() != b"YES":
-                raise Refused(SYNTAX)
+                raise Refusal(SYNTAX)
             c.caching = True
         case _:
-            raise Refused(b"ERR unknown subcommand '%b'. Try CLIENT HELP." % words[0])
+            raise Refusal(b"ERR unknown subcommand '%b'. Try CLIENT HELP." % words[0])
     return OK
 
 
-def _track(c: Connection, state: bytes, options: set[bytes]) -> None:
+def _track(c: ServedConnection, state: bytes, options: set[bytes]) -> None:
     if state not in (b"ON", b"OFF") or not options <= {b"OPTIN", b"NOLOOP"}:
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     c.tracking = state == b"ON"
     c.optin, c.noloop = (c.tracking and option in options for option in (b"OPTIN", b"NOLOOP"))
 
 
 @command(b"INFO", 0, inf)
-def _info(c: Connection, *sections: bytes) -> Reply:
+def _info(c: ServedConnection, *sections: bytes) -> Reply:
     server = c.server
     if len(sections) > 1 and not server.dialect.takes_sections:
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     told: dict[bytes, dict[bytes, bytes]] = {
         b"Server": {
             b"%b_version" % server.dialect.software: server.dialect.version,
@@ -219,7 +219,7 @@ def _info(c: Connection, *sections: bytes) -> Reply:
 
 
 @command(b"SUBSCRIBE", 1, inf, alone=True)
-def _subscribe(c: Connection, *channels: bytes) -> Reply:
+def _subscribe(c: ServedConnection, *channels: bytes) -> Reply:
     for channel in channels:
         c.join(channel)
         c.push(push(b"subscribe", channel, len(c.channels)))
@@ -227,7 +227,7 @@ def _subscribe(c: Connection, *channels: bytes) -> Reply:
 
 
 @command(b"UNSUBSCRIBE", 0, inf, alone=True)
-def _unsubscribe(c: Connection, *channels: bytes) -> Reply:
+def _unsubscribe(c: ServedConnection, *channels: bytes) -> Reply:
     for channel in channels or tuple(c.channels) or (None,):
         if channel is not None:
             c.leave(channel)
@@ -236,7 +236,7 @@ def _unsubscribe(c: Connection, *channels: bytes) -> Reply:
 
 
 @command(b"PUBLISH", 2, 2)
-def _publish(c: Connection, channel: bytes, message: bytes) -> Reply:
+def _publish(c: ServedConnection, channel: bytes, message: bytes) -> Reply:
     c.server.published(message)
     receivers = c.server.channels.get(channel, {})
     for receiver in receivers:
@@ -248,7 +248,7 @@ def _publish(c: Connection, channel: bytes, message: bytes) -> Reply:
 
 
 @command(b"SCRIPT", 1, inf, alone=True)
-def _script(c: Connection, *words: bytes) -> Reply:
+def _script(c: ServedConnection, *words: bytes) -> Reply:
     match [words[0].upper(), *words[1:]]:
         case [b"LOAD", source]:
             sha = c.server.lua.compile(source)
@@ -259,25 +259,25 @@ def _script(c: Connection, *words: bytes) -> Reply:
         case [b"FLUSH"] | [b"FLUSH", b"SYNC" | b"ASYNC"]:
             c.server.scripts.clear()
             return OK
-    raise Refused(b"ERR unknown subcommand '%b'. Try SCRIPT HELP." % words[0])
+    raise Refusal(b"ERR unknown subcommand '%b'. Try SCRIPT HELP." % words[0])
 
 
 @command(b"EVAL", 2, inf, alone=True)
-def _eval(c: Connection, source: bytes, *words: bytes) -> Reply:
+def _eval(c: ServedConnection, source: bytes, *words: bytes) -> Reply:
     sha = c.server.lua.compile(source)
     c.server.scripts.add(sha)
     return _evalsha(c, sha, *words)
 
 
 @command(b"EVALSHA", 2, inf, alone=True)
-def _evalsha(c: Connection, sha: bytes, number: bytes, *words: bytes) -> Reply:
+def _evalsha(c: ServedConnection, sha: bytes, number: bytes, *words: bytes) -> Reply:
     if sha not in c.server.scripts:
-        raise Refused(b"NOSCRIPT No matching script. Please use EVAL.")
+        raise Refusal(b"NOSCRIPT No matching script. Please use EVAL.")
     keys = integer(number)
     if keys > len(words):
-        raise Refused(b"ERR Number of keys can't be greater than number of args")
+        raise Refusal(b"ERR Number of keys can't be greater than number of args")
     if keys < 0:
-        raise Refused(b"ERR Number of keys can't be negative")
+        raise Refusal(b"ERR Number of keys can't be negative")
     return c.server.lua.run(c, sha, keys, words)
 
 
@@ -285,17 +285,17 @@ def _evalsha(c: Connection, sha: bytes, number: bytes, *words: bytes) -> Reply:
 
 
 @command(b"DEL", 1, inf)
-def _del(c: Connection, *keys: bytes) -> Reply:
+def _del(c: ServedConnection, *keys: bytes) -> Reply:
     return sum([c.drop(key) for key in keys])
 
 
 @command(b"EXISTS", 1, inf, reads=ALL)
-def _exists(c: Connection, *keys: bytes) -> Reply:
+def _exists(c: ServedConnection, *keys: bytes) -> Reply:
     return sum([c.look(key) is not None for key in keys])
 
 
 @command(b"TYPE", 1, 1, reads=FIRST)
-def _type(c: Connection, key: bytes) -> Reply:
+def _type(c: ServedConnection, key: bytes) -> Reply:
     match c.look(key):
         case bytes():
             return Status(b"string")
@@ -308,7 +308,7 @@ def _type(c: Connection, key: bytes) -> Reply:
 
 
 @command(b"PTTL", 1, 1, reads=FIRST)
-def _pttl(c: Connection, key: bytes) -> Reply:
+def _pttl(c: ServedConnection, key: bytes) -> Reply:
     if c.look(key) is None:
         return -2
     deadline = c.space.deadlines.get(key)
@@ -316,16 +316,16 @@ def _pttl(c: Connection, key: bytes) -> Reply:
 
 
 @command(b"PEXPIRE", 2, 2)
-def _pexpire(c: Connection, key: bytes, ttl: bytes) -> Reply:
+def _pexpire(c: ServedConnection, key: bytes, ttl: bytes) -> Reply:
     return _expire(c, key, c.server.now + integer(ttl))
 
 
 @command(b"PEXPIREAT", 2, 2)
-def _pexpireat(c: Connection, key: bytes, deadline: bytes) -> Reply:
+def _pexpireat(c: ServedConnection, key: bytes, deadline: bytes) -> Reply:
     return _expire(c, key, integer(deadline))
 
 
-def _expire(c: Connection, key: bytes, deadline: int) -> Reply:
+def _expire(c: ServedConnection, key: bytes, deadline: int) -> Reply:
     if c.look(key) is None:
         return 0
     if deadline <= c.server.now:
@@ -337,10 +337,10 @@ def _expire(c: Connection, key: bytes, deadline: int) -> Reply:
 
 
 @command(b"SCAN", 1, inf)
-def _scan(c: Connection, cursor: bytes, *options: bytes) -> Reply:
+def _scan(c: ServedConnection, cursor: bytes, *options: bytes) -> Reply:
     # All in one go: a server may, whatever COUNT says.
     if not cursor.isdigit():
-        raise Refused(b"ERR invalid cursor")
+        raise Refusal(b"ERR invalid cursor")
     keys = _live(c)
     for option, value in zip(options[::2], options[1::2], strict=False):
         match option.upper():
@@ -351,11 +351,11 @@ def _scan(c: Connection, cursor: bytes, *options: bytes) -> Reply:
             case b"COUNT":
                 integer(value)
             case _:
-                raise Refused(SYNTAX)
+                raise Refusal(SYNTAX)
     return [b"0", [*keys]]
 
 
-def _live(c: Connection) -> list[bytes]:
+def _live(c: ServedConnection) -> list[bytes]:
     return [key for key in list(c.space.values) if c.look(key) is not None]
 
 
@@ -375,14 +375,14 @@ def _glob(pattern: bytes) -> re.Pattern[bytes]:
 
 
 @command(b"DBSIZE", 0, 0)
-def _dbsize(c: Connection) -> Reply:
+def _dbsize(c: ServedConnection) -> Reply:
     return len(_live(c))
 
 
 @command(b"FLUSHALL", 0, 1)
-def _flushall(c: Connection, how: bytes = b"SYNC") -> Reply:
+def _flushall(c: ServedConnection, how: bytes = b"SYNC") -> Reply:
     if how.upper() not in (b"SYNC", b"ASYNC"):
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     for space in c.server.data.values():
         space.clear()
     c.server.tracked.clear()
@@ -396,18 +396,18 @@ def _flushall(c: Connection, how: bytes = b"SYNC") -> Reply:
 
 
 @command(b"GET", 1, 1, reads=FIRST)
-def _get(c: Connection, key: bytes) -> Reply:
+def _get(c: ServedConnection, key: bytes) -> Reply:
     return c.typed(key, bytes)
 
 
 @command(b"MGET", 1, inf, reads=ALL)
-def _mget(c: Connection, *keys: bytes) -> Reply:
+def _mget(c: ServedConnection, *keys: bytes) -> Reply:
     found = [c.look(key) for key in keys]
     return [it if isinstance(it, bytes) else None for it in found]
 
 
 @command(b"SET", 2, inf)
-def _set(c: Connection, key: bytes, value: bytes, *options: bytes) -> Reply:
+def _set(c: ServedConnection, key: bytes, value: bytes, *options: bytes) -> Reply:
     said: dict[bytes, bytes] = {}
     rest = list(options)
     while rest:
@@ -417,15 +417,15 @@ def _set(c: Connection, key: bytes, value: bytes, *options: bytes) -> Reply:
         elif option in (b"PX", b"PXAT") and option not in said and rest:
             said[option] = rest.pop(0)
         else:
-            raise Refused(SYNTAX)
+            raise Refusal(SYNTAX)
     if said.keys() >= {b"NX", b"XX"} or said.keys() >= {b"PX", b"PXAT"}:
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     deadline = None
     for option, since in (b"PX", c.server.now), (b"PXAT", 0):
         if option in said:
             deadline = since + integer(said[option])
             if deadline <= since:
-                raise Refused(b"ERR invalid expire time in 'set' command")
+                raise Refusal(b"ERR invalid expire time in 'set' command")
     old = c.typed(key, bytes) if b"GET" in said else c.look(key)
     kept = (b"NX" if old is not None else b"XX") in said
     if not kept:
@@ -440,9 +440,9 @@ def _set(c: Connection, key: bytes, value: bytes, *options: bytes) -> Reply:
 
 
 @command(b"HSET", 3, inf)
-def _hset(c: Connection, key: bytes, *pairs: bytes) -> Reply:
+def _hset(c: ServedConnection, key: bytes, *pairs: bytes) -> Reply:
     if len(pairs) % 2:
-        raise Refused(b"ERR wrong number of arguments for 'hset' command")
+        raise Refusal(b"ERR wrong number of arguments for 'hset' command")
     fields = c.made(key, Hash)
     before = len(fields)
     fields.update(zip(pairs[::2], pairs[1::2], strict=True))
@@ -451,17 +451,17 @@ def _hset(c: Connection, key: bytes, *pairs: bytes) -> Reply:
 
 
 @command(b"HGET", 2, 2, reads=FIRST)
-def _hget(c: Connection, key: bytes, field: bytes) -> Reply:
+def _hget(c: ServedConnection, key: bytes, field: bytes) -> Reply:
     return (c.typed(key, Hash) or Hash()).get(field)
 
 
 @command(b"HGETALL", 1, 1, reads=FIRST)
-def _hgetall(c: Connection, key: bytes) -> Reply:
+def _hgetall(c: ServedConnection, key: bytes) -> Reply:
     return dict(c.typed(key, Hash) or Hash())
 
 
 @command(b"HDEL", 2, inf)
-def _hdel(c: Connection, key: bytes, *fields: bytes) -> Reply:
+def _hdel(c: ServedConnection, key: bytes, *fields: bytes) -> Reply:
     there = c.typed(key, Hash) or Hash()
     gone = sum([there.pop(field, None) is not None for field in fields])
     if gone:
@@ -473,12 +473,12 @@ def _hdel(c: Connection, key: bytes, *fields: bytes) -> Reply:
 
 
 @command(b"ZADD", 3, inf)
-def _zadd(c: Connection, key: bytes, *words: bytes) -> Reply:
+def _zadd(c: ServedConnection, key: bytes, *words: bytes) -> Reply:
     # Of the options only GT, which no command of ours mixes with another.
     raising = words[0].upper() == b"GT"
     pairs = words[raising:]
     if len(pairs) % 2 or not pairs:
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     scores = [real(score) for score in pairs[::2]]
     members = c.made(key, SortedSet)
     before = len(members)
@@ -491,7 +491,7 @@ def _zadd(c: Connection, key: bytes, *words: bytes) -> Reply:
 
 
 @command(b"ZREM", 2, inf)
-def _zrem(c: Connection, key: bytes, *members: bytes) -> Reply:
+def _zrem(c: ServedConnection, key: bytes, *members: bytes) -> Reply:
     line = c.typed(key, SortedSet)
     gone = sum([line.drop(member) for member in members]) if line else 0
     if gone:
@@ -500,14 +500,14 @@ def _zrem(c: Connection, key: bytes, *members: bytes) -> Reply:
 
 
 @command(b"ZREMRANGEBYSCORE", 3, 3)
-def _zremrangebyscore(c: Connection, key: bytes, lowest: bytes, highest: bytes) -> Reply:
+def _zremrangebyscore(c: ServedConnection, key: bytes, lowest: bytes, highest: bytes) -> Reply:
     low, high = (real(bound, b"ERR min or max is not a float") for bound in (lowest, highest))
     line = c.typed(key, SortedSet)
     return _zrem(c, key, *[member for score, member in line.line() if low <= score <= high]) if line else 0
 
 
 @command(b"ZPOPMIN", 1, 1)
-def _zpopmin(c: Connection, key: bytes) -> Reply:
+def _zpopmin(c: ServedConnection, key: bytes) -> Reply:
     line = c.typed(key, SortedSet)
     if not line:
         return []
@@ -518,9 +518,9 @@ def _zpopmin(c: Connection, key: bytes) -> Reply:
 
 
 @command(b"ZRANGE", 3, 4, reads=FIRST)
-def _zrange(c: Connection, key: bytes, first: bytes, last: bytes, option: bytes = b"") -> Reply:
+def _zrange(c: ServedConnection, key: bytes, first: bytes, last: bytes, option: bytes = b"") -> Reply:
     if option.upper() not in (b"", b"WITHSCORES"):
-        raise Refused(SYNTAX)
+        raise Refusal(SYNTAX)
     ranks = integer(first), integer(last)
     line = c.typed(key, SortedSet)
     found = line.line(*ranks) if line else []
@@ -528,17 +528,17 @@ def _zrange(c: Connection, key: bytes, first: bytes, last: bytes, option: bytes 
 
 
 @command(b"ZRANK", 2, 2, reads=FIRST)
-def _zrank(c: Connection, key: bytes, member: bytes) -> Reply:
+def _zrank(c: ServedConnection, key: bytes, member: bytes) -> Reply:
     line = c.typed(key, SortedSet)
     return line.rank(member) if line else None
 
 
 @command(b"ZSCORE", 2, 2, reads=FIRST)
-def _zscore(c: Connection, key: bytes, member: bytes) -> Reply:
+def _zscore(c: ServedConnection, key: bytes, member: bytes) -> Reply:
     line = c.typed(key, SortedSet)
     return line.score(member) if line else None
 
 
 @command(b"ZCARD", 1, 1, reads=FIRST)
-def _zcard(c: Connection, key: bytes) -> Reply:
+def _zcard(c: ServedConnection, key: bytes) -> Reply:
     return len(c.typed(key, SortedSet) or ())

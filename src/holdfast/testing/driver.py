@@ -39,7 +39,7 @@ T = TypeVar("T")
 UNKNOWN = "nobody can tell where it is"
 
 
-class Lease(Protocol):
+class LeaseOwner(Protocol):
     """The lease that a face gives to its user. The driver never keeps it."""
 
     _want: Want
@@ -173,7 +173,7 @@ class Driver:
 
     # ------------------------------------------------ for faces, and for users who need none
 
-    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], timing: Timing) -> None:
+    async def acquire(self, lease: LeaseOwner, recipes: Sequence[Recipe], timing: Timing) -> None:
         """Wait until the lease is held, for at most `timing.wait`. Raise the claim's error."""
         deadline = self.clock() + timing.wait if timing.wait else inf
         while True:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from math import inf
 from typing import Protocol
 
-from .server import Connection, Lua, Server
+from .server import Lua, ServedConnection, Server
 from .values import Keyspace
 from .world import DriftingClock, Flight, World
 
@@ -338,7 +338,7 @@ class SimulatedConnection:
     """
 
     server: Server | None = None
-    connection: Connection
+    connection: ServedConnection
 
     def __init__(self, world: World, end: End, node: Node, found: tuple[Server, float] | None = None) -> None:
         self.world = world

@@ -18,7 +18,7 @@ from typing import Any
 import hiredis
 
 from ..errors import ConfigError
-from .commands import COMMANDS, PASSING, Command
+from .commands import COMMANDS, PASSING, ServedCommand
 from .values import (
     OK,
     REDIS_7_0,
@@ -27,7 +27,7 @@ from .values import (
     Encoded,
     Keyspace,
     Pairs,
-    Refused,
+    Refusal,
     Reply,
     Status,
     V,
@@ -133,7 +133,7 @@ class Lua:
         self._table = runtime.table_from
         self._ok = self._table({b"ok": bytes(OK)})
         self._compiled: dict[bytes, Any] = {}
-        self._caller: Connection
+        self._caller: ServedConnection
         self._bug: Exception | None = None
 
     def compile(self, source: bytes) -> bytes:
@@ -142,11 +142,11 @@ class Lua:
         if sha not in self._compiled:
             script = self._compile(source)
             if isinstance(script, tuple):
-                raise Refused(b"ERR Error compiling script (new function): %b" % script[1])
+                raise Refusal(b"ERR Error compiling script (new function): %b" % script[1])
             self._compiled[sha] = script
         return sha
 
-    def run(self, caller: Connection, sha: bytes, keys: int, words: Sequence[bytes]) -> Encoded:
+    def run(self, caller: ServedConnection, sha: bytes, keys: int, words: Sequence[bytes]) -> Encoded:
         """Run a script for a client. `words`: its KEYS, and then its ARGV."""
         self._caller = caller
         answer = self._run(self._compiled[sha], keys, *words)
@@ -158,14 +158,14 @@ class Lua:
             return Encoded(answer)
         _, wrong, line = answer
         if caller.server.dialect.wraps_errors:
-            raise Refused(b"ERR Error running script (call to f_%b): @user_script:%d: %b" % (sha, line, wrong))
-        raise Refused(b"%b script: %b, on @user_script:%d." % (wrong, sha, line))
+            raise Refusal(b"ERR Error running script (call to f_%b): @user_script:%d: %b" % (sha, line, wrong))
+        raise Refusal(b"%b script: %b, on @user_script:%d." % (wrong, sha, line))
 
     def _command(self, *given: object) -> object:
         try:
             words = [word if type(word) is bytes else self._word(word) for word in given]
             reply = self._caller.execute(words, scripted=True)
-        except Refused as refused:
+        except Refusal as refused:
             return self._table({b"err": refused.line})
         except Exception as bug:
             # It must not pass for an error of the script.
@@ -182,7 +182,7 @@ class Lua:
     def _word(self, value: object) -> bytes:
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             return self._caller.server.dialect.number(value)
-        raise Refused(b"ERR Command arguments must be strings or integers")
+        raise Refusal(b"ERR Command arguments must be strings or integers")
 
     def _shown(self, reply: Reply) -> object:
         """A reply as a script sees it."""
@@ -254,7 +254,7 @@ class Server:
         self.lua = lua or shared_lua()
         self.data = {database: Keyspace() for database in range(16)} | dict(data or {})
         self.refuse: dict[bytes, bytes] = {}
-        self.commands: Mapping[bytes, Command] = COMMANDS
+        self.commands: Mapping[bytes, ServedCommand] = COMMANDS
         self.role = b"master"
         self.policy = b"noeviction"
         self.replicas = 0
@@ -267,24 +267,24 @@ class Server:
         # The time by which keys expire, in ms. It stands still during a command or script.
         self.now = 0
         # Whose command it is.
-        self.speaker: Connection | None = None
-        self.connections: dict[Connection, None] = {}
-        self.channels: dict[bytes, dict[Connection, None]] = {}
+        self.speaker: ServedConnection | None = None
+        self.connections: dict[ServedConnection, None] = {}
+        self.channels: dict[bytes, dict[ServedConnection, None]] = {}
         self.published: Callable[[bytes], object] = _ignore
-        self.tracked: dict[bytes, dict[Connection, None]] = {}
+        self.tracked: dict[bytes, dict[ServedConnection, None]] = {}
         self.ids = count(1)
         self._clock = clock
         self._started = int(clock() - uptime)
         # Those with something to deliver.
-        self._spoken: dict[Connection, None] = {}
+        self._spoken: dict[ServedConnection, None] = {}
 
-    def connect(self, deliver: Callable[[bytes], None]) -> Connection:
+    def connect(self, deliver: Callable[[bytes], None]) -> ServedConnection:
         """A new connection.
 
         `deliver` is called with answers and pushes, in the order of the stream, after the commands
         that made them.
         """
-        return Connection(self, deliver)
+        return ServedConnection(self, deliver)
 
     def saved(self) -> dict[int, Keyspace]:
         """A copy of all data."""
@@ -330,7 +330,7 @@ class Server:
                 if connection.tracking and not (connection is self.speaker and connection.noloop):
                     connection.push(push(b"invalidate", [key]), last=True)
 
-    def speak(self, connection: Connection) -> None:
+    def speak(self, connection: ServedConnection) -> None:
         self._spoken[connection] = None
 
     def deliver(self) -> None:
@@ -340,7 +340,7 @@ class Server:
             connection.deliver()
 
 
-class Connection:
+class ServedConnection:
     """One client's connection to a server.
 
     It speaks RESP3 from the first byte, whether or not it has said HELLO 3.
@@ -381,7 +381,7 @@ class Connection:
             self.caching = False
             try:
                 reply = encode(self.execute(words))
-            except Refused as refused:
+            except Refusal as refused:
                 reply = b"-%b\r\n" % refused.line
             if reply:
                 self._out.append(reply)
@@ -429,16 +429,16 @@ class Connection:
             command = server.commands.get(name)
         if command is None:
             given = b"".join(b"'%b' " % argument for argument in arguments)
-            raise Refused(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], given))
+            raise Refusal(b"ERR unknown command '%b', with args beginning with: %b" % (words[0], given))
         if not command.least <= len(arguments) <= command.most:
-            raise Refused(b"ERR wrong number of arguments for '%b' command" % name.lower())
+            raise Refusal(b"ERR wrong number of arguments for '%b' command" % name.lower())
         if not self.admitted and name not in (b"HELLO", b"AUTH"):
-            raise Refused(b"NOAUTH Authentication required.")
+            raise Refusal(b"NOAUTH Authentication required.")
         if scripted and command.alone:
-            raise Refused(b"ERR This Redis command is not allowed from script")
+            raise Refusal(b"ERR This Redis command is not allowed from script")
         told = server.refuse.get(name)
         if told and not (scripted and server.wrote and told.startswith(PASSING)):
-            raise Refused(told)
+            raise Refusal(told)
         server.calls[name] = server.calls.get(name, 0) + 1
         reply = command.run(self, *arguments)
         if self._remembers:
@@ -463,7 +463,7 @@ class Connection:
         value = self.look(key)
         if value is None or isinstance(value, kind):
             return value
-        raise Refused(WRONGTYPE)
+        raise Refusal(WRONGTYPE)
 
     def made(self, key: bytes, kind: type[V]) -> V:
         """The value of a key that is about to be changed: a new one if there is none."""

@@ -32,7 +32,7 @@ class Pairs(list[Reply]):
     """Pairs to a client; to a script, which speaks RESP2, one flat list."""
 
 
-class Refused(Exception):
+class Refusal(Exception):
     """The answer is an error. `line`: what it says, beginning with its code."""
 
     def __init__(self, line: bytes) -> None:

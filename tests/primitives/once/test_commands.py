@@ -11,7 +11,7 @@ from operations.inspection.test_commands import words
 
 from holdfast.primitives.once.commands import (
     FORGOTTEN,
-    Copy,
+    OnceCopy,
     OnceLook,
     Register,
     agreed,
@@ -78,8 +78,8 @@ def test_all_keys_lie_in_one_slot() -> None:
 
 def test_what_nodes_have_answered() -> None:
     answers = {0: said(), 1: kept(B, b"a b", 30), 2: said(1, B), 3: kept(B, left=0), 4: kept(B, left=-1)}
-    brief = OnceLook(False, 0, Copy(B, b"1", 1))
-    assert seen(answers) == [OnceLook(False, 0, None), OnceLook(False, 0, Copy(B, b"a b", 30)), OnceLook(True, B, None), brief, brief]
+    brief = OnceLook(False, 0, OnceCopy(B, b"1", 1))
+    assert seen(answers) == [OnceLook(False, 0, None), OnceLook(False, 0, OnceCopy(B, b"a b", 30)), OnceLook(True, B, None), brief, brief]
 
 
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [1, 2, 3], [1, 2, 3, 4], [True, 1, 1, None], [1, None, 1, None], [1, 1, "1", None]])
@@ -152,13 +152,13 @@ def test_d21_a_digest_of_its_call_may_precede_a_result() -> None:
 
 def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:
     found = agreed({0: kept(B, b"v", 10), 1: kept(B, b"v", 30), 2: kept(B, b"v", 20)}, 3)
-    assert found == Copy(B, b"v", 30)
+    assert found == OnceCopy(B, b"v", 30)
 
 
 def test_the_newest_copy() -> None:
     assert newest({}) is None
     assert newest({0: said()}) is None
-    assert newest({0: kept(7, b"a"), 1: kept(9, b"b", 5), 2: kept(8, b"c"), 3: kept(9, b"b", 6), 4: said()}) == Copy(9, b"b", 6)
+    assert newest({0: kept(7, b"a"), 1: kept(9, b"b", 5), 2: kept(8, b"c"), 3: kept(9, b"b", 6), 4: said()}) == OnceCopy(9, b"b", 6)
 
 
 def test_a_majority_has_to_promise() -> None:
@@ -186,9 +186,9 @@ def test_the_highest_fence_that_was_heard_of() -> None:
 
 def test_a_note_stands_for_a_result_that_was_forgotten() -> None:
     # Rule O10.
-    assert Copy(B, FORGOTTEN, 1).void
-    assert not Copy(B, b"1", 1).void
-    assert not Copy(B, note("why"), 1).void
+    assert OnceCopy(B, FORGOTTEN, 1).void
+    assert not OnceCopy(B, b"1", 1).void
+    assert not OnceCopy(B, note("why"), 1).void
     assert noted(FORGOTTEN) is None
 
 
@@ -201,8 +201,8 @@ def test_no_result_may_begin_like_a_note() -> None:
 
 
 def test_what_all_sets_have_agreed_on_under_one_ballot() -> None:
-    one, other = Copy(B, b"1", 7), Copy(B + 1, b"1", 7)
-    assert common([one]) is common([one, Copy(B, b"1", 9)]) is one
+    one, other = OnceCopy(B, b"1", 7), OnceCopy(B + 1, b"1", 7)
+    assert common([one]) is common([one, OnceCopy(B, b"1", 9)]) is one
     for copies in ([None], [one, None], [None, one], [one, other], [None, None]):
         assert common(copies) is None
 

@@ -76,7 +76,7 @@ def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate
     return cast("Callable[Concatenate[Driver, P], None]", called)
 
 
-class Lease(Protocol):
+class LeaseOwner(Protocol):
     """What a face gives to its user.
 
     The driver never keeps it, or its death would never be noticed.
@@ -176,7 +176,7 @@ class Driver:
 
     # ------------------------------------------------ for the face
 
-    async def acquire(self, lease: Lease, recipes: Sequence[Recipe], timing: Timing) -> None:
+    async def acquire(self, lease: LeaseOwner, recipes: Sequence[Recipe], timing: Timing) -> None:
         """Wait until the lease is held, as long as the timing says. Raises what the claim says."""
         deadline = self.clock() + timing.wait if timing.wait else inf
         while True:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...engine.engine import Engine
 
 
-class Lease(Protocol):
+class LeaseOwner(Protocol):
     """What a face gives to its user.
 
     The I/O thread never keeps it, or its death would never be noticed.
@@ -35,7 +35,7 @@ class Lease(Protocol):
     _pending: PendingCall
 
     @property
-    def _lease(self) -> Lease:
+    def _lease(self) -> LeaseOwner:
         """The lease itself: what a pending call may refer to has one."""
 
     def _told_lost(self) -> Sequence[Call] | None:

@@ -69,7 +69,7 @@ class Overdue(Exception):
     """This caller has lost its turn: it touches nothing more."""
 
 
-class Host(Protocol):
+class DirectHost(Protocol):
     """What callers need of the I/O thread that they do without. See `io_thread.IOThread`."""
 
     engine: Engine
@@ -104,7 +104,7 @@ class Direct:
         waits: Does a caller wait for the I/O thread to go on with what it has begun?
     """
 
-    def __init__(self, io_thread: Host) -> None:
+    def __init__(self, io_thread: DirectHost) -> None:
         self.io_thread, self.engine, self.sockets = io_thread, io_thread.engine, io_thread.sockets
         self.turn: dict[int, object] = {}
         self.doubtful: Sequence[int] = ()

@@ -30,7 +30,7 @@ from ..access import Access
 from ..callbacks import Listeners
 from ..cancel import Cancel
 from ..greenlets import allocate_lock, get_ident
-from .call import GIVEN, LEAVING, WANTED, Lease, PendingCall
+from .call import GIVEN, LEAVING, WANTED, LeaseOwner, PendingCall
 from .io_thread import HEED, IOThread, inherited
 
 _drivers: SafeWeakSet[Driver] = SafeWeakSet()
@@ -91,7 +91,7 @@ class Driver:
 
     def acquire(
         self,
-        lease: Lease,
+        lease: LeaseOwner,
         recipes: Sequence[Recipe],
         timing: Timing,
         cancel: Cancel | None = None,

@@ -39,7 +39,7 @@ _KEPT = re.compile(rb"(?!0{16})([0-9]{16}) (.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class OnceCopy:
     """A result as a node keeps it. `left` is for how many milliseconds more."""
 
     ballot: int
@@ -61,7 +61,7 @@ class OnceLook:
 
     promised: bool
     fence: int
-    copy: Copy | None
+    copy: OnceCopy | None
 
 
 Answers = Mapping[int, object]
@@ -128,7 +128,7 @@ def seen(answers: Answers) -> list[OnceLook]:
     return [it for it in map(_read, answers.values()) if it is not None]
 
 
-def agreed(answers: Answers, nodes: int) -> Copy | None:
+def agreed(answers: Answers, nodes: int) -> OnceCopy | None:
     """Return the result, if a majority has it with one ballot.
 
     Equal values of different ballots prove nothing.
@@ -138,7 +138,7 @@ def agreed(answers: Answers, nodes: int) -> Copy | None:
     return max((it for it in copies if it.ballot == ballot), key=lambda it: it.left, default=None)
 
 
-def common(copies: Iterable[Copy | None]) -> Copy | None:
+def common(copies: Iterable[OnceCopy | None]) -> OnceCopy | None:
     """Return the result that all shards have agreed on, each with a copy under the same ballot.
 
     `copies` has the copy that each shard has agreed on. If one is None, so is the result.
@@ -161,7 +161,7 @@ def promised(answers: Answers, nodes: int) -> bool:
     return sum(it.promised for it in seen(answers)) >= quorum.majority(nodes)
 
 
-def newest(answers: Answers) -> Copy | None:
+def newest(answers: Answers) -> OnceCopy | None:
     """Return the copy of the highest ballot, the only one that a majority may have had, or None."""
     return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
 
@@ -195,7 +195,7 @@ def highest(answers: Answers) -> int:
     return max([it for it in told if it < LAST], default=0)
 
 
-def _copies(answers: Answers) -> list[Copy]:
+def _copies(answers: Answers) -> list[OnceCopy]:
     return [it.copy for it in seen(answers) if it.copy is not None]
 
 
@@ -207,7 +207,7 @@ def _read(reply: object) -> OnceLook | None:
         return None
     # A value that another program has written does not count.
     kept = _KEPT.fullmatch(text or b"")
-    return OnceLook(promise == 1, fence, Copy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
+    return OnceLook(promise == 1, fence, OnceCopy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
 
 
 def _evalsha(script: Script, *words: bytes) -> bytes:

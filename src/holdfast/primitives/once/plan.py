@@ -33,7 +33,7 @@ from ...protocol.query import Query
 from ...protocol.timing import Timing
 from ...wire.resp import pack
 from . import commands as recipes
-from .commands import Copy, Register
+from .commands import OnceCopy, Register
 
 if TYPE_CHECKING:
     from ...drivers.threads import Cancel
@@ -335,7 +335,7 @@ class Turn:
         self._ballot = 0
         # What the last question has found: the newest copy, for how many milliseconds some node has
         # one, and how many milliseconds the question took.
-        self._newest: Copy | None = None
+        self._newest: OnceCopy | None = None
         self._longest = self._took = 0
         # Before the function ran: the ballot that was promised then, and whether a result had been
         # forgotten.
@@ -494,7 +494,7 @@ class Turn:
         self.how = "ran"
         self._value, self._left = self._written(outcome), self._deed.keep
 
-        def adopts(copy: Copy) -> bool:
+        def adopts(copy: OnceCopy) -> bool:
             if copy.ballot <= self._since:
                 # It was there, or on its way, when this run began. What was forgotten before the
                 # run stays forgotten, and a note of a lower ballot is one that comes late.
@@ -539,7 +539,7 @@ class Turn:
         """Whether this caller has what it wants: the result is kept, or forgotten."""
         return self._forgotten if self._forgets else self.kept is not None
 
-    def _settle(self, lease: Lease, adopts: Callable[[Copy], bool]) -> Plan[None]:
+    def _settle(self, lease: Lease, adopts: Callable[[OnceCopy], bool]) -> Plan[None]:
         """Store the value, and ask again until a majority has it.
 
         Args:
@@ -562,7 +562,7 @@ class Turn:
             else:
                 yield self._breath
 
-    def _promise(self, lease: Lease, ballot: int, own: bool = False) -> Plan[Copy | None]:
+    def _promise(self, lease: Lease, ballot: int, own: bool = False) -> Plan[OnceCopy | None]:
         """Have a majority promise to store nothing below the ballot, and see what copies they have.
 
         Args:
@@ -595,7 +595,7 @@ class Turn:
         self._longest = max(recipes.longest(seen.answers) for seen in rounds)
         return self._agreed(rounds)
 
-    def _adopt(self, copy: Copy) -> None:
+    def _adopt(self, copy: OnceCopy) -> None:
         """Take over a copy as what is to be kept, with what is left of its time."""
         self._value, self._left = copy.value, max(copy.left - self._took, 1)
 
@@ -643,12 +643,12 @@ class Turn:
             rounds.append((yield Ask(asks, _of(nodes, enough), shard, command if shared else None)))
         return rounds
 
-    def _agreed(self, rounds: Sequence[Query]) -> Copy | None:
+    def _agreed(self, rounds: Sequence[Query]) -> OnceCopy | None:
         """Return the copy that every shard has agreed on, under one ballot."""
         both = zip(self._places, rounds, strict=True)
         return recipes.common(recipes.agreed(seen.answers, place.nodes) for place, seen in both)
 
-    def _is_result(self, agreed: Copy | None) -> bool:
+    def _is_result(self, agreed: OnceCopy | None) -> bool:
         """Return whether what all have agreed on is a result. If so, it is kept."""
         if agreed is not None and not agreed.void:
             self.kept = agreed.value
@@ -691,7 +691,7 @@ def _of(nodes: int, enough: Callable[[recipes.Answers, int], bool]) -> Callable[
     return lambda answers: enough(answers, nodes)
 
 
-def _newest(rounds: Sequence[Query]) -> Copy | None:
+def _newest(rounds: Sequence[Query]) -> OnceCopy | None:
     """Return the copy of the highest ballot on any shard.
 
     Ballots are fences. While a key moves, these grow over both shards.
