@@ -270,7 +270,7 @@ PLANTED: dict[str, tuple[str, str, str, str]] = {
     ),
     "a warning from elsewhere": (
         "engine/notices.py",
-        "FORGETFUL.format(self._lasting)",
+        "FORGETFUL.format(self.lasting)",
         "colour_of(node)",
         "? (the text of a warning from elsewhere)",
     ),

@@ -46,7 +46,7 @@ def test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node() ->
     world.run(2.0)
     assert persisting(world) == ["n0", "n2"]
     assert "this client uses once there" in next(it.warning for it in world.events if word(it) == "warned")
-    assert world.engine.notices.keeping
+    assert world.engine.notices.lasting
     world.engine.notices.keeps("rate", world.now)
     world.nodes[0].dialled = "refuses"
     world.cut(0)
@@ -85,7 +85,7 @@ def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
     world.run(2.0)
     assert persisting(world) == []
     assert asked_for_persistence(world) == 0
-    assert not world.engine.notices.keeping
+    assert not world.engine.notices.lasting
 
 
 def test_a_node_that_is_connected_to_later_is_asked_then() -> None:
@@ -214,7 +214,7 @@ JOB_FAULTS = {
         "_persistence", "self._examined[node] = ", "_ = ", test_a_client_that_keeps_what_nodes_forget_is_warned_once_for_each_node
     ),
     "clients of locks alone ask": (
-        "examine_soon", "if self._lasting:", "if True:", test_a_client_of_locks_alone_is_not_warned_and_asks_nothing
+        "examine_soon", "if self.lasting:", "if True:", test_a_client_of_locks_alone_is_not_warned_and_asks_nothing
     ),
 }  # fmt: skip
 

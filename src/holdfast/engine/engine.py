@@ -27,15 +27,14 @@ from ..protocol.query import Answers, Query
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import FENCE, TOKEN, Tickets
 from ..protocol.timing import Timing
-from ..wire.connection import ConnectionState
 from .health import Health
-from .notices import Notices
+from .notices import Notices, Then
 from .ready import Ready, Want
 from .recorder import Recorder, Stats
 from .registry import Registry
 from .settings import Settings
 from .timers import Timers
-from .upkeep import Upkeep, attempt
+from .upkeep import UP, Upkeep, attempt
 
 # Seconds that a client's end waits for other nodes once a majority has answered everything.
 GRACE = 0.02
@@ -48,9 +47,6 @@ TURN = 50
 
 # (On the way of every acquire, an attribute of an enum costs as much as a call.)
 WAITING, HELD, LOST, OVER = State
-UP = ConnectionState.UP
-
-NOTHING: tuple[Sequence[int], Sequence[int], Sequence[int]] = (), (), ()
 
 # Makes a Ready of a tuple in one C call: this is on the way of every acquire.
 _made: Callable[[tuple[object, ...]], Ready] = partial(tuple.__new__, Ready)
@@ -91,7 +87,7 @@ class Engine:
         )
         self.live: dict[bytes, Claim] = {}
         # By the query that is under way: what is called with it, and with the time, when it is over.
-        self.queries: dict[Query, Callable[[Query, float], None]] = {}
+        self.queries: dict[Query, Then] = {}
         self.watches: WeakValueDictionary[bytes, Watch] = WeakValueDictionary()
         # Whether connections may have something new to send. The connections set it.
         self.spoke = False
@@ -281,7 +277,7 @@ class Engine:
             self.notices.along(now)
         return query
 
-    def _ask(self, query: Query, then: Callable[[Query, float], None], now: float) -> None:
+    def _ask(self, query: Query, then: Then, now: float) -> None:
         """Send a query, and have something called when it is over."""
         self.queries[query] = then
         query.begin(now)
@@ -463,7 +459,7 @@ class Engine:
         changed = self.changes != self._shown
         spoke = self.spoke
         self.spoke = False
-        hangups, dials, places = upkeep.take() if upkeep.broken or upkeep.dials or upkeep.places else NOTHING
+        hangups, dials, places = upkeep.take() if upkeep.broken or upkeep.dials or upkeep.places else ((), (), ())
         if not (changed or self._settled or self._found or record.events or hangups or dials or places):
             ready = self._lulls[spoke]
             if ready.wake != wake:
@@ -548,7 +544,6 @@ class Engine:
             # A grant that nobody wants any more.
             undo = self._undo(key, token, self.settings.horizon)
             self.upkeep.say((node,), Command(None, RELEASE, token, now, data=undo))
-            self.upkeep.expect(now)
 
     def changed(self, node: int, key: bytes | None, now: float) -> None:
         """Take in that a key which a node was asked to watch has changed.
@@ -578,9 +573,7 @@ class Engine:
         """Do what a query asks for."""
         for node, command in query.sends:
             self.upkeep.say((node,), command)
-        if query.sends:
-            query.sends.clear()
-            self.upkeep.expect(now)
+        query.sends.clear()
         if not query.over:
             self._timers.arm(query)
             return

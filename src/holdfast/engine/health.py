@@ -30,6 +30,8 @@ RECENT = 60.0
 # Seconds after which a client that is in use asks the nodes for their clocks again.
 RECHECK = 1200.0
 
+Moved = Callable[[float, float], None]
+Stands = Callable[[int, Standing, str, float, bool], None]
 REPLACED = "its server is new to clients of this node, and does not know which leases an earlier one granted"
 STARTED = "it started lately and may have forgotten leases"
 PROMOTED = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
@@ -55,13 +57,7 @@ class Health:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        upkeep: Upkeep,
-        notices: Notices,
-        record: Recorder,
-        moved: Callable[[float, float], None],
-        stands: Callable[[int, Standing, str, float, bool], None],
+        self, settings: Settings, upkeep: Upkeep, notices: Notices, record: Recorder, moved: Moved, stands: Stands
     ) -> None:
         self._settings = settings
         self._upkeep = upkeep

@@ -32,6 +32,9 @@ FORGETFUL = (
     "Set appendonly yes, or call repair() after each restart and before the next."
 )
 
+# What is called with a query that is over, and with the time; and what sends one, and says so then.
+Then = Callable[[Query, float], None]
+Ask = Callable[[Query, Then, float], None]
 # A job: it yields what to ask which node, and is sent the query when it is over.
 Job = Generator[Mapping[int, bytes], Query, object]
 
@@ -49,18 +52,13 @@ class Notices:
     Attributes:
         due: When to call `tick` next.
         eager: Whether there is something to say along with the next request.
+        lasting: What this client keeps that should outlive a restart, such as "once". Empty:
+            nothing.
         registers: Whether this client notes its settings on the nodes. A client that only looks
             does not.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        registry: Registry,
-        upkeep: Upkeep,
-        record: Recorder,
-        ask: Callable[[Query, Callable[[Query, float], None], float], None],
-    ) -> None:
+    def __init__(self, settings: Settings, registry: Registry, upkeep: Upkeep, record: Recorder, ask: Ask) -> None:
         self._patience = settings.node_timeout
         self._registry = registry
         self._connections = upkeep.connections
@@ -77,10 +75,9 @@ class Notices:
         self._examine_due = inf
         # The run of each node's server that was asked.
         self._examined: dict[int, str] = {}
-        # What this client keeps that should outlive a restart, such as "once". Empty: nothing.
-        self._lasting = ""
+        self.lasting = ""
 
-    def ask(self, asks: Mapping[int, bytes], then: Callable[[Query, float], None], now: float) -> None:
+    def ask(self, asks: Mapping[int, bytes], then: Then, now: float) -> None:
         """Ask nodes something.
 
         Args:
@@ -138,11 +135,6 @@ class Notices:
 
     # ------------------------------------------------ whether nodes write to a disk
 
-    @property
-    def keeping(self) -> bool:
-        """Whether this client is known to keep something that should outlive a restart."""
-        return bool(self._lasting)
-
     def keeps(self, what: str, now: float) -> None:
         """Note that this client keeps something on the nodes that should outlive a restart.
 
@@ -150,13 +142,13 @@ class Notices:
             what: What uses it, such as "once".
             now: The time.
         """
-        if not self._lasting:
-            self._lasting = what
+        if not self.lasting:
+            self.lasting = what
             self.examine_soon(now)
 
     def examine_soon(self, now: float) -> None:
         """Ask the nodes whether they write to a disk, if this client keeps something there."""
-        if self._lasting:
+        if self.lasting:
             # Not at once: what this client is about to do comes first.
             self._examine_due = min(self._examine_due, now + self._patience)
             self._plan()
@@ -174,7 +166,7 @@ class Notices:
             self._examined[node] = self._connections[node].run_id
             text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
             if "aof_enabled:0" in text.split():
-                self._record.warn(self._node_set.labels[node], FORGETFUL.format(self._lasting), now, "persistence")
+                self._record.warn(self._node_set.labels[node], FORGETFUL.format(self.lasting), now, "persistence")
         return None
 
     # ------------------------------------------------ this client and others

@@ -160,8 +160,7 @@ class Upkeep:
     def lost(self, node: int, now: float, cause: Exception) -> None:
         """Note that the connection to the node is gone, or no good, and hang it up."""
         connection = self.connections[node]
-        if isinstance(cause, MemoryError):
-            cause = failure(cause)
+        cause = failure(cause) if isinstance(cause, MemoryError) else cause
         cause = attempt(connection, connection.explained, cause, cause)
         try:
             connection.broke(now)
@@ -228,8 +227,7 @@ class Upkeep:
         Every failure in there is this connection's failure.
         """
         late = attempt(connection, connection.late, False, now)
-        if (lapse := attempt(connection, connection.lapsed, None, now)) is not None:
-            connection.bad = lapse
+        connection.bad = attempt(connection, connection.lapsed, None, now) or connection.bad
         if connection.bad is None and connection.reask <= now and connection.state in MET:
             connection.reask = now + (connection.outlives or 0.0) / 3
             self.places.append(connection.node)
@@ -290,11 +288,11 @@ class Upkeep:
                 self.connections[node].say(command)
             except Exception as error:
                 self.faulted(node, command.sent, error)
+        self.expect(command.sent)
 
     def say_along(self, data: bytes, nodes: Sequence[int], now: float) -> None:
         """Send something whose answer nobody waits for."""
         self.say(nodes, Command(None, READ, b"", now, data=data))
-        self.expect(now)
 
     @cached_property
     def _unused(self) -> dict[bytes, bytes]:

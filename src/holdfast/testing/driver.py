@@ -293,7 +293,7 @@ class Driver:
 
     def keeps(self, what: str) -> None:
         """Note that something is kept on the nodes that should outlive a restart. Idempotent."""
-        if not self.engine.notices.keeping:
+        if not self.engine.notices.lasting:
             self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:

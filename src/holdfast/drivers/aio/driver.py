@@ -332,7 +332,7 @@ class Driver:
 
         Said once.
         """
-        if not self.engine.notices.keeping:
+        if not self.engine.notices.lasting:
             self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:

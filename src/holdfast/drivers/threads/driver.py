@@ -364,7 +364,7 @@ class Driver:
 
         Said once.
         """
-        if not self.io_thread.engine.notices.keeping:
+        if not self.io_thread.engine.notices.lasting:
             self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
