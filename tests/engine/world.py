@@ -221,7 +221,7 @@ def part(method: str) -> type:
 
 
 class InStep(Tickets):
-    """A mint whose claims all have the same place: what begins together asks together."""
+    """Tickets whose claims all have the same place: what begins together asks together."""
 
     __slots__ = ()
 
@@ -229,7 +229,7 @@ class InStep(Tickets):
         return 0.0
 
 
-class PlantedLane(Connection[Command]):
+class PlantedConnection(Connection[Command]):
     """A connection on which a test can put a method of its own."""
 
 
@@ -245,7 +245,7 @@ class World:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
         usual |= {"outage": None, "owner": "me", "fresh": ()}
         self.settings = settings([f"redis://n{number}:1{query}" for number in range(nodes)], **(usual | options))
-        with mock.patch.object(upkeep_module, "Connection", PlantedLane):
+        with mock.patch.object(upkeep_module, "Connection", PlantedConnection):
             self.engine = Engine(self.settings, inbox, exclusive.undo, "1.2")
         if in_step:
             self.engine.tickets = InStep(inbox)
@@ -291,11 +291,11 @@ class World:
         return claim
 
     def wanted(self, recipes: Sequence[Recipe], ttl: float, patient: bool = True, deadline: float = inf, **options: Any) -> Want:
-        """A claim, or a goal, that has not begun. `options`: of its demand."""
+        """A claim, or a joint request, that has not begun. `options`: of its timing."""
         return self.engine.want(recipes, Timing(ttl, None if patient else 0.0, **options), self.now, deadline)
 
     def want(self, *names: str, ttl: float = 10.0, **options: Any) -> Any:
-        """A goal for these names, which has begun; a claim, if it is one name."""
+        """A joint request for these names, which has begun; a claim, if it is one name."""
         recipes = [Exclusive(it, ttl=ttl, horizon=self.settings.horizon) for it in names]
         want = self.wanted(recipes, ttl, **options)
         self.engine.begin(want, self.now)

@@ -57,7 +57,7 @@ class Slots(Some):
         # Those that were needed so far.
         self._slots: dict[int, Exclusive] = {}
         # Makes what the holder of a slot says along with its lease; None: it says nothing.
-        self._rider_of: Callable[[bytes], Statement] | None = None
+        self._statement_of: Callable[[bytes], Statement] | None = None
 
     def __len__(self) -> int:
         return self.permits
@@ -72,19 +72,19 @@ class Slots(Some):
         slot = range(self.permits)[at]
         if slot not in self._slots:
             made = Exclusive(self.label, prefix=self._prefix, ttl=self._ttl, horizon=self.horizon, slot=slot)
-            rider_of = self._rider_of
-            self._slots[slot] = made if rider_of is None else made.with_statement(rider_of(made.name))
+            statement_of = self._statement_of
+            self._slots[slot] = made if statement_of is None else made.with_statement(statement_of(made.name))
         return self._slots[slot]
 
-    def with_statements(self, rider_of: Callable[[bytes], Statement]) -> Slots:
+    def with_statements(self, statement_of: Callable[[bytes], Statement]) -> Slots:
         """The same slots, for a caller that has something to say while it holds some of them.
 
         Args:
-            rider_of: Makes what is said, for the key of a slot.
+            statement_of: Makes what is said, for the key of a slot.
         """
         other = copy(self)
         other._slots = {}
-        other._rider_of = rider_of
+        other._statement_of = statement_of
         return other
 
     def first(self, ticket: int) -> list[Exclusive]:

@@ -348,7 +348,7 @@ class Direct:
         rest = b""
         if size > 0:
             data = bytes(sockets.view[:size])
-            # (Not by `Engine.expected`, which would take a time limit of the caller's for a
+            # (Not by `Upkeep.expected`, which would take a time limit of the caller's for a
             # connection's failure.)
             rest = self.engine.connections[link.node].expected(data, self.io_thread.clock(), self._takes)
             if turn[0] is not me:
