@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from engine.world import (
     FULL,
+    INBOX,
     SCRIPTS,
     TRIP,
     World,
@@ -25,12 +26,15 @@ from engine.world import (
 from proof import patches
 from proof.books import word
 
+from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep import Upkeep, attempt
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol.claim import State
+from holdfast.protocol.exclusive import undo
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import ARRIVE, GCRA, PERMITS, WINDOW
+from holdfast.wire.address import parse
 from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
 from holdfast.wire.rights import question
@@ -439,3 +443,10 @@ def test_a_script_that_needs_rights_of_its_own_is_used_after_they_were_asked_for
     world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", ARRIVE.sha, b"1", b"k")), world.now)
     world.run(0.1)
     assert all(it.writes[-1].startswith(loads(ARRIVE) + question("", b"more") + b"*4\r\n") for it in world.nodes)
+
+
+def test_a_client_stays_connected_where_a_function_says_which_server_a_node_is() -> None:
+    settings = World(1).settings
+    found, watched = parse("redis://h").but(moves=True), parse("redis+sentinel://s1/it?failover=15")
+    for address, stays in ((parse("redis://h"), False), (watched, False), (found, True)):
+        assert Engine(settings._replace(addresses=[address]), INBOX, undo).upkeep.stays is stays
