@@ -129,6 +129,7 @@ def test_an_error_has_its_facts_on_the_other_side() -> None:
     assert (some.ids, str(some).startswith("2 of 3 have arrived at 'a'; waited 0.250 s for the others.")) == ((), True)
     some = pickle.loads(pickle.dumps(NotAllArrived("a", 0.25, 7, 9, ("x\n", *"bcdefg"))))
     assert some.ids == ("x\n", *"bcdefg")
+    assert "('a', 'b', 'c', 'd', 'e')" in str(NotAllArrived("a", 0.25, 5, 9, tuple("abcde")))
     assert str(some).startswith(r"7 of 9 have arrived at 'a' ('x\\n', 'b', 'c', 'd', 'e' and 2 more); waited 0.250 s")
     unknown = pickle.loads(pickle.dumps(NoQuorum("a", 1.5, {"n1": ConnectionResetError("gone")}, 2)))
     assert (unknown.name, unknown.waited, type(unknown.causes["n1"])) == ("a", 1.5, ConnectionResetError)
