@@ -56,7 +56,7 @@ def wheel_of(folder: Path, names: Iterable[str]) -> Path:
 def test_a_wheel_holds_the_package_without_the_swarm(tmp_path: Path) -> None:
     """The files of the tree, as hatchling puts them into a wheel. (`./task extras` looks at a wheel that it has built.)"""
     source = extras.ROOT / "src"
-    names = [str(it.relative_to(source)) for it in source.rglob("*") if it.is_file() and "__pycache__" not in it.parts]
+    names = [str(it.relative_to(source)) for it in (source / "holdfast").rglob("*") if it.is_file() and "__pycache__" not in it.parts]
     assert "holdfast/testing/simulation.py" in names
     shared = [f"holdfast-1.data/data/share/{it}" for it in extras.SHARED]
     assert extras.surplus(wheel_of(tmp_path, [*names, "holdfast-1.dist-info/METADATA", *shared])) == []
