@@ -41,6 +41,7 @@ from wire.servers import (
 from holdfast.errors import ConfigError, message_of
 from holdfast.scripts import REQUEST, RW_REQUEST
 from holdfast.wire import rights
+from holdfast.wire.address import parse
 from holdfast.wire.connection import AVERAGED, PROMPT, SHORT, Connection, ConnectionState
 from holdfast.wire.resp import Refusal, pack
 
@@ -1722,3 +1723,78 @@ def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(
         told = ahead + 10.0 + second / 2 + off
         connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
         assert (connection.ahead != ahead) is counts
+
+
+def test_facts_are_of_this_connection() -> None:
+    connection = a_connection()
+    up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
+    connection.broke(5.0)
+    meet(connection, 6.0, Server())
+    assert "valkey_version" not in connection.facts
+
+
+def test_credentials_of_the_moment_are_said_once() -> None:
+    connection = a_connection("redis://me:old@h")
+    connection.connected(0.0, parse("redis://you:new@h"))
+    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"you", b"new"))
+    connection.broke(1.0)
+    connection.connected(2.0)
+    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"me", b"old"))
+
+
+def test_the_first_cause_is_the_one_that_is_told() -> None:
+    connection = a_connection()
+    connection.connected(0.0)
+    connection.received(b"-WRONGPASS no\r\n" + b"-NOAUTH Authentication required.\r\n" * 9, 0.0)
+    assert message_of(connection.bad) == "it refuses our user or password: WRONGPASS no"
+
+
+def test_a_node_of_a_cluster_that_loads_its_data_is_asked_again_later() -> None:
+    connection = a_connection()
+    meet(connection, 0.0, Server({"redis_mode": "cluster"}))
+    connection.received(b"-LOADING Redis is loading the dataset in memory\r\n", 0.5)
+    assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
+
+
+TIMES = {
+    "a word": OK,
+    "nothing": array(),
+    "one number": array(bulk(b"1700000000")),
+    "three numbers": array(bulk(b"1"), bulk(b"2"), bulk(b"3")),
+    "words": array(bulk(b"a"), bulk(b"2")),
+    "a number and a word": array(bulk(b"1"), bulk(b"b")),
+    "a fraction": array(bulk(b"1.5"), bulk(b"2")),
+    "nulls": array(b"_\r\n", b"_\r\n"),
+    "an infinity": array(b",inf\r\n", b":0\r\n"),
+    "lists": array(array(), array()),
+    "too large": array(bulk(b"1" * 19), bulk(b"2")),
+}
+
+
+@pytest.mark.parametrize("which", TIMES)
+def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
+    connection = a_connection()
+    connection.connected(10.0)
+    connection.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
+    assert (connection.state, connection.ahead) == (ConnectionState.GREETING, None)
+    assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it tells no time: ")
+
+
+def test_info_that_is_no_text_is_no_info() -> None:
+    connection = a_connection()
+    connection.connected(0.0)
+    answers = Server().answers()
+    answers[6] = b":1\r\n"
+    connection.received(b"".join(answers), 0.0)
+    assert str(connection.bad).startswith("its server is of no known version")
+
+
+@pytest.mark.parametrize("url, user", [("redis://me:p@h", "me"), ("redis://:p@h", "default")])
+def test_a_right_that_is_missing_is_told_for_the_user_who_lacks_it(url: str, user: str) -> None:
+    connection = a_connection(url)
+    connection.dial(0.0)
+    connection.connected(0.0)
+    answers = Server().answers()
+    answers[6] = b"-NOPERM this user has no permissions to run the 'info' command\r\n"
+    connection.received(b"".join(answers), 0.0)
+    assert isinstance(connection.bad, ConfigError) and f"ACL SETUSER {user} " in f"{connection.bad} {connection.bad.fix}"

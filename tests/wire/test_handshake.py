@@ -14,7 +14,6 @@ from wire.servers import (
     Ear,
     Server,
     a_connection,
-    array,
     bulk,
     command,
     log,
@@ -126,14 +125,6 @@ def test_a_time_that_is_none_is_shown_shortened() -> None:
     assert str(connection.bad).startswith("it tells no time: b'xxx") and len(str(connection.bad)) < 500
 
 
-def test_facts_are_of_this_connection() -> None:
-    connection = a_connection()
-    up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
-    connection.broke(5.0)
-    meet(connection, 6.0, Server())
-    assert "valkey_version" not in connection.facts
-
-
 REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
     "HELLO": (0, "it refuses HELLO 3: check user and password, and that the server is Redis 6.2 or Valkey 7.2 at least (RESP3 is needed)"),
     "SELECT": (1, "it refuses the database"),
@@ -158,15 +149,6 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     assert told == f"{advice}: NOPERM this user has no permissions"
     assert rule.startswith("ACL SETUSER default ") or which == "HELLO"
     assert connection.state is ConnectionState.GREETING  # it is not to be spoken to
-
-
-def test_credentials_of_the_moment_are_said_once() -> None:
-    connection = a_connection("redis://me:old@h")
-    connection.connected(0.0, parse("redis://you:new@h"))
-    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"you", b"new"))
-    connection.broke(1.0)
-    connection.connected(2.0)
-    assert connection.take().startswith(command(b"HELLO", b"3", b"AUTH", b"me", b"old"))
 
 
 def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> None:
@@ -211,13 +193,6 @@ def test_a_refusal_that_time_will_mend_is_no_config_error(which: str) -> None:
     answers[place] = f"-{refusal}\r\n".encode()
     connection.received(b"".join(answers), 0.0)
     assert type(connection.bad) is ConnectionError and str(connection.bad) == refusal
-
-
-def test_the_first_cause_is_the_one_that_is_told() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    connection.received(b"-WRONGPASS no\r\n" + b"-NOAUTH Authentication required.\r\n" * 9, 0.0)
-    assert message_of(connection.bad) == "it refuses our user or password: WRONGPASS no"
 
 
 UNFIT: dict[str, tuple[dict[str, object], str]] = {
@@ -290,50 +265,10 @@ def test_a_server_that_does_not_name_itself_is_judged_by_its_version(hello: byte
     assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
 
 
-def test_a_node_of_a_cluster_that_loads_its_data_is_asked_again_later() -> None:
-    connection = a_connection()
-    meet(connection, 0.0, Server({"redis_mode": "cluster"}))
-    connection.received(b"-LOADING Redis is loading the dataset in memory\r\n", 0.5)
-    assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
-
-
 @pytest.mark.parametrize("version", ["6.2", "6.2.0", "6.10.1", "7.0.15", "10.0", "255.255.255"])
 def test_a_server_that_is_new_enough(version: str) -> None:
     assert OLDEST == (6, 2)
     up(a_connection(), 0.0, Server({"redis_version": version}))
-
-
-TIMES = {
-    "a word": OK,
-    "nothing": array(),
-    "one number": array(bulk(b"1700000000")),
-    "three numbers": array(bulk(b"1"), bulk(b"2"), bulk(b"3")),
-    "words": array(bulk(b"a"), bulk(b"2")),
-    "a number and a word": array(bulk(b"1"), bulk(b"b")),
-    "a fraction": array(bulk(b"1.5"), bulk(b"2")),
-    "nulls": array(b"_\r\n", b"_\r\n"),
-    "an infinity": array(b",inf\r\n", b":0\r\n"),
-    "lists": array(array(), array()),
-    "too large": array(bulk(b"1" * 19), bulk(b"2")),
-}
-
-
-@pytest.mark.parametrize("which", TIMES)
-def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
-    connection = a_connection()
-    connection.connected(10.0)
-    connection.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
-    assert (connection.state, connection.ahead) == (ConnectionState.GREETING, None)
-    assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it tells no time: ")
-
-
-def test_info_that_is_no_text_is_no_info() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[6] = b":1\r\n"
-    connection.received(b"".join(answers), 0.0)
-    assert str(connection.bad).startswith("its server is of no known version")
 
 
 def test_what_a_wrong_place_says_does_not_last() -> None:
