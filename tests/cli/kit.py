@@ -192,7 +192,7 @@ PLANTED: dict[str, Plant] = {
     "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "supervisor killed"),
     "the supervisor adopts no orphans": Plant([("supervisor.py", "        tree.adopt()\n", "")], "holder killed"),
     "nobody looks at the clock": Plant(
-        [("holder.py", "if lease is None or self._phase not in (Phase.RUNNING, Phase.LEFT):", "if True:")]
+        [("holder.py", "if lease is None or self._phase not in (HolderPhase.RUNNING, HolderPhase.LEFT):", "if True:")]
     ),
     "the supervisor's deadline is on a clock that stands still": Plant(
         [("supervisor.py", "now: Callable[[], float] = clock\n", "now: Callable[[], float] = time.monotonic\n")]
