@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from integrations.test_modules import lines_of_code
+import sizes
 
 FOLDER = Path(__file__).parents[2] / "src/holdfast/compat"
 MODULES = {it.relative_to(FOLDER).as_posix(): it.read_text() for it in sorted(FOLDER.rglob("*.py"))}
@@ -36,4 +36,4 @@ def test_a_private_import_is_found() -> None:
 
 
 def test_they_are_short() -> None:
-    assert sum(lines_of_code(it) for it in MODULES.values()) <= MOST
+    assert sum(sizes.lines(it) for it in MODULES.values()) <= MOST
