@@ -135,8 +135,8 @@ def misplaced(names: Iterable[str]) -> Iterator[str]:
 
 
 def sources() -> list[str]:
-    """The files below src that belong in the wheel."""
-    files = (it for it in (ROOT / "src").rglob("*") if it.is_file() and "__pycache__" not in it.parts)
+    """The files below src that belong in the wheel: the package."""
+    files = (it for it in (ROOT / "src/holdfast").rglob("*") if it.is_file() and "__pycache__" not in it.parts)
     return sorted(it.relative_to(ROOT / "src").as_posix() for it in files)
 
 
