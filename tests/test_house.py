@@ -183,3 +183,7 @@ def test_loading_something_heavy_is_noticed(heavy: str, tmp_path: Path) -> None:
 def test_no_folder_grows_without_a_reason() -> None:
     assert sizes.grown() == [], "run tests/sizes.py, and say why in the row"
     assert sizes.lines('"""Two\nlines."""\n\nA = (\n    1,  # one\n)\n# No.\n\n\ndef f():\n    """No."""\n    return """1\n2"""\n') == 6
+
+
+def test_no_module_is_longer_than_one_can_read_at_a_time() -> None:
+    assert [str(it) for it in PACKAGE.rglob("*.py") if sizes.lines(it.read_text()) > 700] == []
