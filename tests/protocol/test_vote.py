@@ -107,11 +107,13 @@ def test_the_usual_answer_to_a_renewal_says_the_same_in_one_step(
 ) -> None:
     vote.lower = lower
     vote.error = error
+    vote.unheard = True
     twin = copy.copy(vote)
     twin.answered(2.0, base)
     twin.grants(Granted(T, False, False), False, 2.5)
     assert vote.keeps(T, 2.0, base)
     assert fields(vote) == fields(twin)
+    assert not vote.unheard
 
 
 @pytest.mark.parametrize(
