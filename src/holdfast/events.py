@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, NoReturn, Self, dataclass_transform
+from typing import Any, Literal, NoReturn, Self, dataclass_transform
 
 __all__ = [
     "Acquired",
@@ -253,7 +253,7 @@ class Ended(LeaseEvent):
             development mode is on. None otherwise.
     """
 
-    how: str
+    how: Literal["released", "lost", "left", "discarded"]
     reason: str = ""
     remaining: float = 0.0
     held: float = 0.0
@@ -308,7 +308,7 @@ class Called(Event):
     """
 
     name: str
-    kind: str
+    kind: Literal["rate", "once", "fill", "latch", "barrier"]
     how: str
     took: float
     key_given: bool = False
@@ -337,7 +337,7 @@ class NodeEvent(Event):
     """
 
     node: str
-    state: str
+    state: Literal["up", "down", "guarded", "refuses", "warned"]
     left: float = 0.0
     cause: Exception | str | None = None
     down: float = 0.0

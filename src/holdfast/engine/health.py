@@ -274,8 +274,8 @@ class Health:
             self._record.note(events.NodeEvent(at=at, node=label, state="guarded", left=left, cause=why, down=down))
         else:
             cause = self._node_set.causes[connection.node] or ConnectionError("no connection")
-            state = "refuses" if news == "refusing" else "down"
-            self._record.note(events.NodeEvent(at=at, node=label, state=state, cause=cause))
+            event = events.NodeEvent(at=at, node=label, state="down", cause=cause)
+            self._record.note(event.replace(state="refuses") if news == "refusing" else event)
 
     def _forgetful(self, connection: Connection[Command]) -> bool:
         """Return whether a node that is up again may lack leases that are still held.

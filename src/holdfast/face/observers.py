@@ -135,6 +135,7 @@ _NAMES = {
 def _logged(event: Event) -> tuple[str, dict[str, Any]]:
     """Return an event's name and facts in the log."""
     facts = event.facts()
+    what: str
     common: tuple[str, ...]
     match event:
         case events.Ended():
