@@ -74,7 +74,7 @@ class RWNode(Node):
         if self._forgotten < deadline:
             self._forgotten = min(deadline + self._horizon, now + 2 * self._horizon)
         fence = max(self._fence + 1, proposed)
-        if fence > self._known_readers(now):
+        if fence > (self._rfence if now <= self._rforgotten else 0):
             self._rfence, self._rforgotten = fence, max(fence // 1000 + self._horizon, deadline)
         return fence
 

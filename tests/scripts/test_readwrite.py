@@ -446,6 +446,14 @@ def test_a_writers_record_that_is_lost_raises_the_fence_of_no_reader_who_is_here
     assert [rw.request(it)[0] for it in reversed(readers)] == fences[::-1]
 
 
+def test_a_reader_s_fence_is_recorded_below_the_clock_floor_too(rw: RWBench) -> None:
+    """A clock that is set back takes the floor with it, and the next writer would get the reader's fence."""
+    reader = rw.reader(-(10**10))
+    rw.operator.say("SET", rw_keys(NAME)[1], int(reader[:16]) - 1, "PX", LONG)
+    fence = rw.request(reader)[0]
+    assert rw.see().rfence == b"%d" % fence
+
+
 def test_a_reader_s_proposal_counts_for_the_writer_after_it(rw: RWBench) -> None:
     reader, high = rw.reader(1), rw.base + 10**6
     rw.request(reader)
@@ -690,9 +698,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "the only reader held it, however late": ("return tonumber(first[2]) > now and 1 or 0", "return 1"),
     "a reader is not above the writers": ("F = math.max(F + 1, P)", "F = math.max(F, P)"),
     "a reader ignores the proposal": ("F = math.max(F + 1, P)", "F = F + 1"),
-    "a reader leaves no trace": ("    if F > getF(rfence) then setF(rfence, F, deadline) end\n", ""),
+    "a reader leaves no trace": ("    if F > tonumber(call('GET', rfence) or 0) then setF(rfence, F, deadline) end\n", ""),
     "a reader's trace is lowered": (
-        "    if F > getF(rfence) then setF(rfence, F, deadline) end\n",
+        "    if F > tonumber(call('GET', rfence) or 0) then setF(rfence, F, deadline) end\n",
         "    setF(rfence, F, deadline)\n",
     ),
     "a late reader shortens all": ("local longer = fresh or deadline - now > call('PTTL', name)", "local longer = true"),

@@ -42,7 +42,8 @@ local function readF(P, deadline)                   -- a reader's fence, the sam
     -- usual case. It lasts no longer than 2 K: see request.lua.
     if call('PTTL', fence) < deadline - now then call('SET', fence, text(F), 'PXAT', text(math.min(deadline + K, now + 2 * K))) end
     F = math.max(F + 1, P)
-    if F > getF(rfence) then setF(rfence, F, deadline) end
+    -- Not above the clock's floor but above a record: a clock that is set back takes the floor with it.
+    if F > tonumber(call('GET', rfence) or 0) then setF(rfence, F, deadline) end
     return F
 end
 local function put(it, deadline)                    -- gives the node to a token, or prolongs its lease; never shortens
