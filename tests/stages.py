@@ -178,7 +178,8 @@ PUSH = [
     Stage("uvloop", f"./task uvloop {ON_UVLOOP}", 20, cores=0.6, bar=25),
     Stage("metrics", "./task metrics", 20, cores=0.6, bar=40),
     Stage("compat", "./task compat", 20, cores=0.6, bar=50),
-    Stage("clients", "./task clients", 20, cores=0.6, bar=50),
+    # A storm finds a planted fault by luck, which may take minutes: the night waits for it.
+    Stage("clients", "./task clients -k 'not storm_finds'", 20, cores=0.6, bar=50),
     Stage("foreign", "./task foreign --quick", 20, cores=0.6, bar=50),
     Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 20, cores=0.6, bar=40),
     Stage("stories", f"./task stories {SHORT_STORIES}", 30, bar=480),
