@@ -177,6 +177,12 @@ def test_a_frozen_file_changes_with_the_changelog(tmp_path: Path) -> None:
             (tmp_path / it).write_text(text)
 
     git("init", "-q")
+    write("CHANGELOG.md", text="# Changes\n\n## 0.1.0 (not released)\n")
+    write(*papers.FROZEN, text="none")
+    git("add", ".")
+    git("commit", "-qm", "none")
+    write(*papers.FROZEN, text="nobody has a version to compare with")
+    assert papers.unannounced(tmp_path) == []
     write(*papers.FROZEN, "CHANGELOG.md", text="one")
     git("add", ".")
     git("commit", "-qm", "one")
