@@ -22,19 +22,6 @@ ROOT = environments.ROOT
 DOCUMENT, RESULTS, PLOTS = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.json", ROOT / "docs/performance"
 OUT = ROOT / "build/bench"
 
-# What is drawn: scenario, case, figure; the name of the file, the title, the unit.
-CHARTS = (
-    ("pair", "pair, 5 nodes", "p50", "pair", "Uncontended pair, five nodes, loopback, one core", "µs (median)"),
-    ("pair", "pair, 5 nodes", "cpu", "pair-cpu", "The same: CPU of the client", "µs a pair"),
-    ("delay", "pair, 5 nodes, 1 ms", "p50", "delay", "Uncontended pair, five nodes, a round trip of 1 ms more", "µs (median)"),
-    ("many", "many, 1,000 tasks", "cpu", "many", "1,000 tasks on 1,000 names, five nodes: CPU of the client", "µs a pair"),
-    ("handover", "64 waiters in four", "p50", "handover", "Hand-over, 64 waiters in four processes, five nodes: the gap", "µs (median)"),
-    ("handover", "64 waiters in four", "commands", "handover-commands", "The same: commands a node for each acquisition", "commands"),
-    ("faults", "one node frozen", "p50", "frozen", "Acquire, one of five nodes frozen", "µs (median)"),
-    ("held", "1,000 leases, 5 nodes", "cpu", "held", "1,000 leases that renew, five nodes", "% of a core"),
-    ("start", "import", "p50", "import", "Imports", "ms"),
-)
-
 
 def main() -> int:
     """Exit status: 0, or 1 if `--quick` has found something wrong; a bar that is missed is no failure."""
@@ -45,12 +32,18 @@ def main() -> int:
     parser.add_argument("--delay", type=float, default=0.0, metavar="MS", help="milliseconds more for a round trip, such as 0.3, 1 or 5")
     parser.add_argument("--only", metavar="TEXT", help="contenders whose name contains this, and the floors")
     parser.add_argument("--quick", action="store_true", help="does everything still run, and are results sane? Says nothing of speed")
-    parser.add_argument("--docs", action="store_true", help="rewrite docs/benchmarks.md, its plots and its JSON with the results")
+    parser.add_argument("--show", action="store_true", help="print the figures of docs/performance.json, and measure nothing")
+    parser.add_argument("--docs", action="store_true", help="rewrite docs/benchmarks.md, its plots and docs/performance.json")
     parser.add_argument("--out", type=Path, default=OUT, help="where results and plots are put (default: build/bench)")
     options = parser.parse_args()
     options.scenario = [name for it in options.scenario for name in (growth.AXES if it == "growth" else [it])]
     if unknown := [it for it in options.scenario if it not in scenarios.ALL]:
         parser.error(f"there is no scenario {unknown[0]!r}; there are {', '.join(scenarios.ALL)}")
+    if options.show:
+        for name, told in report.merged(RESULTS, {})["scenarios"].items():
+            if name in (options.scenario or scenarios.ALL):
+                _show(scenarios.ALL[name], told)
+        return 0
     if options.quick:
         _prepare(it.environment for it in catalogue.ALL)
         return quick.main(_say)
@@ -119,7 +112,7 @@ def _machine() -> str:
 
 
 def _show(scenario: Scenario, told: dict[str, Any]) -> None:
-    print(f"\n{scenario.title}  ({told['made']['rounds']} rounds; others used {told['made']['neighbours']:.2f} cores)")
+    print(f"\n{scenario.title}  ({report.origin(told['made'])})")
     if axis := growth.AXES.get(scenario.name):
         print(f"\n{report.aligned(report.over(axis, told['figures']))}\n\n{report.slopes(axis, told['figures'])}")
     else:
@@ -135,11 +128,6 @@ def _show(scenario: Scenario, told: dict[str, Any]) -> None:
 def _write(results: dict[str, Any], file: Path, plots: Path, names: Iterable[str]) -> None:
     file.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
     plots.mkdir(parents=True, exist_ok=True)
-    for name, case, what, chart, title, unit in CHARTS:
-        found = results["scenarios"].get(name, {}).get("figures", {}).get(case, {}) if name in names else {}
-        marks = [(who, report.KINDS.get(who, catalogue.FLOOR), it[what][0], it[what][1]) for who, it in found.items() if what in it]
-        if marks:
-            (plots / f"{chart}.svg").write_text(plot.chart(title, unit, sorted(marks, key=lambda it: it[2])))
     for axis in (growth.AXES[it] for it in names if it in growth.AXES):
         told = results["scenarios"][axis.scenario]["figures"]
         for curve in (it for it in axis.curves if it.file):

@@ -159,7 +159,7 @@ AXES = {
             "nodes",
             (1, 3, 5, 7, 9),
             _pairs,
-            (Curve("p50", "pair, µs", "growth-nodes", "a node"), Curve("cpu", "client CPU, µs", "growth-nodes-cpu", "a node")),
+            (Curve("p50", "pair, µs", "growth-nodes", "a node"), Curve("cpu", "client CPU, µs", "", "a node")),
         ),
         Axis(
             "waiters",
@@ -169,7 +169,7 @@ AXES = {
             _waiters,
             (
                 Curve("p50", "gap, µs", "growth-waiters"),
-                Curve("commands", "commands a node", "growth-waiters-commands"),
+                Curve("commands", "commands a node"),
                 Curve("server", "CPU of a node for each, µs"),
             ),
         ),
@@ -217,8 +217,8 @@ AXES = {
             (1, 10, 100, 1000, 10_000, 100_000),
             _held,
             (
-                Curve("renewal", "CPU of one renewal, µs", "growth-names"),
-                Curve("bytes", "bytes of a lease, client", "growth-names-bytes"),
+                Curve("renewal", "CPU of one renewal, µs"),
+                Curve("bytes", "bytes of a lease, client"),
                 Curve("node_bytes", "bytes of a lease, node"),
             ),
         ),

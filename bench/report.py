@@ -1,4 +1,4 @@
-"""Results as JSON, as tables for a terminal, and as tables for the documentation.
+"""Results as JSON, as tables for a terminal, and as the targets for the documentation.
 
 Knows what was measured, and how to say it. Must not know how it was measured.
 
@@ -233,22 +233,13 @@ def _block(what: str, results: Mapping[str, Any]) -> str:
     scenarios = results["scenarios"]
     if what == "bars":
         return markdown(bar_rows([bar for name in scenarios for bar in scenarios[name]["bars"]]))
-    if what == "made":
-        return _wrapped(f"- `{name}`: {_made(it['made'])}" for name, it in scenarios.items())
     if what == "missed":
         missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1].startswith("missed")]
         items = (f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('missed')}, spread {row[3]} rounds." for row in missed)
         return _wrapped(items) or "Nothing."
-    if what == "left out":
-        items = (f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items())
-        return _wrapped(items) or "Nobody."
-    name, _, case = what.partition(" / ")
-    if name not in scenarios:
-        return f"(not measured: `./task bench {name} --docs`)"
-    if axis := growth.AXES.get(name):
-        figures = scenarios[name]["figures"]
-        return f"{markdown(over(axis, figures))}\n\n{_wrapped(slopes(axis, figures).splitlines())}"
-    return markdown(table(ALL[name], scenarios[name], case))
+    assert what == "left out", what
+    items = (f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items())
+    return _wrapped(items) or "Nobody."
 
 
 def _wrapped(items: Iterable[str]) -> str:
@@ -256,7 +247,8 @@ def _wrapped(items: Iterable[str]) -> str:
     return "\n".join(textwrap.fill(it, COLUMNS, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False) for it in items)
 
 
-def _made(made: Mapping[str, Any]) -> str:
+def origin(made: Mapping[str, Any]) -> str:
+    """When, by which command and on what a scenario was measured."""
     trips = "".join(f". A PING took {ms} ms ({case})" for case, ms in made.get("round_trips", {}).items())
     rounds = f"{made['rounds']} round{'s' * (made['rounds'] != 1)}"
     return f"`{made['command']}`, {made['when']}, {rounds}, {made['machine']}; others used {made['neighbours']:.2f} cores meanwhile{trips}"
