@@ -59,7 +59,6 @@ HOUSE_PAGES = {
     "docs/promises.md",
     "docs/design.md",
     "docs/glossary.md",
-    "docs/nemesis.md",
     "docs/proof.md",
     "docs/protocol.md",
     "docs/protocol-failover.md",
@@ -67,8 +66,6 @@ HOUSE_PAGES = {
     "docs/protocols.md",
     "docs/reliability.md",
     "docs/rules.md",
-    "docs/simulator-figures.md",
-    "docs/soak.md",
 }
 # Modules whose public names users see. Their docstrings are the reference.
 PUBLIC = (

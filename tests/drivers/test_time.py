@@ -1,13 +1,11 @@
 """When the drivers look at the clock, and what they judge by it: the same scenarios for both.
 
 Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
-docs/reliability.md shows the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -19,7 +17,6 @@ from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import NEWS, TAKEN
 
 BENCHES: dict[str, type[ThreadsBench] | type[AsyncioBench]] = {"threads": ThreadsBench, "asyncio": AsyncioBench}
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 CHUNK = 65536  # bytes that a driver reads at once
 # More than a driver reads at once: a key has changed, again and again, and nobody has asked the node to watch it.
 CHATTER = b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nother\r\n" * 4000
@@ -425,19 +422,6 @@ def test_a_planted_fault_is_noticed(fault: str) -> None:
     made = ThreadsBench(damage) if driver == "threads" else AsyncioBench(damage)
     with closing(made) as bench, pytest.raises(AssertionError):
         scenario(bench)
-
-
-def table() -> str:
-    """The rules as docs/reliability.md has them."""
-    lines = ["| rule | without it | planted into |", "| --- | --- | --- |"]
-    for scenario, (rule, breaks) in SCENARIOS.items():
-        drivers = dict.fromkeys(name.partition(":")[0] for name, it in FAULTS.items() if it.noticed is scenario)
-        lines.append(f"| {rule} | {breaks} | {', '.join(drivers)} |")
-    return "\n".join(lines)
-
-
-def test_the_document_shows_them() -> None:
-    assert table() in DOCUMENT.read_text(), f"docs/reliability.md should have:\n\n{table()}"
 
 
 def test_every_scenario_notices_a_fault_of_both_drivers() -> None:

@@ -1,4 +1,4 @@
-"""What breaks without each rule: one row a rule, and what finds its absence, within which budget. docs/reliability.md shows the table.
+"""What breaks without each rule: one row a rule, and what finds its absence, within which budget.
 
 The rungs: *script*, the tests of the scripts, on simulated servers (tests/scripts/test_mutants.py); *conversation*, a scripted one
 of a claim, an engine or a connection, planted here; *model*, every interleaving (tests/model/test_model.py); *simulator*, whole
@@ -54,7 +54,6 @@ pytestmark = pytest.mark.guards
 SCRIPTS = EXCLUSIVE | SHARED
 SIMULATOR = PLANTED | PLANTED_SHARED | PLANTED_FAILOVERS
 
-DOCUMENT = Path(__file__).parent.parent.parent / "docs/reliability.md"
 
 Plant = Callable[[pytest.MonkeyPatch], object]
 
@@ -746,24 +745,6 @@ ROWS = (
 )
 
 
-def table() -> str:
-    """The rows as docs/reliability.md has them."""
-    lines = ["| without | breaks | found by | mutants |", "| --- | --- | --- | --- |"]
-    for row in ROWS:
-        found = {"script": row.script, "conversation": row.conversation, "model": row.model, "simulator": row.simulator}
-        budgets = {
-            "model": [f"{MODEL[it].within:,} states" for it in row.model],
-            "simulator": [f"{SIMULATOR[it].within} worlds" for it in row.simulator],
-        }
-        rungs = [
-            f"{rung} ({', '.join(dict.fromkeys(budgets[rung]))})" if rung in budgets else rung for rung, names in found.items() if names
-        ]
-        names = dict.fromkeys(name for names in found.values() for name in names)
-        told = "; ".join([*names, row.says] if row.says else names)
-        lines.append(f"| {row.without} | {row.breaks} | {', '.join(rungs)} | {told} |")
-    return "\n".join(lines)
-
-
 @pytest.mark.parametrize("name", CONVERSATIONS)
 def test_a_conversation_notices(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     it = CONVERSATIONS[name]
@@ -780,8 +761,3 @@ def test_every_row_has_its_mutants_and_every_mutant_its_row() -> None:
         named = {name for row in ROWS for name in getattr(row, rung)}
         assert named <= there.keys(), f"{rung}: {named - there.keys()}"
         assert rung == "script" or named == there.keys(), f"{rung}: in no row: {there.keys() - named}"
-
-
-def test_the_document_shows_them() -> None:
-    shown = DOCUMENT.read_text()
-    assert table() in shown, f"docs/reliability.md should have:\n\n{table()}"
