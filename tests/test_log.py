@@ -40,6 +40,6 @@ def test_what_configures_the_log_is_called_once_and_before_the_first_line() -> N
 
 
 def test_the_command_silences_a_log_that_is_loaded_later() -> None:
-    script = "from holdfast.cli.running import quiet; from holdfast.cli.output import Output, VERBOSE; quiet(Output({})); tell.log(warns)"
+    script = "from holdfast.cli.output import Output, VERBOSE, quiet; quiet(Output({})); tell.log(warns)"
     assert told(script.format("")) == ""
     assert told(script.format("VERBOSE")).startswith("holdfast: a renewal of 'x' was not confirmed; 7.00 s")

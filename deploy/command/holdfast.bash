@@ -22,7 +22,7 @@ _shtab_holdfast_doctor_option_strings=(-h --help --watch --json --nodes --max-tt
 _shtab_holdfast_bench_option_strings=(-h --help --seconds --json --nodes --max-ttl --prefix --owner --credentials-file --ca --tls-cert --tls-key --config --profile)
 _shtab_holdfast_check_option_strings=(-h --help --nodes --max-ttl --prefix --owner --credentials-file --ca --tls-cert --tls-key --config --profile)
 _shtab_holdfast_local_option_strings=(-h --help -n --count)
-_shtab_holdfast_serve_option_strings=(-h --help --listen --bind --local --tokens --new-token --server-cert --server-key --client-ca --trust-proxy --host-name --advertise --peer-ca --insecure --allow-force --no-page --page-only --grafana-url --audit --drain --max-requests --max-keepalives --max-leases --max-streams --max-connections --max-lag --nodes --max-ttl --prefix --owner --credentials-file --ca --tls-cert --tls-key --config --profile)
+_shtab_holdfast_serve_option_strings=(-h --help --listen --bind --resp --http --local --tokens --new-token --server-cert --server-key --client-ca --trust-proxy --host-name --advertise --peer-ca --insecure --allow-force --no-page --page-only --grafana-url --audit --drain --max-requests --max-keepalives --max-leases --max-streams --max-connections --max-lag --nodes --max-ttl --prefix --owner --credentials-file --ca --tls-cert --tls-key --config --profile)
 _shtab_holdfast_option_strings=(-h --help --version)
 
 _shtab_holdfast_run_pos_1_COMPGEN=_holdfast_commands
@@ -209,6 +209,8 @@ _shtab_holdfast_local__h_nargs=0
 _shtab_holdfast_local___help_nargs=0
 _shtab_holdfast_serve__h_nargs=0
 _shtab_holdfast_serve___help_nargs=0
+_shtab_holdfast_serve___resp_nargs='?'
+_shtab_holdfast_serve___http_nargs=0
 _shtab_holdfast_serve___local_nargs=0
 _shtab_holdfast_serve___insecure_nargs=0
 _shtab_holdfast_serve___allow_force_nargs=0

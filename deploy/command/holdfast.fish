@@ -51,7 +51,7 @@ function _shtab_holdfast_using
 end
 
 set -g _shtab_holdfast_commands run hold once elect rate ls inspect top release repair nodes doctor bench check local serve
-set -g _shtab_holdfast_opts_with_value --advertise --and --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --listen --max-connections --max-hold --max-keepalives --max-lag --max-leases --max-requests --max-streams --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
+set -g _shtab_holdfast_opts_with_value --advertise --and --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --listen --max-connections --max-hold --max-keepalives --max-lag --max-leases --max-requests --max-streams --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --resp --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
 
 complete -c holdfast -e
 complete -c holdfast -f
@@ -324,6 +324,8 @@ complete -c holdfast -n '_shtab_holdfast_using local; and test $_shtab_holdfast_
 complete -c holdfast -n '_shtab_holdfast_using; and test $_shtab_holdfast_npos -eq 0' -a serve -d 'Serve locks over HTTP, for programs in any language. Needs holdfast[serve].'
 complete -c holdfast -n '_shtab_holdfast_using serve' -s h -l help -d 'show this help message and exit'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l listen -l bind -x -d 'HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l resp -x -d 'speak RESP there, as Redis does, and no HTTP (default 127.0.0.1:7421)'
+complete -c holdfast -n '_shtab_holdfast_using serve' -l http -d 'with --resp: speak HTTP at --listen as well'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l local -d 'bring nodes of its own, for one machine'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l tokens -xka "(__fish_complete_path (commandline -ct))" -d 'clients, their tokens and scopes; read again on SIGHUP'
 complete -c holdfast -n '_shtab_holdfast_using serve' -l new-token -x -d 'print a new token, write its digest to --tokens, and exit'

@@ -116,7 +116,8 @@ def tagged(tag: str, current: str, of: Mapping[str, Any], changes: str) -> list[
 
 def unannounced(tree: Path = ROOT) -> list[str]:
     """Changes of a frozen file, committed or not, with which or after which CHANGELOG.md did not change. None before the first release."""
-    if "(not released)" in (told := (tree / "CHANGELOG.md").read_text()) and told.count("\n## ") == 1:
+    changes = (tree / "CHANGELOG.md").read_text()
+    if "(not released)" in changes and changes.count("\n## ") == 1:
         return []
 
     def git(*words: str) -> list[str]:

@@ -317,7 +317,7 @@ def campaign(
 # Faults in the shipped gateway and in a shipped client, as texts to replace, each of which one class of faults shows.
 PLANTED: dict[str, tuple[str, str, str, str]] = {
     "a gateway releases at its end": (
-        "src/holdfast/serve/server.py", "await locks.close(leave=True)", "await locks.close()", "gateway drained",
+        "src/holdfast/serve/server.py", "await gateway.locks.close(leave=True)", "await gateway.locks.close()", "gateway drained",
     ),
     "valid_ms says twice as much": (
         "src/holdfast/serve/leases.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",

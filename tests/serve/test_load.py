@@ -32,7 +32,7 @@ from serve.test_clients import CLIENTS
 from holdfast import Holdfast
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
-from holdfast.serve.server import LAST, REQUEST
+from holdfast.serve.http import LAST, REQUEST
 
 QUIET: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
@@ -195,7 +195,7 @@ def test_a_drain_under_load_gives_no_lease_to_anybody_else(tmp_path: Path, nodes
 
 
 def test_a_drain_that_releases_is_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/server.py", "await locks.close(leave=True)", "await locks.close()")
+    source = copied(tmp_path, "holdfast/serve/server.py", "await gateway.locks.close(leave=True)", "await gateway.locks.close()")
     assert drained(tmp_path, nodes, source).overlaps
 
 
@@ -250,7 +250,8 @@ def test_an_idle_gateway_sends_nothing_to_the_nodes(tmp_path: Path, own_nodes: N
 
 def test_a_gateway_that_looks_by_itself_is_found(tmp_path: Path, own_nodes: Nodes) -> None:
     before = "        if not self._tasks:\n"
-    looking = "            asyncio.get_running_loop().call_later(2, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
+    looking = "            for it in range(2, 60):\n"
+    looking += "                asyncio.get_running_loop().call_later(it, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
     source = copied(tmp_path, "holdfast/serve/gateway.py", before, before + looking)
     assert asked_while_idle(Command(tmp_path, own_nodes.environment, source), own_nodes) > 0
 
@@ -375,7 +376,7 @@ def test_connections_that_stay_open_are_found(tmp_path: Path, nodes: Nodes) -> N
 
 def test_connections_that_are_kept_in_memory_are_found(tmp_path: Path, nodes: Nodes, files: int) -> None:
     source = copied(
-        tmp_path, "holdfast/serve/server.py", "        self._gone()\n        super().connection_lost(exc)\n",
+        tmp_path, "holdfast/serve/http.py", "        self._gone()\n        super().connection_lost(exc)\n",
         "        self._gone()\n        __import__('sys').modules[f'kept-{id(self)}'] = self\n        super().connection_lost(exc)\n",
     )  # fmt: skip
     many = min(2_000, files - OTHER)

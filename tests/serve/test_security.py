@@ -16,11 +16,12 @@ from serve.serving import PATIENT, gateway_app, serving
 
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, audit, identity, server
+from holdfast.serve import Gateway, audit, http, identity
+from holdfast.serve.http import Connection
 from holdfast.serve.identity import Identity
 from holdfast.serve.load import Lag, Limits
 from holdfast.serve.options import Options
-from holdfast.serve.server import Door, ListenAddress
+from holdfast.serve.server import ListenAddress
 
 TOKENS = {"importer": "a-token-of-the-importer", "watcher": "a-token-of-the-watcher", "operator": "a-token-of-the-operator"}
 
@@ -324,8 +325,8 @@ async def test_the_lag_of_the_loop_is_seen() -> None:
 
 
 async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "REQUEST", 0.3)
-    async with serving(gateway_app(locks), http=Door) as live:
+    monkeypatch.setattr(http, "REQUEST", 0.3)
+    async with serving(gateway_app(locks), http=Connection) as live:
         host, port = live.url.removeprefix("http://").split(":")
 
         async def slow(first: bytes) -> bytes:

@@ -23,8 +23,7 @@ from ..kit import Ask, Plan, Query, majority, pack
 from ..version import VERSION
 from .codes import BUG, DONE
 from .configuration import Configuration, configuration
-from .output import Output
-from .running import quiet
+from .output import Output, quiet
 from .table import objects
 
 if TYPE_CHECKING:

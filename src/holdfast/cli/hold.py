@@ -22,8 +22,8 @@ from .configuration import configuration
 from .holder import BEAT, reason_of
 from .job import MARGIN
 from .options import Usage
-from .output import Output
-from .running import check_kinds, lease_of, note_of, quiet
+from .output import Output, quiet
+from .running import check_kinds, lease_of, note_of
 from .supervisor import die_of
 from .warnings import warnings_to
 from .work import described

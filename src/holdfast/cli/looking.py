@@ -19,8 +19,7 @@ from ..kit import majorities, majority
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
 from .durations import moment, told
-from .output import Output
-from .running import quiet
+from .output import Output, quiet
 from .table import dash, objects, rounded, table
 
 if TYPE_CHECKING:

@@ -342,6 +342,14 @@ def _serve(parser: Parser) -> None:
         default="127.0.0.1:7420",
         help="HOST:PORT, or unix:PATH, where users of this machine are clients (default 127.0.0.1:7420)",
     )
+    group.add_argument(
+        "--resp",
+        metavar="ADDRESS",
+        nargs="?",
+        const="127.0.0.1:7421",
+        help="speak RESP there, as Redis does, and no HTTP (default 127.0.0.1:7421)",
+    )
+    group.add_argument("--http", action="store_true", help="with --resp: speak HTTP at --listen as well")
     group.add_argument("--local", action="store_true", help="bring nodes of its own, for one machine")
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
     group.add_argument("--new-token", metavar="NAME", help="print a new token, write its digest to --tokens, and exit")

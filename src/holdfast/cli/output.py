@@ -10,9 +10,11 @@ import os
 import select
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import message_of
+from ..log import before_the_first_line, logger
 from .durations import moment
 
 if TYPE_CHECKING:
@@ -128,3 +130,25 @@ def _command(call: re.Match[str]) -> str:
     if looked_up:
         return f"{line} --only TOKEN` (`holdfast inspect {name}` shows the token)"
     return f"{line} --only {only}`" if only else f"{line} --any`"
+
+
+def quiet(output: Output) -> None:
+    """Have the library's log say nothing, or with -v what the nodes say."""
+    before_the_first_line(partial(_configure, output))
+    if output.level >= VERBOSE:
+        # The client asks now what the log takes.
+        logger()
+
+
+def _configure(output: Output) -> None:
+    import logging
+
+    ours = logging.getLogger("holdfast")
+    ours.propagate = False
+    if output.level < VERBOSE:
+        ours.addHandler(logging.NullHandler())
+        ours.setLevel(logging.CRITICAL + 1)
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("holdfast: %(message)s"))
+    ours.addHandler(handler)

@@ -11,19 +11,17 @@ import shlex
 import socket
 from argparse import Namespace
 from collections.abc import Callable
-from functools import partial
 from math import inf
 
 from ..checks import seconds
 from ..errors import ConfigError, readable
-from ..log import before_the_first_line, logger
 from . import command
 from .codes import BUSY, NOT_FOUND
 from .configuration import Configuration, configuration
 from .held import held_already
 from .job import Job, Work
 from .options import Usage
-from .output import NORMAL, QUIET, VERBOSE, Output
+from .output import NORMAL, QUIET, VERBOSE, Output, quiet
 from .supervisor import Supervisor
 from .warnings import warnings_to
 from .work import described, done_once, elected, locked
@@ -179,28 +177,6 @@ def _looks_at(options: Namespace, verb: str) -> str:
     if verb == "elect":
         return f"{options.name}[election]"
     return options.name if verb == "run" and options.slots is None else ""
-
-
-def quiet(output: Output) -> None:
-    """Have the library's log say nothing, or with -v what the nodes say."""
-    before_the_first_line(partial(_configure, output))
-    if output.level >= VERBOSE:
-        # The client asks now what the log takes.
-        logger()
-
-
-def _configure(output: Output) -> None:
-    import logging
-
-    ours = logging.getLogger("holdfast")
-    ours.propagate = False
-    if output.level < VERBOSE:
-        ours.addHandler(logging.NullHandler())
-        ours.setLevel(logging.CRITICAL + 1)
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("holdfast: %(message)s"))
-    ours.addHandler(handler)
 
 
 def output_of(options: Namespace) -> Output:

@@ -19,13 +19,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..clock import clock
-from ..embedded import Nodes
 from ..errors import ConfigError
+from ..serve.gateway import Gateway
+from ..serve.options import Options
+from ..serve.server import ListenAddress, loop_factory
+from ..serve.server import serve as serve_gateway
 from .codes import CONFIG, DONE
 from .configuration import configuration
 from .options import Usage
-from .output import Output
-from .running import quiet
+from .output import Output, quiet
 
 PORT = 7420
 # Options that bound a gateway.
@@ -43,40 +45,67 @@ def serve(options: Namespace) -> int:
     output = Output()
     quiet(output)
     try:
-        from ..serve.server import ListenAddress, loop_factory, serve
+        doors = _doors(options)
     except ImportError as missing:
         needed = 'pip install "holdfast[serve]"'
         output.say(f"`holdfast serve` needs packages that are not installed ({missing.name}): {needed}")
         return CONFIG
-    host, port = bound(options.listen)
     if options.advertise is not None and options.client_ca is not None:
         raise ConfigError("--advertise and --client-ca exclude each other: a gateway has no certificate for the others")
-    files = {"cert": options.server_cert, "key": options.server_key, "client_ca": options.client_ca}
-    address = ListenAddress(host=host, port=port, **files, insecure=options.insecure)
     config = configuration(vars(options), os.environ)
     if options.local and options.nodes:
         raise Usage("--local brings its own nodes: leave out --nodes")
-    settings = _settings(options, host)
+    settings = _settings(options, bound(options.listen)[0])
 
     async def run() -> None:
-        from prometheus_client import CollectorRegistry
-
-        from ..metrics import Metrics
-
-        registry = CollectorRegistry()
-        metrics = Metrics(registry=registry)
         # Clients may still believe in leases of an earlier run, so nodes of its own are guarded at first.
-        locks = config.async_client(observer=metrics, **({"fresh": ()} if options.local else {}))
-        metrics.follow(locks)
-        await serve(locks, address, options.drain, _saying(output), registry=registry, **settings)
+        own = {"fresh": ()} if options.local else {}
+        if _speaks_http(options):
+            from prometheus_client import CollectorRegistry
+
+            from ..metrics import Metrics
+
+            settings["registry"] = CollectorRegistry()
+            metrics = Metrics(registry=settings["registry"])
+            locks = config.async_client(observer=metrics, **own)
+            metrics.follow(locks)
+        else:
+            locks = config.async_client(**own)
+        await serve_gateway(Gateway(locks, Options(**settings)), doors, options.drain, _saying(output))
 
     _collect_by_cost()
     with contextlib.ExitStack() as stack:
         if options.local:
+            from ..embedded import Nodes
+
             output.say("it has its own nodes, which end with it: for the programs of one machine")
             config.values["nodes"] = stack.enter_context(Nodes()).urls
         stack.enter_context(asyncio.Runner(loop_factory=loop_factory())).run(run())
     return DONE
+
+
+def _speaks_http(options: Namespace) -> bool:
+    return options.resp is None or options.http
+
+
+def _doors(options: Namespace) -> list[Any]:
+    """Return the protocols that are spoken, and where. Only what is needed for them is loaded."""
+    files = {"cert": options.server_cert, "key": options.server_key, "client_ca": options.client_ca}
+    doors: list[Any] = []
+
+    def add(where: str, option: str, door: Any, scheme: str) -> None:
+        host, port = bound(where, option)
+        doors.append((ListenAddress(host=host, port=port, scheme=scheme, insecure=options.insecure, **files), door))
+
+    if _speaks_http(options):
+        from ..serve.http import Http
+
+        add(options.listen, "--listen", Http(), "http")
+    if options.resp is not None:
+        from ..serve.resp import Resp
+
+        add(options.resp, "--resp", Resp(), "redis")
+    return doors
 
 
 def _collect_by_cost() -> None:
@@ -101,7 +130,7 @@ def _collect_by_cost() -> None:
     gc.callbacks.append(heard)
 
 
-def bound(text: str) -> tuple[str, int]:
+def bound(text: str, option: str = "--listen") -> tuple[str, int]:
     """Return the host and the port of an address such as `127.0.0.1:7420`, `[::1]:7420` or `:7420`.
 
     Of `unix:/path`, all is the host.
@@ -113,7 +142,7 @@ def bound(text: str) -> tuple[str, int]:
         return text, 0
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise Usage(f"--listen is HOST:PORT, such as 127.0.0.1:{PORT}, or unix:PATH; not {text!r}")
+        raise Usage(f"{option} is HOST:PORT, such as 127.0.0.1:{PORT}, or unix:PATH; not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
 

@@ -1,20 +1,29 @@
-"""The gateway `holdfast serve`: locks over HTTP, as an ASGI application.
+"""The gateway `holdfast serve`: locks for programs in other languages, over HTTP and RESP.
 
-Knows Starlette, and the client for asyncio. Must not know how a server is started: `holdfast.cli`
-does that.
+Knows the client for asyncio. `app` is the ASGI application, which needs Starlette; RESP needs
+nothing that the library does not.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-try:
-    import starlette  # noqa: F401 - only to say which extra is missing
-except ImportError as missing:
-    raise ImportError('holdfast.serve needs Starlette: pip install "holdfast[serve]"', name="starlette") from missing
+from ..lazy import lazy
 
-from .application import app
-from .gateway import Gateway
-from .identity import Identity
-from .options import Options
-from .problems import Problem
+if TYPE_CHECKING:
+    from .application import app
+    from .gateway import Gateway
+    from .identity import Identity
+    from .options import Options
+    from .problems import Problem
+else:
+    __getattr__, __dir__ = lazy(
+        __name__,
+        {
+            ".application": ["app"],
+            ".gateway": ["Gateway"],
+            ".identity": ["Identity"],
+            ".options": ["Options"],
+            ".problems": ["Problem"],
+        },
+    )
 
 __all__ = ["Gateway", "Identity", "Options", "Problem", "app"]

@@ -13,8 +13,11 @@ from contextlib import asynccontextmanager
 from inspect import getdoc
 from typing import Any
 
+try:
+    from starlette.applications import Starlette
+except ImportError as missing:
+    raise ImportError('holdfast.serve needs Starlette: pip install "holdfast[serve]"', name="starlette") from missing
 from pydantic import TypeAdapter
-from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -47,7 +50,11 @@ def app(locks: Holdfast, **options: Any) -> Starlette:
     Raises:
         ConfigError: An option does not exist, or cannot work.
     """
-    gateway = Gateway(locks, options_of(options))
+    return application_of(Gateway(locks, options_of(options)))
+
+
+def application_of(gateway: Gateway) -> Starlette:
+    """Make the ASGI application of a gateway."""
     table = Table()
     # The most frequent ones are tried first.
     if not gateway.options.page_only:

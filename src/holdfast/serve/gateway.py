@@ -10,20 +10,25 @@ import secrets
 import time
 from collections import Counter
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..aio import Holdfast
 from ..errors import HoldfastError
 from . import identity
 from .audit import Audit
 from .identity import Identity, TokenFile
-from .leases import VERBS, Hold, Leases
+from .leases import LONGEST_NAME, VERBS, Hold, Leases
 from .load import Lag, Limits
-from .models import LONGEST_NAME
 from .options import Options
-from .peers import ELECTION, Peers
 from .problems import Problem
 from .surveys import Surveys
 
+if TYPE_CHECKING:
+    from .peers import Peers
+
+# What the names of the elections begin with by which gateways find each other. Clients may not lead them: their leader
+# gets requests, and tokens, of other clients.
+ELECTION = "holdfast.gateway:"
 ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"
 
 
@@ -60,8 +65,12 @@ class Gateway:
         self.streams: dict[asyncio.Event, Identity] = {}
         self.surveys = Surveys(locks)
         self.answers: Counter[int] = Counter()
-        url, authority = options.advertise, options.peer_ca
-        self.peers: Peers | None = None if url is None else Peers(locks, self.name, url, authority)
+        self.peers: Peers | None = None
+        if options.advertise is not None:
+            # A gateway that is alone needs no client for HTTP.
+            from .peers import Peers
+
+            self.peers = Peers(locks, self.name, options.advertise, options.peer_ca)
         self.draining = False
         # What goes on between requests.
         self._tasks: list[asyncio.Future[None]] = []

@@ -2,8 +2,9 @@
 
 Knows the client for asyncio, and its leases. Must not know HTTP.
 
-The gateway renews none of them. A lease ends when its client releases it, when it is lost, or when
-its time is over. It never ends because a connection does, or because the gateway does.
+The gateway renews none of them but those of sessions (`resp`). Any other lease ends when its client
+releases it, when it is lost, or when its time is over. It never ends because a connection does, or
+because the gateway does.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from math import floor
 from typing import Any
 
@@ -20,7 +22,6 @@ from ..aio import Holdfast, Lease
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
 from .identity import Identity
 from .load import less
-from .models import Acquire
 from .options import Options
 from .problems import Problem, milliseconds, problem_of
 
@@ -29,6 +30,10 @@ REMEMBERED = 60.0
 # Which scope each kind needs.
 VERBS = {"exclusive": "lock", "write": "lock", "permit": "lock", "read": "read", "election": "lead", "once": "once"}
 
+# A client extends its lease this many times within its ttl.
+BEATS = 3
+# Bytes of a name.
+LONGEST_NAME = 512
 # What waits for a lease, and returns it.
 Acquiring = Coroutine[Any, Any, Lease]
 Begin = Callable[["Hold"], Acquiring]
@@ -51,6 +56,41 @@ def valid_ms(remaining: float) -> int:
     return max(0, floor(1000 * (remaining * (1 - DRIFT))) - MARGIN)
 
 
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """What a client wants to hold. Times are in milliseconds.
+
+    Attributes:
+        names: The names, of which only the kind "exclusive" may have several.
+        kind: A key of VERBS.
+        ttl_ms: How long it lasts unless it is extended. None: the ttl of the gateway's client.
+        wait_ms: How long the client waits for it in this request. 0: it tries once.
+        linger_ms: How long its place is kept while no request waits for it.
+        max_hold_ms: When it ends, however often it is extended. None: never.
+        permits: How many there are of a semaphore.
+        count: How many of them are wanted.
+        value: What a leader says. None: who it is.
+        label: What the nodes show with it.
+        renew: Whether the gateway extends it, for as long as its session lives.
+    """
+
+    names: list[str]
+    kind: str = "exclusive"
+    ttl_ms: int | None = None
+    wait_ms: int = 0
+    linger_ms: int = 2000
+    max_hold_ms: int | None = None
+    permits: int | None = None
+    count: int = 1
+    value: Any = None
+    label: str = ""
+    renew: bool = False
+
+    def terms(self) -> dict[str, Any]:
+        """Return what is wanted, however long the client waits for it in one request."""
+        return {name: value for name, value in asdict(self).items() if name != "wait_ms"}
+
+
 class Hold:
     """One lease of a client, from the wait for it until it is forgotten.
 
@@ -69,7 +109,7 @@ class Hold:
         ttl: Seconds for which it lasts unless it is extended.
     """
 
-    def __init__(self, lease_id: str, client: Identity, wanted: Acquire, leases: Leases) -> None:
+    def __init__(self, lease_id: str, client: Identity, wanted: Wanted, leases: Leases) -> None:
         self.id = lease_id
         self.client = client
         self.wanted = wanted
@@ -93,9 +133,10 @@ class Hold:
 
     def start(self, acquiring: Acquiring) -> None:
         """Begin to wait for the lease, in a task of its own. `acquiring` returns it."""
-        self._task = self._loop.create_task(self._acquire(acquiring))
+        self._task = self._loop.create_task(self.acquire(acquiring))
 
-    async def _acquire(self, acquiring: Acquiring) -> None:
+    async def acquire(self, acquiring: Acquiring) -> None:
+        """Wait for the lease. If this is cancelled, it is given up. `acquiring` returns it."""
         try:
             self.lease = lease = await acquiring
             if lease.contended:
@@ -115,6 +156,8 @@ class Hold:
                 self._leases.settled(self)
                 self.changed()
         finally:
+            if self.state == "waiting":
+                self.give_up(False)
             if self.state == "over" and self.lease is not None and self.lease.held:
                 # It was given up while this extended what had just been granted.
                 returning = self._loop.create_task(self.lease.release())
@@ -150,13 +193,17 @@ class Hold:
 
     def _left_alone(self) -> None:
         self._linger = None
+        if not self._heard:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop waiting for it, or release it: nobody wants it any more."""
         if self.state == "waiting":
             self.give_up(False)
-        elif self.state == "held" and not self._heard:
+        elif self.state == "held":
             self._task = self._loop.create_task(self._give_back())
 
     async def _give_back(self) -> None:
-        """Release a lease that its client has never heard of, unless it was lost."""
         with suppress(Problem):
             await self.release(False)
 
@@ -170,6 +217,16 @@ class Hold:
         if self._linger is not None:
             self._linger.cancel()
             self._linger = None
+
+    def touch(self) -> None:
+        """Extend it without waiting for that, if a client that lives would do so by now."""
+        due = self.ttl * (1 - 1 / (2 * BEATS))
+        if self.state == "held" and self.lease is not None and self.lease.remaining < due:
+            self._task = self._loop.create_task(self._kept())
+
+    async def _kept(self) -> None:
+        with suppress(Problem):
+            await self.extend(None)
 
     def changed(self) -> None:
         """Wake those that wait for a change."""
@@ -224,8 +281,12 @@ class Hold:
                 raise Problem("released", f"The lease {self.id} was released.")
             raise self.problem.again()
 
-    async def release(self, confirm: bool) -> None:
+    async def release(self, confirm: bool, remembered: bool = True) -> None:
         """Release the lease, or stop waiting for it. Has no effect the second time.
+
+        Args:
+            confirm: Whether to wait until the nodes have confirmed it.
+            remembered: Whether its id is remembered as released.
 
         Raises:
             Problem: It was lost before.
@@ -238,7 +299,7 @@ class Hold:
                 self.fail(problem_of(error))
         if self.problem is not None:
             raise self.problem.again()
-        self.give_up(True)
+        self.give_up(remembered)
 
     def give_up(self, remembered: bool) -> None:
         """End it. If it is still waited for, leave the line.
@@ -274,6 +335,7 @@ class Leases:
         self._locks = locks
         self._name = name
         self._options = options
+        self._ttl_ms = milliseconds(locks.settings.ttl)
         self._holds: dict[tuple[str, str], Hold] = {}
         # How many each client has, and how many of them are waited for.
         self._counts: Counter[str] = Counter()
@@ -298,7 +360,7 @@ class Leases:
         """Return the lease of this client with this id."""
         return self._holds.get((client.name, part))
 
-    def put(self, client: Identity, part: str, wanted: Acquire, begin: Begin | None = None) -> tuple[Hold, bool]:
+    def put(self, client: Identity, part: str, wanted: Wanted, begin: Begin | None = None) -> tuple[Hold, bool]:
         """Return the lease of this id. Begin to acquire it if there is none.
 
         Args:
@@ -315,13 +377,26 @@ class Leases:
             ConfigError: It cannot be acquired like this.
         """
         if wanted.ttl_ms is None:
-            wanted.ttl_ms = milliseconds(self._locks.settings.ttl)
+            wanted.ttl_ms = self._ttl_ms
         known = self._holds.get((client.name, part))
         if known is not None:
             if known.wanted.terms() != wanted.terms():
                 detail = f"The lease {known.id} was asked for with another body. Use a new id for another lease."
                 raise Problem("lease-mismatch", detail)
             return known, False
+        hold, acquiring = self.admit(client, part, wanted, begin)
+        hold.start(acquiring)
+        return hold, True
+
+    def admit(self, client: Identity, part: str, wanted: Wanted, begin: Begin | None = None) -> tuple[Hold, Acquiring]:
+        """Return a new lease, and what acquires it. As `put`, but the caller waits for it himself.
+
+        Raises:
+            Problem: too-many.
+            ConfigError: It cannot be acquired like this.
+        """
+        if wanted.ttl_ms is None:
+            wanted.ttl_ms = self._ttl_ms
         self._count(client)
         hold = Hold(f"{self._name}.{part}", client, wanted, self)
         # That checks it.
@@ -330,8 +405,7 @@ class Leases:
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
-        hold.start(acquiring)
-        return hold, True
+        return hold, acquiring
 
     def _count(self, client: Identity) -> None:
         options = self._options
@@ -387,7 +461,7 @@ class Leases:
 
 
 def described(locks: Holdfast, hold: Hold) -> Any:
-    """Describe the lock that a client wants. It is never renewed by the gateway.
+    """Describe the lock that a client wants.
 
     Raises:
         ConfigError: It cannot work.
@@ -397,7 +471,7 @@ def described(locks: Holdfast, hold: Hold) -> Any:
         "ttl": hold.ttl,
         "wait": None if wanted.wait_ms else 0,
         "max_hold": None if wanted.max_hold_ms is None else wanted.max_hold_ms / 1000,
-        "renew": False,
+        "renew": wanted.renew,
         "on_lost": hold.check,
     }
     match wanted.kind:

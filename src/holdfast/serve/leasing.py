@@ -1,9 +1,6 @@
 """Routes of leases, of rates, and of work that is done once.
 
-Knows requests and answers. Must not know how a lease is acquired: `leases` does. Of work that is
-done once, the client works, and the gateway keeps the result. The function that `once` runs here
-only waits: for the result that its client sends, for the loss of the lease, or for its client to
-give up.
+Knows requests and answers. Must not know how a lease is acquired: `leases` does.
 """
 
 from __future__ import annotations
@@ -14,31 +11,30 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from .. import LeaseState
-from ..aio import Leadership, Lease, current
-from ..errors import HoldfastError, Misuse, message_of
+from ..aio import Leadership
+from ..errors import HoldfastError
 from . import models
 from .answering import Answer, Event, stream
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, arrived_of
-from .leases import VERBS, Hold
+from .leases import BEATS, VERBS, Hold, Wanted
 from .models import LEASE_ID, HeldBody, Released, Waits
+from .once import Known, begun, keep, without_result
 from .peers import HOP, left
 from .problems import Elsewhere, Problem, holder_of, milliseconds
-from .routing import Table
+from .routing import Table, counted_as
 
 routes = Table()
 # What a lease is for its client.
 _EITHER = {200: HeldBody, 202: Waits}
 
-# A client extends its lease this many times within its ttl.
-BEATS = 3
 # Seconds for which an answer to a waiter looks for who is before it.
 LONGEST_LOOK = 1.0
 # Seconds for which a try may take. The client of the nodes gives up earlier.
@@ -52,7 +48,7 @@ async def acquire(gateway: Gateway, client: Identity, request: Request, lease_id
     part = part_of(gateway, lease_id)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
-    hold, new = gateway.leases.put(client, part, asked)
+    hold, new = gateway.leases.put(client, part, asked.wanted())
     return await settled(gateway, request, hold, asked.wait_ms / 1000, new)
 
 
@@ -184,7 +180,7 @@ async def keepalive_of_many(
     asked_for = list(dict.fromkeys(asked.leases))
     # The request itself has counted for one.
     if len(asked_for) > 1:
-        gateway.refuse_too_many(client.name, len(asked_for) - 1)
+        gateway.refuse_too_many(counted_as(client, request.scope), len(asked_for) - 1)
     peers = None if HOP in request.headers else gateway.peers
     by_gateway = defaultdict[str, list[str]](list)
     for it in asked_for:
@@ -287,34 +283,6 @@ async def publish(gateway: Gateway, client: Identity, lease_id: str, asked: mode
     return held(hold)
 
 
-class Gone(Exception):
-    """The client has given up, so that another one does the work."""
-
-
-class Known(Problem):
-    """The work is done already. Not a problem: it ends the lease that was asked for.
-
-    Attributes:
-        value: The result.
-    """
-
-    def __init__(self, value: Any) -> None:
-        super().__init__("released", "The work is done, so this lease is not needed any more.")
-        self.value = value
-
-
-class Work(NamedTuple):
-    """Work that a client has begun, or waits for.
-
-    Attributes:
-        outcome: What the client says came of it.
-        running: Runs `once`, and returns the result as it is kept.
-    """
-
-    outcome: asyncio.Future[Any]
-    running: asyncio.Task[Any]
-
-
 @routes.add("POST", "/v1/rates/{name:path}/take")
 async def take_rate(gateway: Gateway, client: Identity, name: str, asked: models.Take) -> models.Taken:
     """Ask for one call, and count it if it is allowed."""
@@ -338,19 +306,7 @@ async def keep_result(gateway: Gateway, client: Identity, key: str, asked: model
     key = asked.key or key
     gateway.authorize(client, "once", key)
     hold = lease_of(gateway, client, asked.lease)
-    work = hold.work
-    if not isinstance(work, Work):
-        hold.refuse_if_over()
-        raise Problem("kind-mismatch", f"The lease {hold.id} is not for work that is done once.")
-    if hold.wanted.names != [key]:
-        raise Problem("kind-mismatch", f"The lease {hold.id} is for another key than {key!r}.")
-    if not work.outcome.done():
-        hold.refuse_if_over()
-        work.outcome.set_result(asked.value)
-    # The client may go while the nodes keep the result. They keep it all the same.
-    value = await asyncio.shield(work.running)
-    hold.give_up(True)
-    return models.Done(done=True, value=value)
+    return models.Done(done=True, value=await keep(hold, key, asked.value))
 
 
 @routes.add("PUT", "/v1/once/{key:path}", {200: models.Done, 201: models.HeldBody, 202: models.Waits})
@@ -364,10 +320,9 @@ async def begin_once(gateway: Gateway, client: Identity, request: Request, key: 
     part = secrets.token_hex(16) if asked.lease is None else part_of(gateway, asked.lease)
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
-    # No lease that is asked for has this kind.
     shared = asked.model_dump(include={"ttl_ms", "wait_ms", "linger_ms", "label"})
-    wanted = models.Acquire.model_construct(names=[key], kind="once", **shared)
-    hold, _ = gateway.leases.put(client, part, wanted, lambda hold: _begun(gateway, hold, asked.keep_ms / 1000))
+    wanted = Wanted(names=[key], kind="once", **shared)
+    hold, _ = gateway.leases.put(client, part, wanted, lambda hold: begun(gateway.locks, hold, asked.keep_ms / 1000))
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)
     except Known as known:
@@ -375,7 +330,7 @@ async def begin_once(gateway: Gateway, client: Identity, request: Request, key: 
             return models.Done(done=True, value=known.value)
         except ValidationError as error:
             # Another program has kept it.
-            raise _without_result(f"{key!r}: {error.errors()[0]['msg']}") from None
+            raise without_result(f"{key!r}: {error.errors()[0]['msg']}") from None
 
 
 @routes.add("DELETE", "/v1/once/{key:path}")
@@ -385,52 +340,3 @@ async def forget_once(gateway: Gateway, client: Identity, key: str, asked: model
     # For how long a result is kept does not matter for that.
     once = gateway.locks.once(key, keep=1, wait=asked.wait_ms / 1000, note=client.name)
     return models.Forgotten(key=key, forgotten=await once.forget())
-
-
-async def _begun(gateway: Gateway, hold: Hold, keep: float) -> Lease:
-    """Run `once` until it is this client that does the work.
-
-    Raises:
-        Known: The work is done.
-        HoldfastError: It cannot be known whether it is done.
-    """
-    loop = asyncio.get_running_loop()
-    leased: asyncio.Future[Lease] = loop.create_future()
-    outcome: asyncio.Future[Any] = loop.create_future()
-
-    async def function() -> Any:
-        leased.set_result(current())
-        while not outcome.done() and hold.state != "over":
-            await asyncio.wait((outcome, hold.change), return_when=asyncio.FIRST_COMPLETED)
-        if not outcome.done():
-            raise Gone
-        return outcome.result()
-
-    once = gateway.locks.once(
-        hold.wanted.names[0],
-        keep=keep,
-        ttl=hold.ttl,
-        wait=None if hold.wanted.wait_ms else 0,
-        renew=False,
-        on_lost=hold.check,
-        note=hold.note,
-    )
-    running = loop.create_task(once.run(function))
-    # Its error was heard. Those that wait for it get it, too.
-    running.add_done_callback(lambda it: it.cancelled() or it.exception())
-    try:
-        await asyncio.wait((running, leased), return_when=asyncio.FIRST_COMPLETED)
-    except asyncio.CancelledError:
-        running.cancel()
-        raise
-    if not leased.done():
-        try:
-            raise Known(running.result())
-        except Misuse as error:
-            raise _without_result(message_of(error)) from None
-    hold.work = Work(outcome, running)
-    return leased.result()
-
-
-def _without_result(why: str) -> Problem:
-    return Problem("no-result", f"{why}. `DELETE /v1/once/KEY` forgets it, and the next client does the work again.")

@@ -16,9 +16,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from ..errors import message_of
 from ..kit import JSON, packed
+from .leases import LONGEST_NAME, Wanted
 from .problems import mark
 
-LONGEST_NAME = 512  # bytes
 DEEPEST = 100  # lists and objects in one another
 # Names of one question about several locks: as many rows as a page shows.
 IN_VIEW = 60
@@ -229,9 +229,9 @@ class Acquire(Asked):
     value: Value | None = None
     label: Label = ""
 
-    def terms(self) -> dict[str, Any]:
-        """Return what is wanted, however long the client waits for it in one request."""
-        return self.model_dump(exclude={"wait_ms"})
+    def wanted(self) -> Wanted:
+        """Return what the leases are told."""
+        return Wanted(**self.__dict__)
 
     @model_validator(mode="after")
     def _together(self) -> Self:

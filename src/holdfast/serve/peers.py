@@ -25,11 +25,9 @@ from starlette.responses import Response, StreamingResponse
 from ..aio import Holdfast, Leadership
 from ..errors import ConfigError, HoldfastError, NoQuorum, is_closed, message_of
 from . import models
+from .gateway import ELECTION
 from .problems import Problem
 
-# What the names of these elections begin with. Clients may not lead them: their leader gets
-# requests, and tokens, of other clients.
-ELECTION = "holdfast.gateway:"
 # Addresses that are remembered. A gateway's address never changes, so they only have to be bounded.
 MOST = 1_000
 AGAIN = 1.0  # seconds until it is tried again to announce an address

@@ -205,7 +205,7 @@ def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], ur
     if gateway.busy and not urgent:
         detail = f"The gateway is {gateway.lag.late:.2f} s behind, and serves only keepalives and releases."
         raise Problem("overloaded", detail, after=1.0)
-    gateway.refuse_too_many(client.name if client else arrived_of(scope).address, 1 if urgent and client else 0)
+    gateway.refuse_too_many(counted_as(client, scope), 1 if urgent and client else 0)
     if client is None:
         gateway.audit.note("unauthenticated")
         sent = "does not know the token that was sent" if b"authorization" in headers else "asks who you are"
@@ -214,6 +214,13 @@ def client_of(gateway: Gateway, scope: Scope, headers: Mapping[bytes, bytes], ur
     if client is not EVERYBODY:
         arrived_of(scope).known(client.name)
     return client
+
+
+def counted_as(client: Identity | None, scope: Scope) -> str:
+    """Return by what requests are counted: where everybody is one client, by connection."""
+    if client is None:
+        return arrived_of(scope).address
+    return client.name if client is not EVERYBODY else f"{client.name}:{(scope.get('client') or ('', ''))[1]}"
 
 
 def _name_of(host: str) -> str:

@@ -1,6 +1,6 @@
-"""The server of a gateway: its address, its signals, and its end.
+"""A gateway from its start to its end: its addresses, its connections, its signals, and the drain.
 
-Knows uvicorn. Must not know the command line.
+Knows sockets. Must not know which protocol is spoken: each is a `Door`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,14 @@ import stat
 import struct
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Protocol
 
-import h11
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
-from ..aio import Holdfast
 from ..errors import ConfigError, HoldfastError, message_of
-from .application import app
 from .gateway import Gateway
-from .identity import ARRIVED, Arrived
+from .identity import Arrived
 from .load import less
 
 # The share of all connections that one address may have without showing a client, and one client.
@@ -41,10 +35,6 @@ HANDSHAKE = 5.0
 REQUEST = 10.0
 # Descriptors that are left for the nodes, other gateways and files.
 SPARE = 200
-# Seconds for which an idle connection stays open.
-IDLE = 75
-# Seconds that answers may take once everything else has ended.
-LAST = 5
 # Seconds between two looks at whether leases are left.
 OFTEN = 0.05
 
@@ -61,6 +51,7 @@ class ListenAddress:
         key: A file with its private key.
         client_ca: A file with the authorities of clients' certificates, which clients then need.
         insecure: Whether anybody may listen in, or use it, from other machines.
+        scheme: What addresses of its protocol begin with.
     """
 
     host: str = "127.0.0.1"
@@ -69,6 +60,7 @@ class ListenAddress:
     key: str | None = None
     client_ca: str | None = None
     insecure: bool = False
+    scheme: str = "http"
 
     def check(self, asks: bool) -> str:
         """Refuse an address at which strangers could take locks.
@@ -115,7 +107,25 @@ class ListenAddress:
         if self.path is not None:
             return self.host
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{'http' if self.cert is None else 'https'}://{host}:{port}"
+        return f"{self.scheme}{'' if self.cert is None else 's'}://{host}:{port}"
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return what TLS needs. None: there is no TLS.
+
+        Raises:
+            ConfigError: A file cannot be used.
+        """
+        if self.cert is None:
+            return None
+        try:
+            found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            found.load_cert_chain(self.cert, self.key)
+            if self.client_ca is not None:
+                found.load_verify_locations(self.client_ca)
+                found.verify_mode = ssl.CERT_REQUIRED
+        except OSError as error:
+            raise ConfigError(f"the server's certificate {self.cert} cannot be used: {error}") from None
+        return found
 
 
 class Connections:
@@ -172,108 +182,56 @@ class Connections:
         self._counts[who] += 1
 
 
-class Door(H11Protocol):
-    """A connection that is closed if a request does not arrive in time, with all of its body."""
+class Door(Protocol):
+    """A protocol, spoken at one address."""
 
-    def __init__(self, *arguments: Any, gone: Callable[[], None] = lambda: None, **more: Any) -> None:
-        """Wait for nothing yet. `gone` is called at its end."""
-        super().__init__(*arguments, **more)
-        self._late: asyncio.TimerHandle | None = None
-        self._gone = gone
+    async def open(self, gateway: Gateway) -> None:
+        """Begin to serve."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """Begin to wait for the first request."""
-        super().connection_made(transport)
-        self._wait(True)
+    def speak(self, arrived: Arrived, gone: Callable[[], None]) -> asyncio.BaseProtocol:
+        """Make what serves one connection. It calls `gone` at its end."""
+        ...
 
-    def data_received(self, data: bytes) -> None:
-        """Take what has arrived, and wait for the rest of the request."""
-        super().data_received(data)
-        self._watch()
-
-    def on_response_complete(self) -> None:
-        """Begin with the next request, of which some may have arrived already."""
-        super().on_response_complete()
-        self._watch()
-
-    def _watch(self) -> None:
-        its = self.conn.their_state
-        self._wait(its is h11.SEND_BODY or (its is h11.IDLE and bool(self.conn.trailing_data[0])))
-
-    def _wait(self, wanted: bool) -> None:
-        """Wait for the rest of a request, for as long as since its beginning; or for nothing."""
-        if wanted and self._late is None:
-            self._late = self.loop.call_later(REQUEST, self.transport.abort)
-        elif not wanted and self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Stop waiting."""
-        self._wait(False)
-        self._gone()
-        super().connection_lost(exc)
+    async def close(self) -> None:
+        """Let answers end, and close all connections."""
 
 
-class _Uvicorn(uvicorn.Server):
-    """A server that accepts what `Connections` allows, and leaves signals alone."""
-
-    def __init__(self, config: uvicorn.Config, listening: socket.socket, connections: Connections) -> None:
-        super().__init__(config)
-        self._listening = listening
-        self._connections = connections
-        self._coming: set[asyncio.Task[None]] = set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application, and accept connections."""
-        await self.lifespan.startup()
-        self.servers = []
-        self._accepting = asyncio.ensure_future(self._accept())
-        self.started = True
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept nothing more, and end."""
-        self._accepting.cancel()
-        await super().shutdown(sockets)
-
-    async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                it, peer = await loop.sock_accept(self._listening)
-                uid = _user_of(it) if it.family == socket.AF_UNIX else None
-            except OSError:
-                # No descriptor is left. Some are soon, because silent connections are closed.
-                await asyncio.sleep(OFTEN)
-                continue
-            address = str(peer[0]) if uid is None else f"uid:{uid}"
-            if self._connections.come(it, address):
-                arrived = Arrived(address, uid, partial(self._connections.known, it))
-                task = loop.create_task(self._serve_one(it, arrived))
-                self._coming.add(task)
-                task.add_done_callback(self._coming.discard)
-            else:
-                it.close()
-            # If many come at once, the others get their turn.
-            await asyncio.sleep(0)
-
-    async def _serve_one(self, it: socket.socket, arrived: Arrived) -> None:
-        gone = partial(self._connections.gone, it)
-        made = partial(Door, self.config, self.server_state, {**self.lifespan.state, ARRIVED: arrived}, gone=gone)
-        tls: Any = self.config.ssl
+async def _accept(listening: socket.socket, connections: Connections, door: Door, tls: ssl.SSLContext | None) -> None:
+    """Accept connections, as far as there is room for them."""
+    loop = asyncio.get_running_loop()
+    # The loop refers to tasks weakly.
+    coming = set[asyncio.Task[None]]()
+    while True:
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
-                made, it, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE
-            )
+            it, peer = await loop.sock_accept(listening)
+            uid = _user_of(it) if it.family == socket.AF_UNIX else None
         except OSError:
-            # It has gone, or was no TLS, or did not say anything in time.
-            gone()
+            # No descriptor is left. Some are soon, because silent connections are closed.
+            await asyncio.sleep(OFTEN)
+            continue
+        address = str(peer[0]) if uid is None else f"uid:{uid}"
+        if connections.come(it, address):
+            arrived = Arrived(address, uid, partial(connections.known, it))
+            task = loop.create_task(_take(it, door, arrived, partial(connections.gone, it), tls))
+            coming.add(task)
+            task.add_done_callback(coming.discard)
+        else:
             it.close()
+        # If many come at once, the others get their turn.
+        await asyncio.sleep(0)
+
+
+async def _take(
+    it: socket.socket, door: Door, arrived: Arrived, gone: Callable[[], None], tls: ssl.SSLContext | None
+) -> None:
+    try:
+        await asyncio.get_running_loop().connect_accepted_socket(
+            partial(door.speak, arrived, gone), it, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE
+        )
+    except OSError:
+        # It has gone, or was no TLS, or did not say anything in time.
+        gone()
+        it.close()
 
 
 def _user_of(it: socket.socket) -> int:
@@ -289,15 +247,6 @@ def most_connections(wanted: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(1, soft - SPARE)
     return wanted
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the event loop that suits a gateway: uvloop's, if it is installed.
-
-    Returns:
-        For `asyncio.Runner`. None: asyncio's own.
-    """
-    return uvicorn.Config("", log_config=None).get_loop_factory()
 
 
 def listen(address: ListenAddress) -> socket.socket:
@@ -339,73 +288,47 @@ def _listen_on(path: str) -> socket.socket:
 
 
 async def serve(
-    locks: Holdfast, address: ListenAddress, drain: float | None, say: Callable[[str], None], **options: Any
+    gateway: Gateway, doors: Sequence[tuple[ListenAddress, Door]], drain: float | None, say: Callable[[str], None]
 ) -> None:
     """Serve a gateway until SIGTERM or SIGINT, and drain it. A second signal ends the drain.
 
     Args:
-        locks: The client. It is closed at the end, and what clients hold is left to run out.
-        address: Where to listen.
+        gateway: The gateway. Its client is closed at the end, and what clients hold is left to run
+            out.
+        doors: The protocols that it speaks, and where.
         drain: Seconds for which keepalives and releases are still served after the signal. None:
             the client's `max_ttl`.
         say: Called with lines for people.
-        options: Those of `app`.
 
     Raises:
-        ConfigError: An option, an address or a file cannot work.
+        ConfigError: An address or a file cannot work.
     """
-    # It says a line of its own for each request that cannot be read. The client is told it, too.
-    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    danger = address.check(options.get("tokens") is not None)
-    application = app(locks, **options)
-    gateway: Gateway = application.state.gateway
     connections = Connections(most_connections(gateway.options.max_connections))
-    with listen(address) as listening:
-        server = _Uvicorn(_config(application, address), listening, connections)
-        running = asyncio.ensure_future(server.serve())
+    dangers = [address.check(gateway.options.tokens is not None) for address, _ in doors]
+    async with contextlib.AsyncExitStack() as stack:
+        gateway.start()
         signalled = _handle(gateway, say)
-        # The server has no event for it.
-        while not server.started and not running.done():  # noqa: ASYNC110
-            await asyncio.sleep(OFTEN)
-        if danger:
-            say(danger)
-        port = 0 if address.path is not None else listening.getsockname()[1]
-        say(f"serving at {address.url(port)} as gateway {gateway.name}")
-        ending = asyncio.ensure_future(signalled.get())
-        await asyncio.wait((running, ending), return_when=asyncio.FIRST_COMPLETED)
-        if ending.done():
-            await _drain(gateway, locks.settings.max_ttl if drain is None else drain, signalled, say)
-        ending.cancel()
-        server.should_exit = True
-        await running
-        if address.path is not None:
-            os.unlink(address.path)
+        accepting = []
+        for (address, door), danger in zip(doors, dangers, strict=True):
+            listening = stack.enter_context(listen(address))
+            tls = address.context()
+            await door.open(gateway)
+            stack.push_async_callback(door.close)
+            accepting.append(asyncio.ensure_future(_accept(listening, connections, door, tls)))
+            if danger:
+                say(danger)
+            port = 0 if address.path is not None else listening.getsockname()[1]
+            say(f"serving at {address.url(port)} as gateway {gateway.name}")
+        await signalled.get()
+        await _drain(gateway, gateway.locks.settings.max_ttl if drain is None else drain, signalled, say)
+        for task in accepting:
+            task.cancel()
+        for address, _ in doors:
+            if address.path is not None:
+                os.unlink(address.path)
+    await gateway.stop()
     # What clients still believe in runs out by itself.
-    await locks.close(leave=True)
-
-
-def _config(application: Any, address: ListenAddress) -> uvicorn.Config:
-    try:
-        config = uvicorn.Config(
-            application,
-            http=Door,
-            ws="none",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            # The address of a client is that of its connection, whatever a header says.
-            proxy_headers=False,
-            timeout_keep_alive=IDLE,
-            timeout_graceful_shutdown=LAST,
-            ssl_certfile=address.cert,
-            ssl_keyfile=address.key,
-            ssl_ca_certs=address.client_ca,
-            ssl_cert_reqs=ssl.CERT_NONE if address.client_ca is None else ssl.CERT_REQUIRED,
-        )
-        config.load()
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigError(f"the server's certificate {address.cert} cannot be used: {error}") from None
-    return config
+    await gateway.locks.close(leave=True)
 
 
 def _handle(gateway: Gateway, say: Callable[[str], None]) -> asyncio.Queue[int]:
@@ -440,3 +363,17 @@ async def _drain(gateway: Gateway, most: float, signalled: asyncio.Queue[int], s
                 await asyncio.sleep(OFTEN)
     if len(gateway.leases):
         say(f"{len(gateway.leases)} leases are left to run out by themselves")
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the event loop that suits a gateway: uvloop's, if it is installed.
+
+    Returns:
+        For `asyncio.Runner`. None: asyncio's own.
+    """
+    try:
+        from uvloop import new_event_loop
+    except ImportError:
+        return None
+    made: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+    return made

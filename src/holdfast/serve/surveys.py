@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from math import inf
+from typing import TYPE_CHECKING
 
 from ..aio import Holdfast
 from ..clock import sources_of
 from ..errors import HoldfastError, message_of
-from ..typing import Row
+
+if TYPE_CHECKING:
+    from ..typing import Row
 
 # The share of each node's time that surveys may take.
 SHARE = 0.02

@@ -1,0 +1,122 @@
+"""HTTP: the application on uvicorn, with deadlines for requests.
+
+Knows uvicorn and h11. Must not know how connections are accepted: `server` does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .application import application_of
+from .gateway import Gateway
+from .identity import ARRIVED, Arrived
+from .server import OFTEN, REQUEST
+
+# Seconds for which an idle connection stays open.
+IDLE = 75
+# Seconds that answers may take once everything else has ended.
+LAST = 5
+
+
+class Connection(H11Protocol):
+    """A connection that is closed if a request does not arrive in time, with all of its body."""
+
+    def __init__(self, *arguments: Any, gone: Callable[[], None] = lambda: None, **more: Any) -> None:
+        """Wait for nothing yet. `gone` is called at its end."""
+        super().__init__(*arguments, **more)
+        self._late: asyncio.TimerHandle | None = None
+        self._gone = gone
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self._wait(True)
+
+    def data_received(self, data: bytes) -> None:
+        """Take what has arrived, and wait for the rest of the request."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """Begin with the next request, of which some may have arrived already."""
+        super().on_response_complete()
+        self._watch()
+
+    def _watch(self) -> None:
+        its = self.conn.their_state
+        self._wait(its is h11.SEND_BODY or (its is h11.IDLE and bool(self.conn.trailing_data[0])))
+
+    def _wait(self, wanted: bool) -> None:
+        """Wait for the rest of a request, for as long as since its beginning; or for nothing."""
+        if wanted and self._late is None:
+            self._late = self.loop.call_later(REQUEST, self.transport.abort)
+        elif not wanted and self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop waiting."""
+        self._wait(False)
+        self._gone()
+        super().connection_lost(exc)
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server that leaves it to others to accept connections, and to handle signals."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone."""
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start the application."""
+        await self.lifespan.startup()
+        self.servers = []
+        self.started = True
+
+
+class Http:
+    """The door that speaks HTTP."""
+
+    async def open(self, gateway: Gateway) -> None:
+        """Begin to serve."""
+        # It says a line of its own for each request that cannot be read. The client is told it, too.
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+        self._config = uvicorn.Config(
+            application_of(gateway),
+            http=Connection,
+            ws="none",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            # The address of a client is that of its connection, whatever a header says.
+            proxy_headers=False,
+            timeout_keep_alive=IDLE,
+            timeout_graceful_shutdown=LAST,
+        )
+        self._config.load()
+        self._server = _Uvicorn(self._config)
+        self._running = asyncio.ensure_future(self._server.serve())
+        # The server has no event for it.
+        while not self._server.started and not self._running.done():  # noqa: ASYNC110
+            await asyncio.sleep(OFTEN)
+
+    def speak(self, arrived: Arrived, gone: Callable[[], None]) -> Connection:
+        """Make what serves one connection. It calls `gone` at its end."""
+        state = {**self._server.lifespan.state, ARRIVED: arrived}
+        return Connection(self._config, self._server.server_state, state, gone=gone)
+
+    async def close(self) -> None:
+        """Let answers end, and close all connections."""
+        self._server.should_exit = True
+        await self._running
