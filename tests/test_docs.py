@@ -38,8 +38,6 @@ DOCUMENTS = sorted(path for pattern in ("README.md", "CONTRIBUTING.md", "CHANGEL
 NEEDS = {f"docs/{it}.md": it for it in ("apscheduler", "celery", "django", "dramatiq", "flask")}
 # This one needs several.
 NEEDS["docs/recipes.md"] = "huey"
-# `./task compat` runs these.
-NEEDS |= {f"docs/moving/{it}.md": it for it in ("portalocker", "pottery")}
 RUNNABLE = [it for it in DOCUMENTS if find_spec(NEEDS.get(str(it.relative_to(ROOT)), "pytest")) is not None]
 EXEMPTIONS = 2  # in the whole project: what is not run is soon not true
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>\w*)")

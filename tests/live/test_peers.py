@@ -77,7 +77,7 @@ PEERS = {
     ),
 }
 
-PAGE = Path(__file__).parents[2] / "docs" / "moving" / "python-redis-lock.md"
+PAGE = Path(__file__).parents[2] / "docs" / "moving-over.md"
 BRIDGE = re.compile(r"^def signal\(.*?(?=^\w)", re.MULTILINE | re.DOTALL)
 # A waiter of python-redis-lock. It begins when its input ends, and says when it has the lock.
 WAITER = """
