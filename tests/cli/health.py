@@ -1,4 +1,4 @@
-"""What each tool says of each fault of a node: harms real servers, asks every tool, and makes the rows of docs/health.md.
+"""What each tool says of each fault of a node: harms real servers, asks every tool, and makes the rows of docs/watching.md.
 
     PYTHONPATH=tests .venv/bin/python -m cli.health    writes the table
 
@@ -29,7 +29,7 @@ from holdfast.aio import Holdfast as Tasks
 from holdfast.errors import ConfigError
 from holdfast.metrics import Metrics
 
-PAGE = Path(__file__).parents[2] / "docs/health.md"
+PAGE = Path(__file__).parents[2] / "docs/watching.md"
 BEGIN, END = "<!-- each fault: tests/cli/health.py -->", "<!-- end -->"
 SIZE = 3
 ONE, MOST = "one node", "two of three"
@@ -262,8 +262,20 @@ async def lease(http: httpx.AsyncClient, name: str) -> int:
 
 
 def shown(page: str) -> list[str]:
-    """Return the rows that the page has."""
-    return [it for it in page.partition(BEGIN)[2].partition(END)[0].splitlines() if it.startswith("| ")][2:]
+    """Return what the page says of each fault: a row for each fault that a row of the page names."""
+    rows = [it for it in page.partition(BEGIN)[2].partition(END)[0].splitlines() if it.startswith("| ")][2:]
+    apart = [(fault, rest) for names, _, rest in (it[2:].partition(" | ") for it in rows) for fault in names.split(", ")]
+    apart.sort(key=lambda it: ([*FAULTS, it[0]].index(it[0]), it[1].startswith(MOST)))
+    return [f"| {fault} | {rest}" for fault, rest in apart]
+
+
+def together(rows: Sequence[str]) -> list[str]:
+    """Return rows in which faults of which every tool says the same share one."""
+    faults: dict[str, list[str]] = {}
+    for row in rows:
+        fault, _, rest = row[2:].partition(" | ")
+        faults.setdefault(rest, []).append(fault)
+    return [f"| {', '.join(them)} | {rest}" for rest, them in faults.items()]
 
 
 async def table(faults: Collection[str] = FAULTS) -> list[str]:
@@ -285,7 +297,7 @@ def main() -> None:
         page = PAGE.read_text()
         before, _, rest = page.partition(BEGIN)
         head = "\n".join(page.partition(BEGIN)[2].strip().splitlines()[:2])
-        PAGE.write_text(f"{before}{BEGIN}\n\n{head}\n" + "\n".join(rows) + f"\n\n{END}{rest.partition(END)[2]}")
+        PAGE.write_text(f"{before}{BEGIN}\n\n{head}\n" + "\n".join(together(rows)) + f"\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

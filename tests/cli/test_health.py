@@ -1,4 +1,4 @@
-"""What the tools say of each fault of a node, on real servers: docs/health.md has it, and no two of them contradict each other."""
+"""What the tools say of each fault of a node, on real servers: docs/watching.md has it, and no two of them contradict each other."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ async def test_a_right_that_a_primitive_lacks_is_an_error_at_its_first_use(face:
 
 def test_the_probe_takes_a_node_60_microseconds_at_most_and_the_page_says_how_many_bytes(one: Cluster) -> None:
     load, question = pack(b"SCRIPT", b"LOAD", PROBE.source), rights.question("")
-    page = (DOCUMENT.parent / "health.md").read_text()
+    page = (DOCUMENT.parent / "watching.md").read_text()
     assert f"| Bytes to the node | {len(load) + len(question):,}: " in page
     words = ("EVALSHA", PROBE.sha.decode(), 1, "{holdfast}:probe")
     assert one.ask(0, "SCRIPT", "LOAD", PROBE.source.decode()) == PROBE.sha.decode()

@@ -125,7 +125,7 @@ def test_a_rule_that_always_fires_is_noticed(tmp_path: Path) -> None:
 
 
 def rows() -> list[tuple[str, str, str]]:
-    """What docs/health.md says of each fault, and tests/cli/test_health.py sees on real servers: fault, where, alerts."""
+    """What docs/watching.md says of each fault, and tests/cli/test_health.py sees on real servers: fault, where, alerts."""
     cells = [[it.strip() for it in row.strip("|").split(" | ")] for row in shown(PAGE.read_text())]
     return [(row[0], row[1], row[5]) for row in cells]
 
