@@ -37,44 +37,6 @@ print([(it.stage.name, it.wrong) for it in stages.run({lines!r}, **{options!r})]
     return eval(last), told
 
 
-MEET = "mkdir {0}; for i in $(seq 500); do [ -d {1} ] && echo {0} is met && exit; sleep 0.02; done; exit 1"
-
-
-def test_stages_that_fit_run_at_the_same_time_and_are_told_one_by_one(tmp_path: Path) -> None:
-    """Each of the two waits for what the other one does."""
-    done, told = ran([Stage("a", MEET.format("one", "two"), 1), Stage("b", MEET.format("two", "one"), 1)], tmp_path)
-    assert sorted(done) == [("a", ""), ("b", "")], told
-    assert sorted(re.findall("(?:one|two) is met$", told, re.MULTILINE)) == ["one is met", "two is met"]
-    assert len(re.findall(r"== .*\n(?:one|two) is met\n.*\n[ab] +\d+ +\d+ +passed\n", f"{told}\n")) == 2
-
-
-def test_stages_that_do_not_fit_wait(tmp_path: Path) -> None:
-    """Five stages count how many there are. The last one wants more cores than there are, and runs alone."""
-    count = "touch $BASHPID; ls | wc -l; sleep 0.3; rm $BASHPID"
-    done, told = ran([*[Stage(it, count, 1) for it in "abcd"], Stage("e", count, 1, cores=3)], tmp_path)
-    counted = re.findall(r"^\d+$", told, re.MULTILINE)
-    assert (len(done), len(counted), counted[-1]) == (5, 5, "1"), told
-    assert max(counted) <= "2"
-
-
-def test_the_next_stage_begins_when_any_has_ended(tmp_path: Path) -> None:
-    """The first of three, with room for two, waits for the last one."""
-    waits = "for i in $(seq 500); do [ -d last ] && exit; sleep 0.02; done; exit 1"
-    done, told = ran([Stage("a", waits, 1), Stage("b", "true", 1), Stage("c", "mkdir last", 1)], tmp_path)
-    assert sorted(done) == [("a", ""), ("b", ""), ("c", "")], told
-
-
-def test_each_stage_has_a_cache_of_its_own(tmp_path: Path) -> None:
-    _, told = ran([Stage(it, "echo $HOLDFAST_CACHE", 1) for it in "ab"], tmp_path)
-    assert set(re.findall(r"^[.]\S+", told, re.MULTILINE)) == {".pytest_cache/stage-a", ".pytest_cache/stage-b"}
-
-
-def test_what_a_line_names_is_filled_in_and_is_no_variable(tmp_path: Path) -> None:
-    """Once it was: a Django project of the tests took POSTGRES for the address of its database."""
-    _, told = ran([Stage("a", "echo $POSTGRES; env | grep -c ^POSTGRES= || true", 1)], tmp_path)
-    assert re.search(r"^/usr/lib/postgresql\S*/bin\n0$", told, re.MULTILINE), told
-
-
 FAILS = Stage("fails", "until [ -d met ]; do sleep 0.02; done; exit 3", 1)
 WELL = Stage("well", "mkdir met; sleep 0.3", 1)
 LATER = Stage("later", "true", 1, cores=2)
@@ -85,13 +47,6 @@ def test_after_a_failure_a_push_ends_and_the_night_goes_on(tmp_path: Path, go_on
     """Planted: one stage fails while another one runs, which is waited for."""
     done, told = ran([FAILS, WELL, LATER], tmp_path, go_on=go_on)
     assert done == [("fails", "failed with 3"), ("well", ""), *later], told
-
-
-@pytest.mark.parametrize("status, told", [(1, "failed with 1: {}"), (0, "passed (once more, alone: {})")])
-def test_a_stage_names_the_tests_that_failed_in_it(tmp_path: Path, status: int, told: str) -> None:
-    """Planted: a stage that prints what pytest prints of four tests that failed, one of them twice."""
-    lines = "FAILED a::b - assert 1 == 2\nERROR c::d\nFAILED e::f\nFAILED a::b\nFAILED g::h"
-    assert told.format("a::b, c::d, e::f and 1 more") in ran([Stage("a", f"echo '{lines}'; exit {status}", 1)], tmp_path)[1]
 
 
 def test_a_stage_that_hangs_is_killed_and_named(tmp_path: Path) -> None:
@@ -106,16 +61,6 @@ def test_a_stage_at_twice_its_bar_fails(tmp_path: Path) -> None:
     busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'"
     done, _ = ran([Stage("busy", busy, 1, bar=0.1), Stage("asleep", "sleep 0.4", 1, bar=0.2)], tmp_path, go_on=True)
     assert sorted(done) == [("asleep", ""), ("busy", "took 0 s of a core, more than 2 times its bar")]
-
-
-@pytest.mark.parametrize("kind, lines", [("push", PUSH), ("nightly", NIGHT)])
-def test_a_list_can_be_read_and_chosen_from(kind: str, lines: list[Stage], capsys: pytest.CaptureFixture[str]) -> None:
-    assert stages.main([kind, "--list"]) == 0
-    assert [it.split()[0] for it in capsys.readouterr().out.splitlines()] == [it.name for it in lines]
-    assert len({it.name for it in lines}) == len(lines)
-    with pytest.raises(SystemExit):
-        stages.main([kind, "no-such-stage"])
-    assert "valid stages are tests, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("wrong", ["", "failed with 3"])

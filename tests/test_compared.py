@@ -77,18 +77,3 @@ def measured() -> dict[str, Any]:
 
 def test_figures_are_those_that_were_measured(page: str, measured: dict[str, Any]) -> None:
     assert wrong(page, measured) == []
-
-
-@pytest.mark.parametrize("right, fault", [("| 98 | 392 |", "| 98 | 391 |"), ("| 0.27 ms |", "| 0.2 ms |"), ("| 135 | – |", "| – | – |")])
-def test_a_figure_that_was_not_measured_is_found(
-    page: str, measured: dict[str, Any], right: str, fault: str
-) -> None:
-    assert right in page
-    assert len(wrong(page.replace(right, fault), measured)) == 1
-
-
-def test_what_failed_in_the_bench_is_said_to_fail(page: str, measured: dict[str, Any]) -> None:
-    left_out = measured["faults"]["left_out"]
-    for name in ("redis-py in turn", "redlock-py", "pyredlock"):
-        assert left_out[f"one node frozen: {name}"].startswith("not done after 16 s")
-        assert name in page[page.index("| | Median |") :]

@@ -17,9 +17,7 @@ pytestmark = pytest.mark.stories
 TESTS = Path(__file__).parent
 REAL = ("contract", "live", "scripts", "nemesis", "fencing", "soak")  # tests whose servers and clients have a real clock
 
-CAN_MOVE = pytest.mark.skipif(
-    sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler (CI has both)"
-)
+CAN_MOVE = pytest.mark.skipif(sys.platform != "linux" or shutil.which("cc") is None, reason="needs Linux and a C compiler (CI has both)")
 
 
 def named_dates(source: str) -> Iterator[str]:
@@ -39,21 +37,6 @@ def test_no_test_with_a_real_clock_names_a_date() -> None:
     files = [path for folder in REAL for path in sorted((TESTS / folder).rglob("*.py"))]
     assert len(files) > 80
     assert {path.name: found for path in files if (found := list(named_dates(path.read_text())))} == {}
-
-
-@pytest.mark.parametrize(
-    "planted",
-    [
-        "noon = datetime(2026, 11, 22, 12, tzinfo=UTC)",
-        "day = datetime.date(2026, 11, 22)",
-        "noon = datetime.fromisoformat('2026-11-22T12:00:00Z')",
-        "noon = datetime.strptime('2026-11-22', '%Y-%m-%d')",
-        "noon = datetime.fromtimestamp(1795348800, UTC)",
-    ],
-)
-def test_a_date_that_a_test_names_is_complained_about(planted: str) -> None:
-    assert list(named_dates(f"def test_it():\n    {planted}\n")) == [f"line 2: {planted.partition('= ')[2]}"]
-    assert list(named_dates("now = datetime.now(UTC)\nepoch = datetime.fromtimestamp(0, UTC)\n")) == []
 
 
 SOUND = """
@@ -105,46 +88,6 @@ def test_a_test_that_knows_its_date_is_found(tmp_path: Path, capfd: pytest.Captu
     arguments = [str(tmp_path / "test_noon.py"), "-n", "0"]
     assert dates.main(arguments, dates.MOMENTS[1:]) == 1
     assert capfd.readouterr().out.endswith("failed: the last second of a year\n")
-
-
-@CAN_MOVE
-def test_what_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(dates, "LIMIT", 3.0)
-    (tmp_path / "test_rest.py").write_text("import time\n\n\ndef test_rest():\n    time.sleep(60)\n")
-    assert dates.main([str(tmp_path / "test_rest.py"), "-n", "0"], dates.MOMENTS[:1]) == 1
-    assert "not done after 3 s in all" in capfd.readouterr().out
-
-
-def test_without_a_compiler_it_says_what_to_install(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "platform", "linux")
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-    assert dates.main([]) == 2
-    assert capsys.readouterr().out == "cc is not installed: on Debian, apt-get install gcc libc6-dev\n"
-
-
-def test_elsewhere_than_on_linux_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "platform", "darwin")
-    assert dates.main([]) == 2
-    assert "on Linux only" in capsys.readouterr().out
-
-
-@CAN_MOVE
-@pytest.mark.parametrize(
-    "python, complaint",
-    [("sleep 30", "waits by the wall clock"), ("echo 5.0", "cannot be moved"), ("exit 1", "cannot be moved")],
-    ids=["waits too long", "is not moved", "fails"],
-)
-def test_a_python_that_cannot_live_at_another_date_is_refused(
-    python: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "python").write_text(f"#!/bin/sh\n{python}\n")
-    (tmp_path / "python").chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(dates, "PATIENCE", 1.0)
-    assert dates.main([]) == 2
-    assert complaint in capsys.readouterr().out
 
 
 def test_the_moments_are_what_they_are_called() -> None:

@@ -201,11 +201,6 @@ def test_a_server_starts_with_the_configuration_and_clients_are_content(configur
     assert not [it for it in told if isinstance(it, events.NodeEvent) and it.state == "warned"]
 
 
-def test_a_configuration_that_is_dangerous_is_noticed() -> None:
-    with pytest.raises(AssertionError):
-        test_a_server_starts_with_the_configuration_and_clients_are_content("maxmemory-policy allkeys-lru\n")
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(document: Path) -> None:
     assert dead_links(document) == []
@@ -219,14 +214,6 @@ def unlisted(index: Path) -> list[str]:
 
 def test_every_page_is_in_the_index() -> None:
     assert unlisted(ROOT / "docs/README.md") == []
-
-
-def test_a_page_that_is_not_in_the_index_is_found(tmp_path: Path) -> None:
-    for name in ("listed.md", "forgotten.md", "in-code.md"):
-        (tmp_path / name).write_text("# Title\n")
-    index = tmp_path / "README.md"
-    index.write_text("[a](listed.md) `[b](in-code.md)`\n")
-    assert unlisted(index) == ["forgotten.md", "in-code.md"]
 
 
 WHEN = "\n## What happens when\n"
@@ -255,16 +242,6 @@ def test_every_row_of_what_happens_when_on_a_page_has_its_test(document: Path) -
     assert rows_without_a_test(document.read_text()) == []
 
 
-def test_a_row_without_a_test_is_found() -> None:
-    shown = '| A node is down. | No delay | [test](../tests/test_docs.py "test_a_row_without_a_test_is_found") |'
-    bare = "| A node is slow. | No delay | |"
-    table = f"# Page\n{WHEN}\n| What | Sees | |\n| --- | --- | --- |\n{shown}\n"
-    assert rows_without_a_test(f"{table}\n| Reason | |\n| --- | --- |\n| `gap` | |\n") == []
-    assert rows_without_a_test(f"{table}{bare}\n") == [bare]
-    assert rows_without_a_test(f"# Page\n{WHEN}\nNothing happens.\n") == ["no table"]
-    assert len(PAGES_THAT_SAY_WHEN) >= 7
-
-
 def wrong_yaml(document: str) -> list[str]:
     """What is wrong with a text's blocks of YAML: it cannot be read, or sets a variable that holdfast does not read."""
     wrong = []
@@ -289,12 +266,6 @@ def test_configurations_for_others_can_be_read(document: Path) -> None:
     assert wrong_yaml(document.read_text()) == []
 
 
-def test_yaml_that_cannot_be_read_and_variables_that_nobody_reads_are_found() -> None:
-    assert len(wrong_yaml("```yaml\na: [1\n```\n```yaml\na: [1]\n```\n")) == 1
-    unknown = "HOLDFAST_" + "COLOUR"
-    assert wrong_yaml(f"`HOLDFAST_TTL` and `{unknown}`") == [unknown]
-
-
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     reasons = [reason for document in DOCUMENTS for reason in exempt(document.read_text())]
     assert len(reasons) <= EXEMPTIONS
@@ -307,105 +278,4 @@ def test_the_help_of_task_is_complete() -> None:
     assert subprocess.run([ROOT / "task", "no-such-task"], capture_output=True, check=False).returncode == 64
 
 
-def written(tmp_path: Path, text: str) -> Path:
-    document = tmp_path / "planted.md"
-    document.write_text(text)
-    return document
-
-
-def test_a_block_that_fails_is_shown_at_its_line(tmp_path: Path) -> None:
-    document = written(tmp_path, "# Title\n\n```python\nx = 1\n```\n\nthen\n\n```python\n\nassert x == 2\n```\n")
-    with pytest.raises(AssertionError) as raised:
-        run(document)
-    last = raised.traceback[-1]
-    assert (str(last.path), last.lineno + 1) == (str(document), 11)
-
-
-def test_blocks_may_await_and_share_names_and_a_loop(tmp_path: Path) -> None:
-    awaits = "import asyncio\nloop = asyncio.get_running_loop()\nawait asyncio.sleep(0)\n"
-    uses = "async with asyncio.timeout(1):\n    assert asyncio.get_running_loop() is loop\n    1 / 0\n"
-    with pytest.raises(ZeroDivisionError):
-        run(written(tmp_path, f"```python\n{awaits}```\n```python\n{uses}```\n"))
-
-
-def test_a_block_in_a_list_runs(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        run(written(tmp_path, "* so:\n\n  ```python\n  if True:\n      1 / 0\n\n  ```\n"))
-
-
-def test_blocks_that_are_exempt_or_not_python_do_not_run(tmp_path: Path) -> None:
-    run(written(tmp_path, "<!-- not run: it is a fault -->\n```python\n1 / 0\n```\n```\n1 / 0\n```\n```sh\n1 / 0\n```\n"))
-
-
-def test_an_exemption_counts_only_right_before_its_block(tmp_path: Path) -> None:
-    with pytest.raises(ZeroDivisionError):
-        run(written(tmp_path, "<!-- not run: it is a fault -->\n\n```python\n1 / 0\n```\n"))
-
-
-def test_exemptions_are_found_with_and_without_a_reason() -> None:
-    assert exempt("<!-- not run: it is a fault -->\n```python\n```\n<!-- not run: -->\n```python\n```\n") == ["it is a fault", ""]
-
-
-def test_a_block_in_a_longer_fence_is_text() -> None:
-    (block,) = blocks("````md\n```python\n1 / 0\n```\n````\n")
-    assert (block.language, block.text) == ("md", "```python\n1 / 0\n```\n")
-
-
-def test_a_line_that_cannot_be_typed_is_found() -> None:
-    def send(words: list[str]) -> None:
-        if words != ["PING"]:
-            raise redis.ResponseError("unknown command")
-
-    good = "./task test  # all\n./task\npip install holdfast 'holdfast[local,dev]'\n"
-    good += "pip install '.[dev]' .\nredis-cli -h a -p 7000 PING\n"
-    bad = ["./task tset -k x", "pip install 'holdfast[lokal]'", "pip install '.[lokal]'", "pip install other"]
-    bad += ["redis-cli -h a PINK", "redis-cli", "echo ./task no"]
-    text = f"```sh\n{good}```\n```sh\n" + "\n".join(bad) + "\n```\n```text\n./task no\n```\n"
-    assert wrong_lines(text, {"test", "help"}, {"local", "dev"}, send) == bad
-
-
-def test_configurations_become_command_lines() -> None:
-    assert arguments('save ""  # no disk\n\nclient-output-buffer-limit normal 0 0 0\n') == [
-        *("--save", ""),
-        *("--client-output-buffer-limit", "normal", "0", "0", "0"),
-    ]
-
-
-def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
-    (tmp_path / "other.md").write_text("# What's new: A & B\n\n```sh\n# no heading\n```\n")
-    (tmp_path / "test_it.py").write_text('def test_this() -> None: ...\nMUTANTS = {\n    "no cede": 1,\n}\n')
-    good = '[a](other.md) [b](other.md#whats-new-a--b) [c](#title) [d](https://e.f/g.md) ![f](other.md)'
-    good += ' [e](test_it.py "test_this") [e](test_it.py "no cede")'
-    bad = '[a](none.md) [b](other.md#no-heading) [c](#else) [e](test_it.py "test_that") [e](test_it.py "a cede")'
-    bad += " ![f](none.svg) `[g](code.md)`"
-    document = written(tmp_path, f"# Title\n\n{good}\n{bad}\n\n```md\n[h](code.md)\n```\n")
-    assert dead_links(document) == ["none.md", "other.md#no-heading", "#else", "test_it.py test_that", "test_it.py a cede", "none.svg"]
-
-
 # ------------------------------------------------ the walks of the design page
-
-
-def missteps(page: str) -> list[str]:
-    """What is wrong with the walks: files that do not exist, and files that a walk names twice."""
-    found = []
-    walks = page[page.index("## Four walks") : page.index("## A claim")]
-    for walk in walks.split("\n### ")[1:]:
-        title = walk.splitlines()[0]
-        files = re.findall(r"^\| `([^`]+)` \|", walk, re.MULTILINE)
-        found += [f"{title}: no file {it}" for it in files if not (ROOT / "src/holdfast" / it).is_file()]
-        found += [f"{title}: {it} twice" for it in sorted({it for it in files if files.count(it) > 1})]
-        if len(files) < 5:
-            found.append(f"{title}: not walked")
-    return found
-
-
-def test_the_walks_name_each_file_once() -> None:
-    page = (ROOT / "docs/design.md").read_text()
-    assert missteps(page) == []
-    assert page.count("\n### ", page.index("## Four walks"), page.index("## A claim")) == 4
-
-
-def test_a_walk_through_a_file_that_is_gone_or_named_twice_is_found() -> None:
-    page = (ROOT / "docs/design.md").read_text()
-    assert missteps(page.replace("| `protocol/answer.py` |", "| `core/reply.py` |", 1)) == ["An acquire: no file core/reply.py"]
-    assert missteps(page.replace("| `protocol/answer.py` |", "| `protocol/claim.py` |", 1)) == ["An acquire: protocol/claim.py twice"]

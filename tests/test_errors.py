@@ -8,7 +8,6 @@ import re
 from typing import get_args
 
 import pytest
-from proof import patches
 
 from holdfast import errors
 from holdfast.errors import (
@@ -171,12 +170,6 @@ def test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own() -> No
     told = str(NoQuorum("a", 1.0, {"n1": ConfigError("too old"), "n2": OSError("refused")}, 2))
     assert told.splitlines()[1:] == ["  n1: too old", "  n2: refused", "[holdfast/errors#noquorum]"]
     assert str(ConfigError("")) == "[holdfast/errors#configerror]"
-
-
-def test_a_text_without_the_address_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, HoldfastError, "__str__", "{space}[{self.page}]", "")
-    with pytest.raises(AssertionError):
-        test_the_text_of_an_error_ends_in_the_address_of_its_page(EVERY[0])
 
 
 def test_an_error_of_a_closed_client_is_told_from_others() -> None:

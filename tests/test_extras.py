@@ -35,15 +35,6 @@ def test_the_page_about_the_installation_lists_every_extra() -> None:
     assert unlisted(page.replace("holdfast[otel]", "holdfast[hotel]")) == {"otel"}
 
 
-def test_a_description_with_links_to_nowhere_is_found(tmp_path: Path) -> None:
-    found = []
-    for text in ("See [a](b.md) and [c](https://d.e) and [f](#g).", "See [c](https://d.e).", ""):
-        with ZipFile(tmp_path / "a.whl", "w") as archive:
-            archive.writestr("a-1.dist-info/METADATA", f"Name: a\n\n{text}")
-        found.append(extras.dead_links(tmp_path / "a.whl"))
-    assert found == [["on the package index, b.md leads nowhere"], [], ["the wheel has no description"]]
-
-
 def wheel_of(folder: Path, names: Iterable[str]) -> Path:
     """Make a wheel that holds these files."""
     wheel = folder / "a.whl"
@@ -63,17 +54,6 @@ def test_a_wheel_holds_the_package_without_the_swarm(tmp_path: Path) -> None:
     assert extras.surplus(wheel_of(tmp_path, [*names, *shared[1:]])) == ["the wheel lacks share/man/man1/holdfast.1"]
 
 
-def test_a_wheel_with_the_swarm_is_found(tmp_path: Path) -> None:
-    """Planted: parts of the swarm in the package, and beside it."""
-    planted = ["holdfast/__init__.py", "holdfast/testing/explore.py", "holdfast/testing/__main__.py", "swarm/stage.py"]
-    assert extras.surplus(wheel_of(tmp_path, planted)) == [
-        "the wheel holds holdfast/testing/__main__.py, which is not in SIMULATOR of tests/extras.py",
-        "the wheel holds holdfast/testing/explore.py, which is not in SIMULATOR of tests/extras.py",
-        *(f"the wheel lacks share/{it}" for it in extras.SHARED),
-        "the wheel holds swarm",
-    ]
-
-
 @pytest.mark.parametrize("extra", extras.PROGRAMS)
 def test_a_program_runs_where_everything_is_installed(extra: str, tmp_path: Path) -> None:
     if not extra:
@@ -81,14 +61,3 @@ def test_a_program_runs_where_everything_is_installed(extra: str, tmp_path: Path
     words = [sys.executable, "-W", "error", "-c", extras.PROGRAMS[extra]]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_an_installation_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: an environment without what an extra should have brought."""
-    monkeypatch.setattr(
-        extras, "_run", lambda words, cwd=tmp_path: subprocess.run(words, check=True, stdout=-1, stderr=-2, text=True)
-    )
-    monkeypatch.setattr(extras.shutil, "which", lambda name: None)
-    told = extras.check(tmp_path / "holdfast-0-py3-none-any.whl", tmp_path, "redis")
-    assert told is not None
-    assert told.startswith("holdfast[redis]: ")

@@ -54,27 +54,6 @@ def outcomes(**changes: Outcome) -> list[Outcome]:
     return fine + list(changes.values())
 
 
-def test_what_has_to_be_is_no_cause_for_complaint() -> None:
-    assert complaints(outcomes()) == []
-    assert complaints([Outcome(PEER, NOBODY, 10, lost=9), Outcome(PEER, AIMED, error="does not install")]) == []
-
-
-@pytest.mark.parametrize(
-    "wrong, told",
-    [
-        (Outcome(FENCED, RANDOM, 100, lost=1, pauses=3), f"{FENCED}, {RANDOM}: 1 of 100 acknowledged updates are lost"),
-        (Outcome(BARE, NOBODY, 100, lost=1), f"{BARE}, {NOBODY}: 1 of 100 acknowledged updates are lost"),
-        (Outcome(BARE, RANDOM, 100), f"{BARE}, {RANDOM}: nobody was stopped, so nothing is shown"),
-        (Outcome(BARE, NOBODY), f"{BARE}, {NOBODY}: nothing was written, so nothing is shown"),
-        (Outcome(BARE, NOBODY, error="it fell"), f"{BARE}, {NOBODY}: it fell"),
-        (Outcome(FENCED, AIMED, 100, pauses=3), f"{FENCED}, {AIMED}: no late write came, so nothing is shown"),
-        (Outcome(BARE, AIMED, 100, pauses=3), f"{BARE}, {AIMED}: not a single update is lost, so the experiment sees nothing"),
-    ],
-)
-def test_what_must_not_be_is_told(wrong: Outcome, told: str) -> None:
-    assert complaints(outcomes(wrong=wrong)) == [told]
-
-
 def test_every_way_has_its_row_and_its_bar() -> None:
     found = command.results([Outcome(way.name, condition, 10) for way in WAYS for condition in (NOBODY, RANDOM, AIMED)], {})
     assert [row[0] for row in command.rows(found)[1:]] == [way.name for way in WAYS]

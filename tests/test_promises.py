@@ -75,38 +75,3 @@ def test_the_page_and_the_tests_agree() -> None:
     paths = [*(ROOT / "tests").glob("**/test_*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
     files = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     assert complaints((ROOT / "docs/promises.md").read_text(), files, COUNTS) == []
-
-
-PAGE = """
-| B-01 | it works | `tests/test_a.py::test_b01_one` |
-| B-02 | it does not | not yet: why |
-| S-01 | something | `tests/test_a.py::test_two`<br>`tests/live/test_b.py::test_s01_three`<br>not yet: half of it |
-"""
-FILES = {
-    "tests/test_a.py": '"""Also of S-01."""\ndef test_b01_one(): pass\nasync def test_two(): pass\n',
-    "tests/live/test_b.py": "def test_s01_three(): pass\n",
-}
-
-FAULTS: dict[str, tuple[str, dict[str, str]]] = {
-    "B-01: there is no tests/test_a.py::test_b01_gone": (PAGE.replace("test_b01_one", "test_b01_gone"), {}),
-    "S-01: there is no tests/test_a.py::test_two": (PAGE, {"tests/test_a.py": "def test_b01_one():\n    def test_two(): pass\n"}),
-    "S-01: there is no tests/live/test_b.py::test_s01_three": (PAGE, {"tests/live/test_b.py": ""}),
-    "B-02 has neither a test nor what it waits for": (PAGE.replace("not yet: why", "not yet:"), {}),
-    "numbers that are missing, too many, or not in order: B-02": (PAGE.replace("| B-02 |", "| B-01 |"), {}),
-    "numbers that are missing, too many, or not in order: S-02": (PAGE + "| S-02 | more | not yet: why |\n", {}),
-    "numbers that are missing, too many, or not in order: S-01": (PAGE + PAGE.splitlines()[3], {}),
-    "numbers that are missing, too many, or not in order: their order": ("\n".join(reversed(PAGE.splitlines())), {}),
-    "tests/test_c.py has a test of B-02, whose row names none": (PAGE, {"tests/test_c.py": "def test_B02_it(): pass"}),
-    "tests/test_c.py has a test of S-07, whose row names none": (PAGE, {"tests/test_c.py": "def test_b01_s07_it(): pass"}),
-    "tests/test_c.py speaks of B-77, which has no row": (PAGE, {"tests/test_c.py": "# B-77"}),
-}
-
-
-def test_a_sound_page_is_not_complained_about() -> None:
-    assert complaints(PAGE, FILES, {"B": 2, "S": 1}) == []
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_complained_about(fault: str) -> None:
-    page, files = FAULTS[fault]
-    assert fault in complaints(page, FILES | files, {"B": 2, "S": 1})

@@ -215,29 +215,3 @@ def test_nothing_points_to_a_document_outside_of_the_repository(texts: dict[str,
     assert outside(texts) == []
     planted = {"a": "(PROTOCOL" + ".md, section 4)", "b": "SEMANTICS" + " 6", "c": "docs/protocol.md"}
     assert outside(planted) == ["a", "b"]
-
-
-def test_a_rule_that_is_taken_off_the_page_is_found(page: str, tests: dict[str, str]) -> None:
-    damaged = re.sub(r"^\* \*\*Q4\.\*\*", "* **Q99.**", page, flags=re.MULTILINE)
-    assert any(it.endswith(": Q4") for it in astray(damaged, tests, {"page": page}))
-    assert unproven(damaged, tests) == ["Q99"]
-
-
-def test_a_rule_without_its_reason_or_its_test_is_found(page: str, tests: dict[str, str]) -> None:
-    text = _RULE.search(page)
-    assert text is not None
-    damaged = page.replace(text[0], text[0].replace("*Without it:*", "Without it:"))
-    assert incomplete(damaged) == [text[1]]
-    assert unproven(page, tests, {**shown.RULES, text[1]: {"tests": []}}) == [text[1]]
-
-
-def test_a_test_that_no_longer_cites_its_rule_is_found(page: str, tests: dict[str, str]) -> None:
-    silent = {path: re.sub(r"\bC12\b", "C11", text) for path, text in tests.items()}
-    assert unproven(page, silent) == ["C12"]
-
-
-def test_what_a_citation_looks_like() -> None:
-    said = "# Rule A1. Rules B2, C3 and D4; rule E5 or F6, rules G1 to G3. The ruler H1, B47, S19. Rule number 7."
-    assert cited(said) == {"A1", "B2", "C3", "D4", "E5", "F6", "G1", "G3"}
-    page = "by Q4 (FI3), R5, not S1 or L2, x = `C1`, 50 K2 of them, [R6](a.md#R7)"
-    assert named(page) == {"Q4", "FI3", "R5", "K2", "R6"}

@@ -123,34 +123,3 @@ def test_every_name_of_the_documents_has_a_row() -> None:
 def test_every_example_has_a_row() -> None:
     page = PAGE.read_text()
     assert EXAMPLES - set(re.findall(r"`\./task (?:example )?(\w+)`", page)) == set()
-
-
-@pytest.mark.parametrize(
-    "cell, complaint",
-    [
-        ("[lock](lock.md)", "no command and no test"),
-        ("`./task exampel naive_lock`", "./task exampel naive_lock"),
-        ("`./task example no_such`", "./task example no_such"),
-        ("`./task bench pears`", "./task bench pears"),
-        ("`./task walkthrough --only bare version-9`", "./task walkthrough bare version-9"),
-        ('[test](../tests/test_sources.py "test_that_nobody_wrote")', "../tests/test_sources.py test_that_nobody_wrote"),
-        ('[test](../tests/no_such.py "test_it")', "../tests/no_such.py test_it"),
-    ],
-)
-def test_a_row_that_names_nothing_that_runs_is_found(cell: str, complaint: str) -> None:
-    page = f"## Title\n\n| in the document | here | see it |\n| --- | --- | --- |\n| a | b | {cell} |\n"
-    assert complaints(page, tasks()) == [f"a: {complaint}"]
-
-
-def test_rows_that_are_right_are_not_complained_of() -> None:
-    test = '[test](../tests/test_sources.py "test_every_example_has_a_row")'
-    cells = ("`./task demo`, [lock](lock.md)", "`./task bench pair`", test)
-    page = "| in the document | here | see it |\n| --- | --- | --- |\n" + "".join(f"| a | b | {it} |\n" for it in cells)
-    assert complaints(page, tasks()) == []
-    assert complaints(page.replace("| a | b |", "| a |"), tasks()) == ["a: not three cells"] * 3
-
-
-def test_a_name_without_a_row_is_found() -> None:
-    page = PAGE.read_text()
-    planted = "\n".join(line for line in page.splitlines() if "redis_spinlock" not in line)
-    assert [it.rpartition(": ")[2] for it in missing(planted)][:1] == ["redis_spinlock"]

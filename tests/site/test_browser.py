@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import browser as browser_
 import pytest
-
-PAGE = """<!doctype html><html lang="en"><head><meta name="viewport" content="width=device-width"><title>A page</title></head>
-<body style="background: white; color: black"><main><h1>A page</h1>{}</main></body></html>"""
 
 
 @pytest.fixture(scope="module")
@@ -25,32 +21,6 @@ def browser(script: ModuleType) -> Iterator[Any]:
         browser = tool.chromium.launch(executable_path=script.chromium(), args=["--no-sandbox"])
         yield browser
         browser.close()
-
-
-@pytest.mark.parametrize(
-    "planted, complaint",
-    [
-        ("<p>Fine.</p>", None),
-        ("<script>console.error('planted')</script>", "planted"),
-        ("<script>throw new Error('planted')</script>", "planted"),
-        ("<script>new Image().src = 'http://127.0.0.1:9/x.png'</script>", "asks for http://127.0.0.1:9/x.png"),
-        ("<p style='color: #ddd'>Faint.</p>", "color-contrast"),
-        ("<style>[data-md-color-scheme=slate] p { color: #eee }</style><p>Faint in the dark theme.</p>", "x, dark: color-contrast"),
-        ("<button></button>", "button-name"),
-        ("<div style='width: 500px'>Wide.</div>", "wider than a window of 320 pixels"),
-    ],
-)
-def test_a_fault_is_found(script: ModuleType, browser: Any, tmp_path: Path, planted: str, complaint: str | None) -> None:
-    page = tmp_path / "x.html"
-    page.write_text(PAGE.format(planted))
-    found = script.visit(browser, {"x": page.as_uri()}, script.axe(), ["x"])
-    assert (found == []) if complaint is None else any(complaint in it for it in found), found
-
-
-def test_a_page_that_ignores_the_theme_is_found(script: ModuleType, browser: Any, tmp_path: Path) -> None:
-    page = tmp_path / "x.html"
-    page.write_text('<body data-md-color-scheme="default">')
-    assert script.themed(browser, page.as_uri()) == ["a reader who prefers the dark theme gets default"]
 
 
 @pytest.mark.parametrize("name, both", [("unguarded", True), ("guarded", False), ("queue", False)])
