@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from compat.foreign import Outcome, complaints, overlapping
 from compat.suites import PATCHED, SUITES, Suite
 from compat.suites import complaints as of_a_suite
@@ -12,24 +11,6 @@ SUITE = Suite("redis", "tests/test_lock.py", 2, 3, different={"T::odd": PATCHED}
 
 def test_a_suite_that_is_as_it_is_listed_is_fine() -> None:
     assert of_a_suite(SUITE, {"T::a": True, "T::b[1]": True, "T::b[2]": True, "T::odd": False}) == []
-
-
-@pytest.mark.parametrize(
-    "found, complaint",
-    [
-        ({"T::a": True, "T::b": True, "T::odd": True}, "T::odd is listed, and passes"),
-        ({"T::a": True, "T::b": True, "T::c": True}, "T::odd is listed, and does not exist"),
-        ({"T::a": True, "T::b[1]": True, "T::b[2]": False, "T::odd": False}, "T::b fails, and is not listed"),
-        ({"T::a": True, "T::odd": False}, "1 of 2 pass, and not 2 of 3"),
-    ],
-)
-def test_a_list_that_is_not_true_any_more_is_found(found: dict[str, bool], complaint: str) -> None:
-    assert complaint in of_a_suite(SUITE, found)
-
-
-def test_a_reason_that_is_none_is_found() -> None:
-    suite = Suite("redis", "", 0, 1, different={"T::a": "it is hard"})
-    assert of_a_suite(suite, {"T::a": False}) == ["T::a is listed for no known reason"]
 
 
 def test_few_tests_are_listed() -> None:

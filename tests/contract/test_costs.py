@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
-from contract.simulated import Simulated
 
-from holdfast.protocol.claim import Claim
 from holdfast.protocol.exclusive import keys_of
 from holdfast.protocol.readwrite import rw_keys_of
 
@@ -75,17 +73,3 @@ async def test_a_permit(face: Face, five: Cluster, name: str, permits: int) -> N
         await face.release(it)
 
 
-async def test_a_request_too_many_would_be_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: whoever is told by a node that he has it asks it again."""
-    pushed = Claim.pushed
-
-    def doubts(claim: Claim, node: int, kind: bytes, fence: int, now: float) -> bool:
-        pushed(claim, node, kind, fence, now)
-        return claim._ask((node,), b"w", now)
-
-    monkeypatch.setattr(Claim, "pushed", doubts)
-    face = Simulated()
-    async with face.nodes(5) as five:
-        here, there = await face.connected(five, ttl=LONG), await face.connected(five, ttl=LONG)
-        assert await costs(face, five, [here.lock(name)], [there.lock(name)], [keys_of(name.encode())[2]]) == {(2, 1)}
-    await face.finish()

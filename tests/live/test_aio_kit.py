@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -280,14 +279,6 @@ def complaints(text: str) -> list[str]:
     return [it for it in text.splitlines() if not re.fullmatch(r"Executing <.*> took [\d.]+ seconds", it)]
 
 
-def test_only_a_slow_step_is_no_complaint() -> None:
-    """Planted: warnings and errors beside a slow step."""
-    slow = "Executing <Task pending name='Task-1' coro=<main()>> took 0.280 seconds"
-    assert complaints(f"{slow}\n") == []
-    for other in ("ResourceWarning: unclosed", "Task was destroyed but it is pending!", "Executing took a wrong turn"):
-        assert complaints(f"{slow}\n{other}\n") == [other]
-
-
 @pytest.fixture
 def eye(nodes: Nodes) -> Iterator[Eye]:
     with Eye(nodes) as eye:
@@ -308,61 +299,3 @@ async def test_the_loop_of_a_test_is_too() -> None:
     assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == os.environ.get("HOLDFAST_LOOP", "asyncio")
 
 
-async def test_cut_tells_what_became_of_the_cancellation() -> None:
-    async def works() -> None:
-        await turns(2)
-
-    async def swallows() -> None:
-        try:
-            await asyncio.sleep(SOON)
-        except asyncio.CancelledError:
-            pass
-
-    async def replaces() -> None:
-        try:
-            await asyncio.sleep(SOON)
-        except asyncio.CancelledError:
-            raise ValueError from None
-
-    assert [await cut(works(), k) for k in range(5)] == ["cancelled", "cancelled", "cancelled", "done", "done"]
-    assert "swallowed" in await cut(swallows(), 1)
-    assert "ValueError" in await cut(replaces(), 1)
-
-
-def test_ended_notices_what_is_left_over() -> None:
-    async def leaves_a_task() -> None:
-        task = asyncio.create_task(asyncio.sleep(SOON))
-        keep.append(task)
-
-    async def leaves_a_socket() -> None:
-        await asyncio.get_running_loop().create_datagram_endpoint(asyncio.DatagramProtocol, ("127.0.0.1", 0))
-
-    async def leaves_an_error() -> None:
-        asyncio.get_running_loop().create_future().set_exception(ValueError())
-
-    keep: list[Any] = []
-    for careless in (leaves_a_task, leaves_a_socket, leaves_an_error):
-        with pytest.raises(AssertionError):
-            ended(careless)
-
-
-def test_the_eye_sees_holders_and_waiters(nodes: Nodes, eye: Eye) -> None:
-    name = some("seen")
-
-    async def main() -> None:
-        async with await connected(nodes) as locks:
-            assert eye.left(name) == []
-            async with locks.lock(name):
-                await true(lambda: len(eye.left(name)) == 5)
-                waiting = asyncio.create_task(locks.lock(name).acquire())
-                await true(lambda: len(eye.left(name)) == 15)
-                assert not idle(locks)
-            lease = await waiting
-            eye.forced(lease)
-            await true(lambda: lease.lost.is_set())
-            assert idle(locks)
-            await eye.gone(name)
-
-    began = time.monotonic()
-    ended(main)
-    assert time.monotonic() - began < SOON

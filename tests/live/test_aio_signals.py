@@ -83,14 +83,6 @@ async def test_a_handler_that_raises_in_the_engine_is_no_bug_of_ours(
     await struck(nodes, monkeypatch, handler, caplog)
 
 
-async def test_taking_a_handler_for_a_bug_is_noticed(
-    nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(aio, "_raised_by_a_handler", lambda error: False)
-    with pytest.raises((AssertionError, HoldfastError, pytest.fail.Exception)):
-        await struck(nodes, monkeypatch, ring, caplog)
-
-
 async def test_a_bug_in_the_engine_is_still_to_be_reported(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import textwrap
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -26,44 +25,6 @@ SHORT = [it for it in FILES if it.stem not in ("walkthrough", "crowd")]
 PATIENCE = 120.0  # seconds; none takes ten on an idle machine
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
-
-# What is broken in holdfast, in every process of an example, before the example begins. With "names", each caller gets
-# a name that nobody else has.
-PLANTS = {
-    "names": """
-        from holdfast import aio
-        def plant(kind):
-            lock, locked, fill, election = kind.lock, kind.locked, kind.fill, kind.election
-            kind.lock = lambda self, *names, **options: lock(self, *[f"{it}:{uuid4()}" for it in names], **options)
-            kind.locked = lambda self, name, **options: locked(self, lambda *_, **__: str(uuid4()), **options)
-            kind.fill = lambda self, key, *given, **options: fill(self, f"{key}:{uuid4()}", *given, **options)
-            kind.election = lambda self, name, *given, **options: election(self, f"{name}:{uuid4()}", *given, **options)
-        plant(Holdfast)
-        plant(aio.Holdfast)
-    """,
-    "no restart guard": """
-        made = Holdfast.__init__
-        Holdfast.__init__ = lambda self, *nodes, **options: made(self, *nodes, **options, restart_guard=None)
-    """,
-    "all nodes needed": """
-        quorum.majority = lambda nodes: nodes
-    """,
-    "nothing is kept": """
-        from holdfast import Once
-        Once.run = lambda self, function, *given, **named: function(*given, **named)
-    """,
-    "a larger limit": """
-        rate = Holdfast.rate
-        Holdfast.rate = lambda self, name, limit, period, **options: rate(self, name, limit * 100, period, **options)
-    """,
-}
-BROKEN_BY = {  # the others: by names
-    "redlock": "no restart guard",
-    "redlock_class": "all nodes needed",
-    "rate_limiter": "a larger limit",
-    "job_scheduler": "nothing is kept",
-    "order_once": "nothing is kept",
-}
 
 
 def run(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -87,18 +48,6 @@ def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "holdfast" in ended.stdout or "fail_open" in ended.stdout
     assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
-
-
-@pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
-def test_a_broken_promise_is_noticed(file: Path, tmp_path: Path) -> None:
-    """On servers that the example starts by itself. Every Python process runs `sitecustomize` first."""
-    head = "from uuid import uuid4\nfrom holdfast import Holdfast\nfrom holdfast.protocol import quorum\n"
-    plant = textwrap.dedent(PLANTS[BROKEN_BY.get(file.stem, "names")])
-    (tmp_path / "sitecustomize.py").write_text(f"{head}{plant}\nprint('planted', file=__import__('sys').stderr)\n")
-    ended = run(file, PYTHONPATH=str(tmp_path))
-    assert "planted" in ended.stderr, "the plant itself is broken"
-    assert ended.returncode == 1, ended.stdout + ended.stderr
-    assert len(ended.stdout.splitlines()) >= 1, "it broke before it had begun"
 
 
 def alive(group: int) -> list[str]:

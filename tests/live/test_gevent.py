@@ -280,17 +280,6 @@ def test_a_timeout_while_a_lease_is_left(three: Cluster, first: bool) -> None:
     assert told["interrupted"] > 5
 
 
-def test_a_lease_that_is_joined_while_it_is_left_is_seen(three: Cluster) -> None:
-    fault = """
-from holdfast.face.sync.lease import Lease
-Lease._leaving = False
-# What says that the last one has left, too.
-Lease._drop_share = lambda lease: True
-"""
-    told = ran(fault + LEFT, three, True)
-    assert told["without the lock"] + told["waited for itself"] > 0
-
-
 @FIRST
 def test_the_end_of_the_program_releases(three: Cluster, first: bool) -> None:
     ran(

@@ -82,14 +82,6 @@ LEAVES = {
     """,
 }
 FIRST = {"in asyncio": ASYNCIO, "by closing its client in asyncio": ASYNCIO, "under gevent": GEVENT}
-RELEASES = {
-    "a block ends": """
-    locks = Holdfast(ttl=4)
-    with locks.lock("job") as lease:
-        say(lease.token, lease.until)
-    """,
-    "a client is closed": LEAVES["by closing its client"].replace("leave=True", ""),
-}
 
 
 @pytest.fixture(scope="module")
@@ -114,12 +106,6 @@ def left(source: str, nodes: Cluster, first: str = "") -> None:
 @pytest.mark.parametrize("how", LEAVES)
 def test_a_process_leaves_a_lease_and_ends(five: Cluster, how: str) -> None:
     left(LEAVES[how], five, FIRST.get(how, ""))
-
-
-@pytest.mark.parametrize("how", RELEASES)
-def test_what_is_released_would_be_noticed(five: Cluster, how: str) -> None:
-    with pytest.raises(AssertionError):
-        left(RELEASES[how], five)
 
 
 @pytest.mark.parametrize("fault", [False, True])

@@ -146,10 +146,6 @@ def test_a_peer_and_holdfast_exclude_each_other(peer: str) -> None:
         lock.acquire().release(confirm=True)
 
 
-def test_a_prefix_that_is_not_theirs_is_seen() -> None:
-    assert not kept_out(PEERS["pottery"], "")
-
-
 def woken(*, bridged: bool, within: float) -> bool:
     """Does a waiter of python-redis-lock get the lock within so many seconds after our client released it?
 

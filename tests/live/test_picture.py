@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
@@ -55,24 +54,3 @@ def test_it_needs_nothing_else_and_can_be_read_aloud() -> None:
     assert not [it for it in ("/tmp", "/home", "/root", "/work", "127.0.0.1") if it in picture]
 
 
-@pytest.mark.parametrize(
-    "fault, complaint",
-    [
-        (lambda it: replace(it, held=1.0), "the lock was held before"),
-        (lambda it: said(it, at=1.0, node=1, sent=False, text="granted"), "the hung node answered"),
-        (lambda it: replace(it, words=tuple(word for word in it.words if word.node != 1)), "the hung node was not asked"),
-        (lambda it: said(it, at=1.0, node=3, sent=True, text="request"), "the dead node"),
-        (lambda it: replace(it, left=it.released + 1), "the lock was not held, then left"),
-        (lambda it: replace(it, words=it.words[:-1]), "did not take part"),
-    ],
-)
-def test_a_trace_that_shows_something_else_is_noticed(script: ModuleType, fault: object, complaint: str) -> None:
-    assert callable(fault)
-    found = list(script.complaints(fault(script.traced(PICTURE.read_text()))))
-    assert any(complaint in it for it in found), found
-
-
-def said(trace: object, **word: object) -> object:
-    """The trace, with one word more."""
-    words: tuple[object, ...] = trace.words  # type: ignore[attr-defined]  # (its module is loaded by its path)
-    return replace(trace, words=(*words, sys.modules["acquire"].Word(**word)))  # type: ignore[type-var]  # (its module is loaded by its path)

@@ -94,14 +94,3 @@ async def test_64_sets_in_four_processes(five: Cluster) -> None:
     assert len({it.token for it in windows}) == len(windows), "a token is for one name, and used once"
 
 
-@pytest.mark.parametrize(
-    "second, complaint",
-    [
-        (HeldWindow("a", "t2", 8, 1.5, 3.0), ["a: held by t1 and by t2"]),
-        (HeldWindow("a", "t2", 7, 2.0, 3.0), ["a: fence 7 after 7"]),
-        (HeldWindow("a", "t2", 8, 2.0, 3.0), []),
-        (HeldWindow("b", "t2", 7, 1.5, 3.0), []),
-    ],
-)
-def test_what_is_wrong_would_be_seen(second: HeldWindow, complaint: list[str]) -> None:
-    assert complaints([HeldWindow("a", "t1", 7, 1.0, 2.0), second]) == complaint

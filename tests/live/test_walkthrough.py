@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -158,77 +156,6 @@ def test_a_version_that_does_something_else_is_noticed(plant: str, broken: dict[
         assert complaint in told_in(scene, told), told
     assert "\nNOT AS TOLD: " in told
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "plant, scene, complaint",
-    [
-        (
-            # A client that asks for a name gets one that nobody else has.
-            """
-            from uuid import uuid4
-            from holdfast import Holdfast
-            lock = Holdfast.lock
-            Holdfast.lock = lambda self, *names, **options: lock(self, f"{names}:{uuid4()}", **options)
-            """,
-            "one of three servers restarts empty",
-            "the next request came in while one was inside",
-        ),
-        (
-            # All nodes are needed, and not a majority.
-            """
-            from holdfast.protocol import quorum
-            quorum.majority = lambda nodes: nodes
-            """,
-            "one of three servers hangs",
-            "the clients got 5 × 503, instead of 3 × 201, 2 × 400",
-        ),
-    ],
-    ids=["names", "all nodes needed"],
-)
-def test_a_broken_holdfast_is_noticed(plant: str, scene: str, complaint: str, tmp_path: Path) -> None:
-    """The fault is planted into holdfast itself, in every process of the service."""
-    planted = tmp_path / "planted"
-    planted.mkdir()
-    lines = plant.splitlines()
-    (planted / "sitecustomize.py").write_text("\n".join(line.removeprefix(" " * 12) for line in lines))
-    work = tmp_path / "work"
-    work.mkdir()
-    status, told = walk(work, "--only", "holdfast", "--scene", scene, "--patience", "10", PYTHONPATH=str(planted))
-    assert status == 1, told
-    assert verdicts(told)["holdfast", scene] == "NO", told
-    assert complaint in told_in(scene, told), told
-
-
-@pytest.fixture(scope="module")
-def script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("walkthrough", RUN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules["walkthrough"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize(
-    "statuses, items, inside, complaint",
-    [
-        ([201, 400], ["0"], 1, None),
-        ([201, 201], ["0", "1"], 1, "the clients got 2 × 201, instead of 1 × 201, 1 × 400"),
-        ([201], ["0"], 1, "the clients got 1 × 201, instead of 1 × 201, 1 × 400"),
-        ([], [], 1, "the clients got nothing, instead of 1 × 201, 1 × 400"),
-        ([201, 400], ["0", "1"], 1, "the items ['0', '1'] are not those of the requests"),
-        ([201, 400], [], 1, "the items [] are not those of the requests"),
-        ([201, 400], ["0"], 2, "2 request(s) were inside at the same time, instead of 1"),
-    ],
-)
-def test_each_disagreement_is_named(
-    script: ModuleType, statuses: list[int], items: list[str], inside: int, complaint: str | None
-) -> None:
-    scene = script.Scene("a scene", lambda stage: "", {201: 1, 400: 1})
-    answers = [script.Answer(str(item), status, "", 0.0, 1.0) for item, status in enumerate(statuses)]
-    found = list(script.disagreements(scene, answers, items, inside))
-    assert len(found) == 0 if complaint is None else any(complaint in it for it in found), found
 
 
 def test_an_interrupted_walk_leaves_nothing_behind(tmp_path: Path) -> None:

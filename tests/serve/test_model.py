@@ -393,11 +393,6 @@ def test_a_mistake_of_the_client_is_found(table: Table, plant: str) -> None:
     assert_found(table, CLIENT_PLANTED[plant])
 
 
-def test_a_plant_that_no_longer_applies_is_noticed(table: Table) -> None:
-    with pytest.raises(AssertionError, match="has changed"):
-        table.begin((("not in the client", ""),), None)
-
-
 def test_the_model_speaks_as_the_client_reads(table: Table) -> None:
     world = table.begin((), None)
     world.play(Step("put"))

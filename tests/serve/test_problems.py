@@ -13,7 +13,7 @@ from serve.serving import gateway_app
 
 from holdfast import Misuse, NoQuorum
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, Problem, models
+from holdfast.serve import Gateway, models
 from holdfast.serve.identity import TokenFile
 from holdfast.serve.load import Lag
 from holdfast.serve.problems import KINDS
@@ -149,7 +149,3 @@ async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) ->
     await said(models.Released, "DELETE", lease)
 
 
-def test_a_kind_without_a_request_is_found() -> None:
-    assert {it[0] for it in PLAIN[1:]} | STORIES | OF_SEVERAL != set(KINDS)
-    with pytest.raises(KeyError):
-        Problem("nonsense", "There is no such kind.")
