@@ -276,6 +276,3 @@ def test_the_help_of_task_is_complete() -> None:
     labels = re.findall(r"^    ([a-z][a-z| -]*)\)", (ROOT / "task").read_text(), re.MULTILINE)
     assert {word for label in labels for word in label.split(" | ") if not word.startswith("-")} == tasks()
     assert subprocess.run([ROOT / "task", "no-such-task"], capture_output=True, check=False).returncode == 64
-
-
-# ------------------------------------------------ the walks of the design page

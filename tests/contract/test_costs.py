@@ -71,5 +71,3 @@ async def test_a_permit(face: Face, five: Cluster, name: str, permits: int) -> N
     assert await costs(face, five, [pool], [wanted], slots) == {(1 + permits - 1, 1)}
     for it in others:
         await face.release(it)
-
-

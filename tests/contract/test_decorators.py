@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Asyncio, Face, Threads, in_a_thread
+from contract.faces import FACES, Face, Threads, in_a_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof.misuse import misuse
@@ -25,7 +25,7 @@ from proof.misuse import misuse
 import holdfast
 from holdfast import LeaseState, current
 from holdfast.embedded import Nodes
-from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum, RateLimited
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 
 FOREVER = 60  # seconds that nobody waits for
 
@@ -890,14 +890,6 @@ async def test_the_arguments_say_which_lock(face: Face, five: Cluster, name: str
             await face.call(locks.locked(f"{name}:{{day}}:{{depth}}", wait=0)(plain), 1)
 
 
-async def test_generators_are_named_by_their_arguments_too(face: Face, five: Cluster, name: str) -> None:
-    locks, log = await face.connected(five), list[Any]()
-    steps = Steps(locks.locked(f"{name}:{{count}}")(counting(face, log))(2))
-    assert await steps.next() == 0
-    assert log[0].name == f"{name}:2"
-    await steps.close()
-
-
 # ------------------------------------------------ busy
 
 
@@ -976,78 +968,3 @@ async def test_a_function_that_only_begins_its_work_is_misuse(face: Face, five: 
         await face.call(locks.lock(name)(function(face, begins)))
     assert log == []
     await is_free(face, five, name)
-
-
-def test_the_faces_are_all_here() -> None:
-    assert set(FACES.values()) == {Threads, Asyncio}
-
-
-# ------------------------------------------------ templates for what is no exclusive lock
-
-
-async def test_each_tenant_has_permits_of_its_own(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    async def body(lease: Any, tenant: str, depth: int = 1) -> Any:
-        if not depth:
-            return lease.name
-        assert await face.call(partial(decorated, tenant, 0)) is None, "this tenant has but one permit"
-        return lease.name, await face.call(partial(decorated, "other", 0))
-
-    decorated = locks.permitted(name + ":{tenant}", 1, wait=0, on_busy="skip")(signed(face, body))
-    assert await face.call(partial(decorated, "one")) == (f"{name}:one", f"{name}:other")
-
-
-async def test_each_document_has_readers_and_a_writer_of_its_own(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    async def reads(lease: Any, tenant: str, depth: int = 1) -> Any:
-        if not depth:
-            return lease.name, lease.shared
-        assert await face.call(partial(read, tenant, 0)) == (f"{name}:{tenant}", True), "readers are many"
-        assert await face.call(partial(write, tenant, 0)) is None
-        return await face.call(partial(write, "other", 0))
-
-    read = locks.read_locked(name + ":{tenant}", wait=0, on_busy="skip")(signed(face, reads))
-    write = locks.write_locked(name + ":{tenant}", wait=0, on_busy="skip")(signed(face, reads))
-    assert await face.call(partial(read, "one")) == (f"{name}:other", False)
-
-
-async def test_each_user_has_a_limit_of_its_own(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    def plain(tenant: str) -> str:
-        return tenant
-
-    async def coroutine(tenant: str) -> str:
-        return tenant
-
-    limited = locks.limited(name, 1, 60, key="{tenant}", wait=0)(plain if isinstance(face, Threads) else coroutine)
-    for tenant in ("one", "other", "{tenant}"):
-        assert await face.call(partial(limited, tenant)) == tenant
-        with pytest.raises(RateLimited):
-            await face.call(partial(limited, tenant))
-
-
-async def test_what_is_done_once_for_an_argument_with_braces(face: Face, five: Cluster, name: str) -> None:
-    """A value may look like a field. The template was filled, so nobody takes the value for a template."""
-    locks = await face.connected(five)
-
-    async def body(lease: Any, tenant: str, depth: int = 1) -> Any:
-        return [lease.name, tenant]
-
-    done = locks.once(name + ":{tenant}", keep=60)(signed(face, body))
-    assert await face.call(partial(done, "{tenant}")) == [f"{name}:{{tenant}}", "{tenant}"]
-
-
-def signed(face: Face, body: Body) -> Callable[..., Any]:
-    """Like `function`, with parameters that a template can name."""
-    inner = function(face, body)
-
-    def in_its_thread(tenant: str, depth: int = 1) -> Any:
-        return inner(tenant, depth)
-
-    async def in_its_task(tenant: str, depth: int = 1) -> Any:
-        return await inner(tenant, depth)
-
-    return in_its_thread if isinstance(face, Threads) else in_its_task

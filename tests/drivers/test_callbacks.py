@@ -155,6 +155,28 @@ def test_where_no_thread_can_be_started_calls_are_made_at_the_end(monkeypatch: p
     assert after == [1, 2]
 
 
+def test_a_call_that_comes_just_before_a_thread_has_ended_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It finds a thread that runs, and starts none."""
+    monkeypatch.setattr(aside, "IDLE", 1e-6)
+    made: list[str] = []
+    calls = ThreadCalls(1, lambda function, error: None)
+    running, late = calls._running, ["late"]
+
+    class Running:
+        acquire, locked = running.acquire, running.locked
+
+        def release(self) -> None:
+            if late:
+                calls.put([(made.append, late.pop())])
+            running.release()
+
+    calls._running = Running()  # type: ignore[assignment]  # (a lock with an occasion)
+    calls.put([(made.append, "first")])
+    limit = clock() + 5
+    while made != ["first", "late"]:
+        assert clock() < limit, made
+
+
 # ------------------------------------------------ all queues of an engine
 
 

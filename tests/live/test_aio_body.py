@@ -659,31 +659,6 @@ async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, l
 
 
 @calm
-async def test_an_exit_stack_that_is_closed_by_another_task(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name, stack = some("stack"), contextlib.AsyncExitStack()
-        await asyncio.create_task(_entered(stack, locks.lock(name)))
-        await asyncio.create_task(stack.aclose())
-        await eye.gone(name)
-
-
-async def _entered(stack: contextlib.AsyncExitStack, lock: Lock) -> None:
-    await stack.enter_async_context(lock)
-
-
-@calm
-async def test_whoever_looks_for_aexit_begins_nothing(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("looked")
-        lock = locks.lock(name)
-        assert hasattr(lock, "__aexit__")
-        async with contextlib.AsyncExitStack() as stack:
-            lease = await stack.enter_async_context(lock)
-            assert lease.held
-        await eye.gone(name)
-
-
-@calm
 async def test_a_generator_that_is_closed(nodes: Nodes, eye: Eye) -> None:
     async with await connected(nodes) as locks:
         name = some("closed")

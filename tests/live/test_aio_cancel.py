@@ -7,7 +7,6 @@ of ours on any node, the lock there for the next one, no task, no claim; and the
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from itertools import chain
 from typing import Any
@@ -19,7 +18,7 @@ from proof.misuse import misuse
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-from holdfast.errors import LockLost, Misuse
+from holdfast.errors import Misuse
 
 __all__ = ["eye"]
 
@@ -486,20 +485,6 @@ async def test_a_timeout_of_any_length(nodes: Nodes, eye: Eye, use: Callable[[Lo
         assert idle(locks)
 
 
-@calm
-async def test_wait_for_loses_no_lease(nodes: Nodes, eye: Eye) -> None:
-    """`asyncio.wait_for` gives what was acquired, or the time-out has undone it: never a lease that nobody has."""
-    async with await connected(nodes) as locks:
-        name = some("wait_for")
-        for k in range(60):
-            with contextlib.suppress(TimeoutError):
-                lease = await asyncio.wait_for(locks.lock(name).acquire(), k * 0.00005)
-                await lease.release()
-            await there_at_once(locks.lock(name))
-        await eye.gone(name)
-        assert idle(locks)
-
-
 async def together(*works: Coroutine[Any, Any, None]) -> None:
     async with asyncio.TaskGroup() as group:
         for work in works:
@@ -553,17 +538,3 @@ async def test_the_body_keeps_its_own_error(nodes: Nodes, eye: Eye) -> None:
                 assert isinstance(task.exception(), ValueError)
             await there_at_once(locks.lock(name))
         await eye.gone(name)
-
-
-@calm
-async def test_a_lost_lease_and_a_release_that_is_cut(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("lost")
-        lease = await locks.lock(name).acquire()
-        eye.forced(lease)
-        await true(lambda: not lease.held)
-        with pytest.raises(LockLost):
-            await lease.release()
-        assert await lease.release() == 0
-        await eye.gone(name)
-        assert idle(locks)

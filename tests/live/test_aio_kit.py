@@ -297,5 +297,3 @@ def test_the_loop_is_the_one_that_was_asked_for() -> None:
 
 async def test_the_loop_of_a_test_is_too() -> None:
     assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == os.environ.get("HOLDFAST_LOOP", "asyncio")
-
-

@@ -8,7 +8,6 @@ import logging
 import os
 import threading
 import time
-import traceback
 import weakref
 from contextvars import ContextVar
 from typing import Any
@@ -18,7 +17,6 @@ from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, dr
 from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease
-from holdfast.clock import clock
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockLost, is_closed
 
@@ -153,36 +151,6 @@ def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> Non
     assert eye.left(name, *own) == []
 
 
-def test_drivers_are_found_while_other_loops_come_and_go(nodes: Nodes) -> None:
-    """The table of drivers is shared by threads: nobody stumbles over it, nobody's driver gets lost."""
-    locks, failures, found = client(nodes), list[Any](), list[Any]()
-    stop = clock() + 0.5
-
-    async def main() -> None:
-        driver = locks._driver()
-        for _ in range(20):
-            await asyncio.sleep(0)
-            if locks._driver() is not driver:
-                failures.append("another driver")
-        found.append(driver)
-        await driver.close()
-
-    def run() -> None:
-        try:
-            while clock() < stop or len(found) <= 20:
-                asyncio.run(main())
-        except BaseException as error:
-            failures.append("".join(traceback.format_exception(error)))
-
-    threads = [threading.Thread(target=run) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert failures == []
-    assert len(found) > 20
-
-
 @calm
 async def test_a_loop_comes_while_those_that_were_closed_are_forgotten(nodes: Nodes) -> None:
     locks, another = client(nodes), asyncio.new_event_loop()
@@ -285,15 +253,6 @@ async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
         with misuse("closed"):
             await refused
     await locks.close()
-
-
-@calm
-async def test_closed_before_it_was_used(nodes: Nodes) -> None:
-    locks = client(nodes)
-    await locks.close()
-    for refused in (locks.lock(some("closed")).acquire(), locks.ready()):
-        with misuse("closed"):
-            await refused
 
 
 @calm
@@ -580,19 +539,6 @@ async def test_a_bug_while_closing(nodes: Nodes, caplog: pytest.LogCaptureFixtur
         await locks.close()
     assert not lease.held
     assert len([it for it in caplog.records if it.levelno == logging.CRITICAL]) == 1
-
-
-@calm
-async def test_an_observer_that_raises_is_no_bug_of_the_engine(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    def observer(event: object) -> None:
-        raise ZeroDivisionError("an observer's")
-
-    async with await connected(nodes, observer=observer) as locks:
-        driver = driver_of(locks)
-        async with locks.lock(some("observed")) as lease:
-            await lease.extend()
-        assert driver_of(locks) is driver
-    assert any("an observer's" in str(it.exc_info) for it in caplog.records)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])

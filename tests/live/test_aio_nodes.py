@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from live.test_aio_kit import SOON, Down, Eye, Tapped, calm, client, connected, driver_of, eye, idle, some, true, turns
-from proof.books import word
 
-from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers import sockets
@@ -132,49 +130,6 @@ async def test_a_lease_lives_through_a_majority_that_is_frozen_for_a_while(own: 
 
 
 @calm
-async def test_an_extension_in_doubt_is_bounded_too(own: Cluster) -> None:
-    async with await connected(own.nodes, ttl=3, max_ttl=6) as locks:
-        lease = await locks.lock(some("doubt")).acquire()
-        async with frozen(own, 0, 1, 2):
-            with pytest.raises(NoQuorum):
-                await lease.extend()
-            assert lease.state.name == "DOUBT"
-            began = clock()
-            with pytest.raises((NoQuorum, LockLost)):
-                await lease.extend()
-            took = clock() - began
-        if lease.held:
-            await lease.release()
-        assert took < 1.0
-
-
-@calm
-async def test_an_extension_is_not_told_what_another_was_refused_with(own: Cluster) -> None:
-    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
-        lease = await locks.lock(some("stale")).acquire()
-        async with frozen(own, 0, 1, 2):
-            task = asyncio.create_task(lease.extend())
-            await turns(2)
-            task.cancel()
-            await true(lambda: lease.state.name == "DOUBT")
-        await true(lambda: lease.state.name == "HELD")
-        try:
-            assert await lease.extend() > 5
-        finally:
-            await lease.release()
-
-
-@calm
-async def test_two_extensions_at_once_hear_the_same(own: Cluster) -> None:
-    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:
-        lease = await locks.lock(some("both")).acquire()
-        async with frozen(own, 0, 1, 2):
-            outcomes = await asyncio.gather(lease.extend(), lease.extend(), return_exceptions=True)
-        await lease.release()
-        assert [type(it) for it in outcomes] == [NoQuorum, NoQuorum]
-
-
-@calm
 async def test_b26_what_a_frozen_node_still_has_is_taken_back(own: Cluster) -> None:
     """Acquired and released while a node is frozen: when it thaws, it does not keep the key for longer than the ttl."""
     async with await connected(own.nodes) as locks:
@@ -222,21 +177,6 @@ class Silent:
             writer.close()
         await self._server.wait_closed()
         await turns(3)
-
-
-@calm
-async def test_a_connection_that_is_silent_is_reset(nodes: Nodes) -> None:
-    """A command left in a kernel's buffer must not be executed later: closed with RST, not with FIN."""
-    async with Silent() as silent:
-        urls = [*nodes.urls[:2], silent.url]
-        async with Holdfast(*urls, fresh=nodes.run_ids, node_timeout=0.1) as locks:
-            states = await locks.ready(0.5)
-            assert [it.state for it in states] == ["up", "up", "down"]
-            assert isinstance(states[2].cause, TimeoutError)
-            await true(lambda: len(silent.ended) >= 2)  # it is tried again
-            assert set(silent.ended) == {"reset"}
-            async with locks.lock(some("silent")) as lease:
-                assert lease.votes == 2
 
 
 @calm
@@ -493,48 +433,6 @@ async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
 
 
 @calm
-async def test_a_timer_that_was_due_in_the_turn_that_was_blocked(nodes: Nodes) -> None:
-    """It judges when what has come meanwhile was read, which is not in that turn any more."""
-    heard: list[str] = []
-    async with await connected(nodes, node_timeout=0.3, observer=lambda event: heard.append(word(event))) as locks:
-        lease = await locks.lock(some("due")).acquire()
-        await true(lambda: lease.votes == 5)
-        for _ in range(2):
-            extension = asyncio.create_task(lease.extend())
-            await turns(2)  # it has left
-            time.sleep(0.45)
-            driver_of(locks)._tick()
-            assert await extension > 5
-        assert "Doubt" not in heard and "down" not in heard
-        await lease.release()
-
-
-@calm
-async def test_more_lies_unread_than_one_read_takes(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A loop that was blocked reads everything before it judges, however much that is."""
-    monkeypatch.setattr(aio_sockets, "CHUNK", 512)
-    heard: list[str] = []
-
-    def observer(event: events.Event) -> None:
-        heard.append(word(event))
-
-    async with await connected(nodes, node_timeout=0.3, observer=observer) as locks, await connected(nodes) as others:
-        name = some("unread")
-        held, mine = await others.lock(name).acquire(), await locks.lock(some("unread")).acquire()
-        for _ in range(2):
-            tries = [asyncio.create_task(locks.lock(name).try_acquire()) for _ in range(200)]
-            extension = asyncio.create_task(mine.extend())  # whose answers come last
-            await turns(2)
-            time.sleep(0.45)
-            assert await asyncio.gather(*tries) == [None] * 200
-            assert await extension > 5
-        assert "Doubt" not in heard and "down" not in heard
-        await held.release()
-        await mine.release()
-        assert idle(locks)
-
-
-@calm
 async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """One who reads on and on, because every read fills the buffer, judges nobody meanwhile; but a lease that is over is over."""
     monkeypatch.setattr(aio_sockets, "CHUNK", 512)
@@ -636,20 +534,3 @@ async def test_one_server_under_two_names(nodes: Nodes) -> None:
     async with Holdfast(nodes.urls[0], nodes.urls[0].replace("/node-", "/./node-"), nodes.urls[1], fresh=nodes.run_ids) as locks:
         with pytest.raises(ConfigError, match="same server"):
             await locks.ready(SOON)
-
-
-@calm
-async def test_all_nodes_are_dead() -> None:
-    with Nodes(3) as nodes:
-        urls = nodes.urls
-    began = clock()
-    async with Holdfast(*urls, ttl=1, max_ttl=1, restart_guard=None, outage=0.4) as locks:
-        with pytest.raises(NoQuorum):
-            await locks.ready(0.3)
-        with pytest.raises(NoQuorum):
-            await locks.lock("nobody", wait=0.3).acquire()
-        with pytest.raises(NoQuorum):
-            await locks.lock("nobody").try_acquire()
-        with pytest.raises(NoQuorum):  # after `outage`, however long one would wait
-            await locks.lock("nobody").acquire()
-    assert clock() - began < SOON

@@ -52,5 +52,3 @@ def test_it_needs_nothing_else_and_can_be_read_aloud() -> None:
     assert picture.count("http") == 1  # the name space: nothing is loaded from anywhere
     assert "prefers-color-scheme: dark" in picture
     assert not [it for it in ("/tmp", "/home", "/root", "/work", "127.0.0.1") if it in picture]
-
-

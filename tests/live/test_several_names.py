@@ -92,5 +92,3 @@ async def test_64_sets_in_four_processes(five: Cluster) -> None:
     assert sum(str(it.name).startswith("shared") for it in windows) == users
     assert len(windows) >= users * 4, "a set has two names at least, and one was taken alone"
     assert len({it.token for it in windows}) == len(windows), "a token is for one name, and used once"
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-import multiprocessing
 import os
 import socket
 import subprocess
@@ -15,7 +14,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -142,38 +140,6 @@ def test_b48_a_lease_in_a_cycle_that_is_dropped(client: Holdfast) -> None:
     finally:
         gc.enable()
     with client.lock("cycle", wait=10):
-        pass
-
-
-def test_sixteen_threads_on_a_busy_machine(three: Cluster) -> None:
-    burners = [multiprocessing.get_context("spawn").Process(target=burn, daemon=True) for _ in range(2)]
-    for burner in burners:
-        burner.start()
-    try:
-        with connected(three) as client:
-            fences: list[list[int]] = [[] for _ in range(16)]
-
-            def user(number: int) -> None:
-                lock = client.lock(f"own{number}")
-                for _ in range(25):
-                    with lock as lease:
-                        fences[number].append(lease.fence)
-
-            users = [threading.Thread(target=user, args=[number]) for number in range(16)]
-            for it in users:
-                it.start()
-            for it in users:
-                it.join(30)
-            assert [len(it) for it in fences] == [25] * 16
-            assert all(a < b for it in fences for a, b in pairwise(it))
-    finally:
-        for burner in burners:
-            burner.kill()
-            burner.join()
-
-
-def burn() -> None:
-    while True:
         pass
 
 

@@ -147,5 +147,3 @@ async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) ->
     await said(models.HealthBody, "GET", "/healthz")
     await said(models.Released, "DELETE", f"{ID}-form2")
     await said(models.Released, "DELETE", lease)
-
-
