@@ -285,7 +285,7 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
 
 
-@pytest.mark.parametrize("reason", ["expired", "refused", "gap", "forced", "max_hold", "slow", "closed", "dropped"])
+@pytest.mark.parametrize("reason", ["expired", "refused", "gap", "forced", "max_hold", "slow", "closed", "dropped", "ticket"])
 def test_a_loss_tells_why_in_words(reason: str) -> None:
     error = LockLost("a", reason, 7)
     assert (error.name, error.reason, error.fence) == ("a", reason, 7)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.guards
 WAITS = {"acquire", "try_acquire", "downgrade", "extend", "release", "ready", "close", "__enter__", "__exit__"}
 WAITS |= {"campaign", "resign", "publish", "leader", "arrive", "wait", "arrived", "is_open", "available", "holders"}
 WAITS |= {"take", "run", "result", "forget", "get", "peek", "reset", "invalidate", "inspect", "locked_by", "is_locked", "names"}
-WAITS |= {"force_release", "repair"}
+WAITS |= {"force_release", "repair", "hand_over", "adopt"}
 ONLY_ONE = {
     "Holdfast.aclose",  # what contextlib.aclosing calls
 }
@@ -89,7 +89,7 @@ def test_every_public_name_has_a_docstring() -> None:
 
 # What a user may use of a lease. README.md lists most of them, docs/lock.md explains them.
 LEASE = {
-    "check", "contended", "downgrade", "extend", "fence", "fences", "held", "leave", "lost", "name", "names",
+    "check", "contended", "downgrade", "extend", "fence", "fences", "hand_over", "held", "leave", "lost", "name", "names",
     "release", "remaining", "shared", "slots", "state", "token", "tokens", "until", "votes", "waited",
 }  # fmt: skip
 # What a leader has besides.

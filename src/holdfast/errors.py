@@ -350,7 +350,7 @@ class LockLost(HoldfastError):
     Attributes:
         name: The name of the lock.
         reason: `expired`, `refused`, `gap`, `forced`, `max_hold`, `slow`, `closed` or `dropped`,
-            and `stale` for `StaleFence`.
+            `ticket` for a lease that cannot be adopted, and `stale` for `StaleFence`.
         fence: The fencing token of the lease, or None.
     """
 
@@ -374,6 +374,7 @@ _WHY = {
     "max_hold": "it was held for as long as `max_hold` allows",
     "slow": "this process was stopped, or too busy, to read the nodes' answers in time",
     "closed": "its client was closed",
+    "ticket": "its ticket was adopted before, or was not adopted in time",
     "dropped": "the program did not keep the lease, so it was not renewed",
 }
 

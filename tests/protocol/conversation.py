@@ -61,6 +61,8 @@ def node_set(nodes: int, standing: Mapping[int, Standing], patience: float = 1.0
 class Mute:
     """A recipe of which nothing but the name and the kind is of interest: a claim packs nothing."""
 
+    basic, proposes = True, 0
+
     def __init__(self, label: str = "jobs", kind: bytes = b"") -> None:
         self.kind = kind
         self.name, self.label, self.part = label.encode(), label, label
@@ -68,7 +70,7 @@ class Mute:
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("a claim packs nothing")
 
-    def release(self, token: bytes) -> bytes:
+    def release(self, token: bytes, held: bool) -> bytes:
         raise AssertionError("a claim packs nothing")
 
 

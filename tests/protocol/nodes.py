@@ -27,13 +27,15 @@ PATIENCE = 1.0
 class Lock:
     """What a claim is about."""
 
+    basic, proposes = True, 0
+
     def __init__(self, name: str, kind: bytes = b"") -> None:
         self.name, self.label, self.part, self.kind = name.encode(), name, name, kind
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("nobody packs anything here")
 
-    def release(self, token: bytes) -> bytes:
+    def release(self, token: bytes, held: bool) -> bytes:
         raise AssertionError("nobody packs anything here")
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast.scripts
 from holdfast.scripts import (
+    ADOPT,
     ANNOUNCE,
     ARRIVE,
     BASIC,
@@ -49,7 +50,7 @@ from holdfast.scripts import (
 )
 
 ALL = (*LOADED, INSPECT, FORCE_RELEASE, RW_FORCE_RELEASE, NAMES, REGISTERS)
-OWN = (*EXCLUSIVE, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)  # each of which is one file
+OWN = (*EXCLUSIVE, ADOPT, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -106,14 +107,14 @@ def named(word: str, head: str) -> tuple[str, ...]:
 
 def test_those_that_connections_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
+    assert (*EXCLUSIVE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
     assert MENDING == (RECALL, MEND)
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT, VOID)
-    names = ["request", "release", "permits", "gcra", "window", "announce", "watch", "look", "store"]
+    names = ["request", "release", "adopt", "permits", "gcra", "window", "announce", "watch", "look", "store"]
     names += ["peek", "put", "void", "arrive", "registry", "recall", "mend"]
     assert [script.name for script in OWN] == names
 

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from ..checks import Seconds, flag, seconds
 from ..drivers.aio.driver import Driver, no_loop
@@ -167,6 +167,20 @@ class Holdfast(_Client):
         for at, event in forced:
             self._driver(at).note(event)
         return sum(event.nodes for _, event in forced)
+
+    async def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> Lease:
+        from ..face.adoption import adopt
+
+        options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
+        lease: Lease = await self._look(adopt(*self._adopting(ticket, **options)))
+        return lease
 
     async def repair(self, pause: Seconds = 0.01) -> Repaired:
         return await self._look(self._shards.repair(pause))

@@ -19,7 +19,7 @@ from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DE
 from ..errors import ConfigError, Misuse
 from ..face import environment, spreading
 from ..face.decorators import Choice, Kind, Name, keyed, named
-from ..face.lease import LeaseInfo
+from ..face.lease import Lease, LeaseInfo
 from ..face.lock import Lock
 from ..face.observers import Observer, Observers
 from ..face.rwlock import RWLock
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ..primitives.latch.plan import LatchTerms
     from ..primitives.once.plan import OnceOptions, OnceTerms
     from ..primitives.rate.plan import RateTerms
+    from ..protocol.adoption import Handover
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
 Sets = Mapping[str, Iterable[str | Node]] | Iterable[Iterable[str | Node]]
@@ -348,6 +349,46 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             NoQuorum: Fewer than a majority of the nodes answered.
             ConfigError: The name, `reason` or `only` cannot work, such as an empty reason.
         """
+
+    @abstractmethod
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> Lease | Awaitable[Lease]:
+        """Adopt a lease that another owner has handed over, and return it.
+
+        Nobody else has held the lock in between, and the fence is that of the lease before. From
+        now on holdfast renews this lease until you release it.
+
+        Args:
+            ticket: What `lease.hand_over()` has returned.
+            ttl: Seconds until another client takes over from a process that died (default: the
+                client's).
+            max_hold: Seconds from now after which the lease is not renewed any more (default: no
+                limit).
+            on_lost: A function that is called once with the lease when it is lost, as for `lock`.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LockLost: The ticket was adopted before, or was not adopted in time (`ticket`).
+            NoQuorum: Too few nodes answered. The ticket may be adopted later, as long as it lasts.
+            ConfigError: It is no ticket, or an option cannot work.
+            Misuse: The client is closed (`closed`).
+        """
+
+    def _adopting(self, ticket: str, **options: Any) -> tuple[L, Handover]:
+        """Return the lock whose acquisition adopts a lease, and what the ticket tells."""
+        from ..face.adoption import adopting, read_ticket
+
+        given = read_ticket(ticket)
+        self._shards.settled(given.name, "lease that is handed over")
+        return self._describe(adopting(self.settings, given, **options)), given
 
     @abstractmethod
     def repair(self, pause: Seconds = 0.01) -> Repaired | Awaitable[Repaired]:

@@ -5,10 +5,10 @@ Knows the threads driver. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from ..checks import Seconds, flag, seconds
 from ..drivers.threads.run import run
@@ -139,6 +139,20 @@ class Holdfast(_Client):
         for at, event in forced:
             self._drivers[at].note(event)
         return sum(event.nodes for _, event in forced)
+
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> Lease:
+        from ..face.adoption import adopt
+
+        options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
+        lease: Lease = self._look(adopt(*self._adopting(ticket, **options)))
+        return lease
 
     def repair(self, pause: Seconds = 0.01) -> Repaired:
         return self._look(self._shards.repair(pause))

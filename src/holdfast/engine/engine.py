@@ -587,7 +587,7 @@ class Engine:
             connections = self.connections
             for nodes, command in claim.sends:
                 if command.mode is RELEASE:
-                    command.data = recipe.release(command.token)
+                    command.data = recipe.release(command.token, claim.fence > 0)
                 else:
                     command.data = recipe.request(
                         command.token, command.ttl, command.mode, command.fence, command.clock
@@ -599,8 +599,7 @@ class Engine:
                 ):
                     # Before a release, on the same connections.
                     upkeep.say_along(recipe.statement(claim.token, claim.fence, command.ttl), nodes, now)
-                # Every connection has the scripts of exclusive locks, whose tokens have no kind.
-                if recipe.kind:
+                if not recipe.basic:
                     upkeep.provide(command)
                 # As `Upkeep.say` does, without a call on the way of every acquire.
                 for node in nodes:

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from math import inf
-from typing import Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from .. import events
 from ..checks import Seconds
@@ -26,6 +26,9 @@ from .environment import caller
 from .migration import Move, Whole
 from .terms import LockTerms
 
+if TYPE_CHECKING:
+    from ..protocol.adoption import Handover
+
 
 class LeaseState(enum.Enum):
     """The state of a lease."""
@@ -36,11 +39,13 @@ class LeaseState(enum.Enum):
     LOST = "lost"
     # Given back by its user, or left to run out.
     RELEASED = "released"
+    # Its ticket may be adopted by another owner.
+    HANDED_OVER = "handed over"
     # Not held at all: no quorum answered, and `fail_open` lets the body run without it.
     OPEN = "open"
 
 
-HELD, DOUBT, LOST, RELEASED, OPEN = LeaseState
+HELD, DOUBT, LOST, RELEASED, HANDED_OVER, OPEN = LeaseState
 # (On the way of every release, an attribute of an enum costs as much as a call.)
 _HELD, _LOST, _OVER = State.HELD, State.LOST, State.OVER
 
@@ -91,8 +96,8 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_joined", "_kept", "_lost", "_move",
-        "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users",
+        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_handed", "_joined", "_kept", "_lost",
+        "_move", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
     def __init__(
@@ -108,6 +113,8 @@ class Lease(ABC):
         # Why it is lost, once that is known.
         self._lost = ""
         self._released = False
+        # It was released by handing it over.
+        self._handed = False
         # Seconds that the caller waited before the body ran without the lock. None if it has the
         # lock.
         self._opened: float | None = None
@@ -228,6 +235,31 @@ class Lease(ABC):
             LockLost: The lease was lost before or meanwhile.
             NoQuorum: No majority confirmed within `node_timeout`.
             Misuse: The lease was released or left (`not_held`).
+        """
+
+    @abstractmethod
+    def hand_over(self, ttl: Seconds | None = None) -> str | Awaitable[str]:
+        """Hand the lease over to another process, thread or event loop, and return its ticket.
+
+        Send the ticket to the new owner, which passes it to `adopt` of its own client. The lock
+        stays taken meanwhile, and the fence stays the same. When this returns, holdfast renews the
+        lease no more: `state` is HANDED_OVER, `held` is False, and `release` has no effect, so a
+        block may end. A ticket is adopted once. If nobody does in time, the lock is free.
+
+        Args:
+            ttl: Seconds within which the ticket can be adopted, from 0.05 to the client's `max_ttl`
+                (default: the lock's `ttl`). The lease is first made to last as long.
+
+        Returns:
+            The ticket: text, at most 600 bytes.
+
+        Raises:
+            LockLost: The lease was lost before or meanwhile.
+            NoQuorum: No majority confirmed that the lease lasts for `ttl`. It is in DOUBT, and not
+                handed over.
+            Misuse: The lease was released or left (`not_held`), is entered more than once, or is
+                not that of one exclusive lock.
+            ConfigError: `ttl` is out of range.
         """
 
     @abstractmethod
@@ -372,12 +404,14 @@ class Lease(ABC):
 
     @property
     def state(self) -> LeaseState:
-        """HELD, DOUBT, LOST, RELEASED or OPEN, as a LeaseState.
+        """HELD, DOUBT, LOST, RELEASED, HANDED_OVER or OPEN, as a LeaseState.
 
         Each access compares the clock with the lease's deadline. So a process that was paused sees
         LOST at once.
         """
         state = self._by_now()
+        if state is RELEASED and self._handed:
+            return HANDED_OVER
         return DOUBT if state is HELD and self._claim.doubt else state
 
     def _by_now(self) -> LeaseState:
@@ -455,6 +489,8 @@ class Lease(ABC):
         state = self.state
         if state is RELEASED:
             raise Misuse(f"the lease of {self.name!r} was released or left before", "not_held")
+        if state is HANDED_OVER:
+            raise Misuse(f"the lease of {self.name!r} was handed over before", "not_held")
         if state is LOST:
             raise self._loss()
 
@@ -466,13 +502,13 @@ class Lease(ABC):
             state, left = self.state, self.remaining
         except HoldfastError:
             return f"<Lease {facts} of another process or event loop>"
-        if state in (LOST, RELEASED):
+        if state in (LOST, RELEASED, HANDED_OVER):
             return f"<Lease {facts} {state.name}: not held>"
         return f"<Lease {facts} {left:.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a lease belongs to this process and cannot be pickled: hand over its `fence` and `token` instead"
+            "a lease belongs to this process and cannot be pickled: pass on the ticket that `lease.hand_over()` returns"
         )
 
     # ------------------------------------------------ for the leases of threads and asyncio
@@ -684,6 +720,24 @@ class Lease(ABC):
             )
         self.check()
         return self._opened is None
+
+    def _to_hand_over(self) -> "Handover":
+        """Return what the ticket of the lease is to tell.
+
+        Raises:
+            Misuse: The lease is of a kind that cannot be handed over, or not held.
+            LockLost: It is lost.
+        """
+        self.check()
+        unfit = self._terms.primitive != "exclusive" or len(self.names) > 1 or self._move is not None
+        if unfit or self._opened is not None:
+            raise Misuse(f"the lease of {self.name!r} cannot be handed over: only that of one exclusive lock can")
+        if self._users is not None and len(self._users) > 1:
+            raise Misuse(f"the lock {self.name!r} is entered more than once here: hand it over from the outer block")
+        # Loaded at its first use.
+        from ..protocol.adoption import Handover
+
+        return Handover(self.name, self._claim.claims[0].token, self.fence)
 
     def _extended(self) -> float:
         """Return how long it is good for after an extension.

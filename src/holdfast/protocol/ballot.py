@@ -61,8 +61,8 @@ class Ballot(ABC):
         # T, once it is held.
         self.fence = 0
         # P, and the largest P ever.
-        self._propose = ticket
-        self._largest = ticket
+        self._propose = recipe.proposes or ticket
+        self._largest = self._propose
         # The largest fence that a node has told which denied: T is above it (rule F11).
         self._above = 0
         # Nodes that may know the token.

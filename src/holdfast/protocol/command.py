@@ -59,6 +59,14 @@ class Recipe(Protocol):
         """What its tokens end in."""
 
     @property
+    def basic(self) -> bool:
+        """Whether every connection has the scripts that it calls."""
+
+    @property
+    def proposes(self) -> int:
+        """The fence that a claim proposes first. 0: its ticket."""
+
+    @property
     def label(self) -> str:
         """The lock's name as the user wrote it."""
 
@@ -85,8 +93,13 @@ class Recipe(Protocol):
             clock: The time by the ticket's clock, in microseconds.
         """
 
-    def release(self, token: bytes) -> bytes:
-        """Return the bytes of a release."""
+    def release(self, token: bytes, held: bool) -> bytes:
+        """Return the bytes of a release.
+
+        Args:
+            token: The token to give back.
+            held: Whether its claim was ever held.
+        """
 
 
 class Asker(Protocol):

@@ -47,6 +47,8 @@ class Exclusive:
     )
     # fmt: on
     kind = b""
+    basic = True
+    proposes = 0
     statement: Statement | None
 
     def __init__(
@@ -105,8 +107,8 @@ class Exclusive:
             self._request, len(token), token, lease, mode,
             len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
 
-    def release(self, token: bytes) -> bytes:
-        """Return the bytes of a release."""
+    def release(self, token: bytes, held: bool = True) -> bytes:
+        """Return the bytes of a release. `held`: whether the claim was ever held."""
         return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 

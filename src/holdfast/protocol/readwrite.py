@@ -25,6 +25,8 @@ class ReadWrite:
     """
 
     __slots__ = ("_release", "_request", "horizon", "kind", "label", "name", "statement")
+    basic = False
+    proposes = 0
     statement: Statement | None
 
     def __init__(self, name: str, kind: bytes, *, prefix: str = "", horizon: int) -> None:
@@ -60,8 +62,8 @@ class ReadWrite:
         return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$1\r\n%b\r\n$16\r\n%016d\r\n" % (
             self._request, len(token), token, len(k), k, len(lease), lease, mode, fence)  # fmt: skip
 
-    def release(self, token: bytes) -> bytes:
-        """Return the bytes of a release."""
+    def release(self, token: bytes, held: bool = True) -> bytes:
+        """Return the bytes of a release. `held`: whether the claim was ever held."""
         return self._release + _bulk(token) + _bulk(b"%d" % self.horizon)
 
 

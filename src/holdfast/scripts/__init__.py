@@ -18,6 +18,7 @@ except ImportError:
     from hashlib import sha1
 
 __all__ = [
+    "ADOPT",
     "ANNOUNCE",
     "ARRIVE",
     "BASIC",
@@ -106,6 +107,7 @@ _ASIDE = re.compile(rb"^[ \t]+(?:--.*)?|^--.*", re.MULTILINE)
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
+ADOPT = _script("adopt", 2, "from", "to", "ttl", "P", "K")
 PERMITS = _script("permits", 1, "permits")
 REGISTRY = _script("registry", 4, "me", "note", "was", "life", "most", "lasts")
 GCRA = _script("gcra", 1, "what", "patience", "parts", "q", "r", "Q", "R")
@@ -152,4 +154,4 @@ MENDING = (RECALL, MEND)
 BASIC = (*EXCLUSIVE, REGISTRY)
 
 # Those that are called by their digests. A connection loads the others before their first use.
-LOADED = (*EXCLUSIVE, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)
+LOADED = (*EXCLUSIVE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)

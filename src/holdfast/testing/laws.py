@@ -25,7 +25,7 @@ from ..protocol.joint import JointRequest
 from ..protocol.readwrite import rw_keys_of
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import kind_of
-from ..scripts import RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
+from ..scripts import ADOPT, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
 from .driver import Driver, Witness
 from .network import Node, SimulatedConnection
@@ -35,7 +35,8 @@ from .world import Violation, World
 
 LAWS = {
     "exclusion": "P-S1: no name is granted while it is held, by the one true clock; only readers hold it together",
-    "fence": "P-S2: for a name, each grant's fence is greater than the one before it; a reader's is above all writers'",
+    "fence": "P-S2: for a name, each grant's fence is greater than the one before it, unless it adopts that lease; a "
+    "reader's is above all writers'",
     "counted": "P-V: a node that a client counts holds its token",
     "majority": "nobody else can get a name that is held: without its holder's nodes, no majority is left",
     "gap": "when a majority has lost the token, its holder knows as soon as every node has spoken since",
@@ -70,10 +71,12 @@ KNOWN = 1.0
 TICK = 0.001
 # Seconds for which ended claims are watched.
 MEMORY = 1.0
-# Of what asks for a token or gives it back: other scripts have as many keys.
-_SHAS = b"|".join(it.sha for it in (REQUEST, RELEASE, RW_REQUEST, RW_RELEASE))
+# Of what asks for a token or gives it back: other scripts have as many keys. (What takes the place of
+# a token gives that one back.)
+_BACK = (RELEASE.sha, RW_RELEASE.sha, ADOPT.sha)
+_SHAS = b"|".join((REQUEST.sha, RW_REQUEST.sha, *_BACK))
 _COMMANDS = re.compile(
-    rb"\$40\r\n(%b)\r\n\$1\r\n[46]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
+    rb"\$40\r\n(%b)\r\n\$1\r\n[246]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
 )
 SHARED = b"shared"
 # The bytes of a token before its kind.
@@ -176,7 +179,7 @@ class Laws(Witness):
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
         for sha, token in _COMMANDS.findall(data):
-            if sha in (RELEASE.sha, RW_RELEASE.sha):
+            if sha in _BACK:
                 self.given_back[node, token] = self._link(driver, node)
                 continue
             self.looked["zombie"] += 1
@@ -364,7 +367,9 @@ class Laws(Witness):
             self.world.saw("held by two, after an operator took it away")
         self.looked["fence"] += claim.recipe.name in self.fences
         self.looked["max_hold"] += claim.timing.max_hold < inf
-        if (earlier := self.fences.passed(window)) is not None and not self._is_excused(claim, driver, earlier):
+        earlier = self.fences.passed(window)
+        stays = earlier is not None and claim.recipe.proposes == claim.fence == earlier.fence
+        if earlier is not None and not stays and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
         held = HeldClaim(driver, renewed=self.world.now)
         self.held[claim] = held

@@ -187,7 +187,7 @@ class Direct:
             return None
         now = io_thread.clock()
         recipe = pending.recipes[0]
-        if recipe.kind or recipe.statement is not None or len(pending.recipes) > 1:
+        if not recipe.basic or recipe.statement is not None or len(pending.recipes) > 1:
             return None
         if not self._usual(pending, timing, now):
             return None
@@ -218,7 +218,7 @@ class Direct:
         if (
             not isinstance(claim, Claim)
             or claim.company is not None
-            or claim.recipe.kind
+            or not claim.recipe.basic
             or claim.recipe.statement is not None
             or claim.state is not HELD
             or now >= claim.until
@@ -284,7 +284,7 @@ class Direct:
             data = command.data = (
                 recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
                 if command.owner is claim
-                else recipe.release(command.token)
+                else recipe.release(command.token, claim.fence > 0)
             )
             for node in nodes:
                 # (Of the connection there is now: if it ends meanwhile, it is nobody's.)

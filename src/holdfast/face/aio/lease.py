@@ -99,6 +99,14 @@ class Lease(lease.Lease):
             await self._driver.extend(self._want, self._terms.timing.ttl, share=True)
             self._extended()
 
+    async def hand_over(self, ttl: Seconds | None = None) -> str:
+        given = self._to_hand_over()
+        await self.extend(ttl)
+        self._all_stay()
+        await self.release()
+        self._handed = True
+        return given.text()
+
     async def release(self, confirm: bool = False) -> int:
         if not self._begin_release():
             return 0

@@ -110,6 +110,15 @@ class Lease(lease.Lease):
             self._driver.extend(self._pending, self._terms.timing.ttl, share=True)
             self._extended()
 
+    def hand_over(self, ttl: Seconds | None = None) -> str:
+        given = self._to_hand_over()
+        self.extend(ttl)
+        self._all_stay()
+        # Confirmed: the I/O thread has heard that nothing more is asked for it.
+        self.release(confirm=True)
+        self._handed = True
+        return given.text()
+
     def release(self, confirm: bool = False) -> int:
         try:
             if not self._interrupted and not self._begin_release():

@@ -1,0 +1,46 @@
+"""How a lease that was handed over is adopted. A plan, shared by both faces.
+
+Knows a lock's terms and tries. Must not know threads, tasks or nodes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from ..engine.plans import Call, Clock, Pause, Plan
+from ..engine.settings import Settings
+from ..errors import LockLost
+from ..protocol.adoption import Adopted, Handover, read_ticket
+from .lock import Lock
+from .terms import LockTerms, terms
+
+__all__ = ["adopt", "adopting", "read_ticket"]
+
+# Tries of one call. Of several that adopt at the same moment, each may get some of the nodes.
+TURNS = 5
+# Seconds of the first pause after such a try, at most.
+PAUSE = 0.01
+
+
+def adopting(settings: Settings, given: Handover, **options: Any) -> LockTerms:
+    """Check the options of an adoption. They are some of those of a lock."""
+    recipe = partial(Adopted, given, prefix=settings.prefix, horizon=settings.horizon)
+    return terms(settings, lambda ttl: (recipe(ttl=ttl),), wait=0.0, **options)
+
+
+def adopt(lock: Lock[Any], given: Handover) -> Plan[Any]:
+    """Adopt a lease, and return the new one.
+
+    Raises:
+        LockLost: It was adopted before, or its time is over.
+        NoQuorum: Too few nodes answered.
+    """
+    for turn in range(TURNS):
+        lease = yield Call(lock.try_acquire)
+        if lease is not None:
+            return lease
+        # Others see another fraction of a millisecond, so that they do not try again together.
+        now = yield Clock()
+        yield Pause(PAUSE * 2**turn * (0.1 + 0.9 * (now * 1e3 % 1)))
+    raise LockLost(given.name, "ticket", given.fence)

@@ -1,0 +1,186 @@
+"""Leases that go from owner to owner, while nodes, connections and clients fail; and planted faults.
+
+The laws of every world watch, for which giver and adopter are one holder after the other. *Once*: no ticket is adopted twice. *Stuck*: when
+the faults are over, the name can be had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sim.conftest import Town
+from sim.face import Holdfast, Lease
+from sim.test_latches import Storm, patiently
+
+from holdfast.errors import Cancelled, LockBusy, LockLost, NoQuorum
+from holdfast.protocol.adoption import Adopted
+from holdfast.protocol.ballot import Ballot
+from holdfast.scripts import ADOPT, bare
+from holdfast.testing.server import Lua
+from holdfast.testing.world import Violation
+
+pytestmark = pytest.mark.stories
+
+Build = Callable[..., Town]
+OPTIONS: dict[str, Any] = {"ttl": 1.0, "max_ttl": 2.0, "node_timeout": 0.3, "outage": 1000.0}
+SEEDS = range(10)
+SECONDS = 25.0
+
+
+class Relay:
+    """Clients that hand one lease on and on. A ticket reaches several of them, soon, late or never."""
+
+    def __init__(self, town: Town, seed: int) -> None:
+        self.town, self.world, self.dice = town, town.world, town.world.dice
+        self.clients = [Holdfast(town.world, town.nodes, town.laws, **OPTIONS) for _ in range(4)]
+        self.tickets: list[str] = []
+        self.adopted: dict[str, int] = {}
+        self.failed = self.handed = 0
+        self.ends = self.world.now + SECONDS
+        self.tasks = [it.driver.run(self.owner(it)) for it in self.clients]
+        self.tasks += [it.driver.run(self.adopter(it)) for it in self.clients for _ in range(2)]
+        if seed % 3:
+            Storm(town, self.clients, "x")
+
+    async def owner(self, client: Holdfast) -> None:
+        """Takes the lock now and then, and hands it over."""
+        while self.world.now < self.ends:
+            await self.world.sleep(self.dice.uniform(0.0, 1.0))
+            try:
+                await self.hands_over(await client.lock("x", wait=2.0).acquire())
+            except (LockBusy, LockLost, NoQuorum):
+                pass
+
+    async def hands_over(self, lease: Lease) -> None:
+        await self.world.sleep(self.dice.choice([0.0, 0.01, 0.5]))
+        try:
+            self.tickets.append(await lease.hand_over(self.dice.choice([0.1, 0.5, 2.0])))
+            self.handed += 1
+        except NoQuorum:
+            await lease.release()
+
+    async def adopter(self, client: Holdfast) -> None:
+        """Adopts what there is, works, and gives it back, hands it on, or is not heard of again."""
+        while self.world.now < self.ends:
+            await self.world.sleep(self.dice.choice([0.0, 0.02, 0.3]))
+            if not self.tickets:
+                await self.world.sleep(0.01)
+                continue
+            ticket = self.dice.choice(self.tickets[-3:])
+            try:
+                lease = await client.adopt(ticket)
+                self.adopted[ticket] = self.adopted.get(ticket, 0) + 1
+                if self.adopted[ticket] > 1:
+                    raise Violation(f"once: {ticket} is adopted by two")
+                if self.dice.random() < 0.4:
+                    await self.hands_over(lease)
+                else:
+                    await self.world.sleep(self.dice.uniform(0.0, 0.6))
+                    await lease.release()
+            except (LockLost, NoQuorum, Cancelled):
+                self.failed += 1
+
+
+def relayed(build: Build, seed: int, nodes: int = 3, **options: Any) -> Relay:
+    """A relay in trouble; Violation says which law is broken."""
+    town = build(nodes, seed, guard=4.0, **options)
+    relay = Relay(town, seed)
+    town.world.run(relay.ends)
+    for node in town.nodes:
+        node.heal()
+    patiently(town, "owners and adopters", relay.tasks, 60.0)
+    lease = relay.clients[0].driver.run(relay.clients[0].lock("x").acquire())
+    patiently(town, "the name", [lease], 20.0)
+    return relay
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_no_law_is_broken_while_leases_go_from_owner_to_owner(town: Build, seed: int) -> None:
+    relay = relayed(town, seed, nodes=(3, 5, 2)[seed % 3])
+    assert sum(relay.adopted.values()) and relay.handed and relay.failed, "some were adopted, and some came too late"
+
+
+def test_a_giver_that_dies_has_handed_its_lease_over(town: Build) -> None:
+    here = town()
+    giver, adopter, stranger = [here.client(**OPTIONS) for _ in range(3)]
+    ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(2.0))
+    giver.driver.kill()
+    here.world.run(here.world.now + 1.5)
+    lease = here.world.do(adopter.adopt(ticket))
+    here.world.run(here.world.now + 10.0)
+    assert lease.held and here.world.do(stranger.lock("x").try_acquire()) is None
+
+
+def test_an_adopter_that_dies_is_followed_when_its_lease_has_run_out(town: Build) -> None:
+    here = town()
+    giver, adopter = here.client(**OPTIONS), here.client(**OPTIONS)
+    ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(0.3))
+    lease = here.world.do(adopter.adopt(ticket, ttl=1.0))
+    waiter = giver.driver.run(giver.lock("x").acquire())
+    here.world.run(here.world.now + 3.0)
+    adopter.driver.kill()
+    died = here.world.now
+    here.world.run(died + 1.1)
+    assert waiter.result().fence > lease.fence
+
+
+def in_lua(text: str, other: str) -> Callable[[pytest.MonkeyPatch], dict[str, Any]]:
+    """A change of the script's text."""
+
+    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+        runs = Lua()
+        source = ADOPT.source
+        assert bare(text.encode()) in source
+        runs._compiled[ADOPT.sha] = runs._compile(source.replace(bare(text.encode()), bare(other.encode())))
+        return {"lua": runs}
+
+    return plant
+
+
+def going_on(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The ticket is given away while the giver holds its lease."""
+
+    async def hand_over(self: Any, ttl: Any = None) -> str:
+        given = self._to_hand_over()
+        await self.extend(ttl)
+        return str(given.text())
+
+    monkeypatch.setattr(Lease, "hand_over", hand_over)
+    return {}
+
+
+def same_token(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The adopter asks with the token of the giver."""
+    made = Ballot.__init__
+
+    def make(self: Any, recipe: Any, *arguments: Any) -> None:
+        made(self, recipe, *arguments)
+        if isinstance(recipe, Adopted):
+            self.token = recipe._given
+            self.usual = self.token[:16]
+
+    monkeypatch.setattr(Ballot, "__init__", make)
+    return {}
+
+
+FAULTS = {
+    "the giver goes on": (going_on, "exclusion|majority"),
+    "the adopter has the giver's token": (same_token, "exclusion|once|risen|zombie|counted|majority"),
+    "it takes what another has": (in_lua("or holder ~= from and holder ~= to then", "then"), "counted|exclusion|majority|fence"),
+    "a record above the fence is overlooked": (in_lua("F > P or ", ""), "fence|exclusion|gap|counted|majority|once"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
+    plant, laws = FAULTS[fault]
+    options = plant(monkeypatch)
+    with pytest.raises(Violation, match=f"^({laws})"):
+        _relays(town, 60, **options)
+
+
+def _relays(build: Build, seeds: int, **options: Any) -> None:
+    for seed in range(seeds):
+        relayed(build, seed, nodes=(3, 5, 2)[seed % 3], **options)
