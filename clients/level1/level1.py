@@ -265,10 +265,14 @@ class Node:
             if self.address.password:
                 await self._ask(reader, "AUTH", self.address.username or "default", self.address.password)
             text = await self._ask(reader, "INFO", "server") + await self._ask(reader, "INFO", "replication")
+            try:
+                adopted = await self._ask(reader, "GET", "{holdfast}:adopted")
+            except ValueError:  # the user may not read it
+                adopted = None
             sent = clock()
             seconds, micros = await self._ask(reader, "TIME")
         self.ahead = int(seconds) + int(micros) / 1e6 - (sent + clock()) / 2
-        usable = self._judged(text.decode())
+        usable = self._judged(text.decode(), adopted)
         self._stands("guarded")
         await asyncio.sleep(max(0.0, usable - clock()))
         if len(client.nodes) > 1 and abs(self.ahead - client.ahead()) > client.horizon / 2000:
@@ -287,7 +291,7 @@ class Node:
             if claim is not None:
                 client.happens(claim, claim.answered, self.number, reply)
 
-    def _judged(self, text):
+    def _judged(self, text, adopted):
         """When a server may be used that says this of itself."""
         client, facts, now = self.client, facts_of(text), clock()
         others = [it for it in client.nodes if it is not self and it.guard.run == facts.get("run_id")]
@@ -295,8 +299,9 @@ class Node:
             raise ValueError(problem)
         if any(it.writer or now < it.guard.heard + client.guard for it in others):  # T8
             raise ValueError("another address has this server")
-        usable = self.guard.meets(facts["run_id"], int(facts["uptime_in_seconds"]), now, client.guard)
-        return now if facts["run_id"] in client.fresh else usable  # G5
+        uptime = INF if adopted == facts["run_id"].encode() else int(facts["uptime_in_seconds"])  # G5
+        usable = self.guard.meets(facts["run_id"], uptime, now, client.guard)
+        return now if facts["run_id"] in client.fresh else usable
 
     async def _ask(self, reader, *words):
         self.write(*words)

@@ -121,6 +121,7 @@ _shtab_holdfast_once___signal_choices=(group child)
 _shtab_holdfast_elect___on_lost_choices=(kill term)
 _shtab_holdfast_elect___leftovers_choices=(kill wait leave)
 _shtab_holdfast_elect___signal_choices=(group child)
+_shtab_holdfast_nodes_pos_0_choices=(adopt)
 _shtab_holdfast_pos_0_choices=(run hold once elect rate ls inspect top release repair nodes doctor bench check local serve)
 
 _shtab_holdfast_run_pos_1_nargs=...

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .protocol.query import Query
     from .protocol.quorum import majority
     from .protocol.ticket import TOKEN
+    from .wire.handshake import ADOPTED
     from .wire.resp import pack
     from .wire.rights import OPTIONAL, refused, rule
 else:
@@ -33,13 +34,14 @@ else:
             ".protocol.query": ["Query"],
             ".protocol.quorum": ["majority"],
             ".protocol.ticket": ["TOKEN"],
+            ".wire.handshake": ["ADOPTED"],
             ".wire.resp": ["pack"],
             ".wire.rights": ["OPTIONAL", "refused", "rule"],
         },
     )
 
 __all__ = [
-    "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
+    "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
     "ask_registry", "fill", "kinds", "majorities", "majority", "named", "noted", "pack", "packed", "refused",
     "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

@@ -25,7 +25,7 @@ MORE = ["+zscore", "+zremrangebyscore", "+pexpireat", "+zcard"]  # what read-wri
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
-NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:"}
+NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:", "~{holdfast}:adopted"}
 OPTIONAL = {*NOTES, "+mget", "+client|setname", "+client|tracking", "+client|caching"}
 UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
 REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")

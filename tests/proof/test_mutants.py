@@ -212,8 +212,22 @@ CONVERSATIONS = {
         test_errors.test_busy_shows_a_holder_on_one_short_line_and_keeps_it_whole,
     ),
     "the guard trusts any uptime": Conversation(
-        patched(Connection, "_met", "max(now + guard + 1 - uptime, self._before + guard)", "now + guard + 1 - uptime"),
+        patched(Connection, "_met", "max(now + guard + 1 - lasted, self._before + guard)", "now + guard + 1 - lasted"),
         test_connection.test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago,
+    ),
+    "the word about another run is believed": Conversation(
+        patched(Connection, "_met", "self._adopted == self.run_id.encode()", "self._adopted is not None"),
+        test_connection.test_the_word_about_another_run_or_none_ends_no_guard,
+        {"told": b"$40\r\n" + b"b" * 40 + b"\r\n"},
+    ),
+    "the word about a new run is believed though this client knows better": Conversation(
+        patched(
+            Connection,
+            "_met",
+            "aged = max(now + guard + 1 - lasted, self._before + guard)",
+            "aged = -inf if lasted == inf else max(now + guard + 1 - lasted, self._before + guard)",
+        ),
+        test_connection.test_a_client_that_an_earlier_run_has_answered_knows_better_than_the_operator,
     ),
     "a promotion is not seen": Conversation(
         patched(Connection, "_met", "reign = handshake.reign(facts)", 'reign = ""'),
@@ -253,7 +267,7 @@ CONVERSATIONS = {
         test_connection.test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too,
     ),
     "a restart hides a promotion": Conversation(
-        patched(Connection, "_met", "max(now + guard + 1 - uptime", "max(now + guard - (self.outlives or 0.0) + 1 - uptime"),
+        patched(Connection, "_met", "max(now + guard + 1 - lasted", "max(now + guard - (self.outlives or 0.0) + 1 - lasted"),
         test_connection.test_a_restart_may_hide_a_promotion,
     ),
     "a deposed primary has no time where this client knows the new one": Conversation(
@@ -471,7 +485,17 @@ ROWS = (
         script=("a renewal lets the fence's record run out", "a fence's record runs out under its lease"),
     ),
     Row("the fence's record is gone when a guard is over", "S2", script=("a renewal keeps the record for longer than a guard",)),
-    Row("the guard (B11)", "V, S1", conversation=("the guard trusts any uptime",), model=("no guard",), simulator=("no guard",)),
+    Row(
+        "the guard (B11)",
+        "V, S1",
+        conversation=(
+            "the guard trusts any uptime",
+            "the word about another run is believed",
+            "the word about a new run is believed though this client knows better",
+        ),
+        model=("no guard",),
+        simulator=("no guard",),
+    ),
     Row(
         "the guard after a promotion",
         "V, S1",

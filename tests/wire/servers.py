@@ -71,6 +71,7 @@ class Server:
     tracking: bytes = OK
     confirms: bool = True
     verbatim: bool = True  # its INFO is text for people, as RESP3 has it
+    adopted: bytes = b"_\r\n"  # of which run an operator has said that it is new; most often none
     product: bytes = b"redis"
     probed: bytes = array()  # commands that it refuses, and why
 
@@ -98,6 +99,7 @@ class Server:
             self.tracking,
             b">3\r\n" + bulk(b"subscribe") + bulk(INBOX) + b":1\r\n" if self.confirms else b"",
             *(self.info(*names) for names in SECTIONS),
+            self.adopted,
             bulk(PROBE.sha),
             self.probed,
             array(*map(bulk, self.time)),
@@ -185,6 +187,7 @@ PLAIN = [
     (b"INFO", b"server"),
     (b"INFO", b"replication"),
     (b"INFO", b"memory"),
+    (b"GET", b"{holdfast}:adopted"),
     (b"SCRIPT", b"LOAD", PROBE.source),
     (b"EVALSHA", PROBE.sha, b"1", b"{holdfast}:probe"),
     (b"TIME",),

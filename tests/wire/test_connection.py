@@ -91,6 +91,45 @@ def test_no_guard_and_fresh_servers() -> None:
     assert opens(a_connection(guard=GUARD, fresh={"a", "b"}), 100.0, "ab", 0) == 132.0
 
 
+def adopted(run: str, **facts: object) -> Server:
+    """A server that says that it is the run `run` of which an operator has said that it is new."""
+    return Server({"run_id": "a" * 40, "uptime_in_seconds": 0, **facts}, adopted=bulk(run.encode()))
+
+
+def test_a_run_that_was_adopted_needs_no_guard() -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    meet(connection, 100.0, adopted("a" * 40))
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
+    connection.broke(101.0)
+    assert opens(connection, 102.0, "b" * 40, 0) == 101.0 - 1.0 + GUARD + 2.0, "it restarted: the word is of another run"
+
+
+OTHER_WORDS = [bulk(b"b" * 40), bulk(b"a" * 39), b"_\r\n", OK, b"-NOPERM no\r\n", b"-LOADING no\r\n", b":1\r\n", b"*0\r\n"]
+
+
+@pytest.mark.parametrize("told", OTHER_WORDS)
+def test_the_word_about_another_run_or_none_ends_no_guard(told: bytes) -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    meet(connection, 100.0, Server({"run_id": "a" * 40, "uptime_in_seconds": 0}, adopted=told))
+    assert connection.wake == 100.0 + GUARD
+    connection.broke(101.0)
+    meet(connection, 102.0, adopted("a" * 40))
+    assert connection.wake == 102.0, "an operator has said it meanwhile"
+
+
+def test_a_client_that_an_earlier_run_has_answered_knows_better_than_the_operator() -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    up(connection, 100.0, Server({"run_id": "b" * 40}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 110.0)
+    connection.broke(111.0)
+    meet(connection, 112.0, adopted("a" * 40))
+    assert connection.wake == 110.0 + GUARD
+
+
 def test_a_run_that_is_known_already() -> None:
     connection = a_connection(guard=GUARD)
     assert opens(connection, 100.0, "a", 5) == 128.0
@@ -494,9 +533,14 @@ def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() ->
 
 def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
     # Rule G5.
+    word = bulk(b"a" * 40)
+    connection = reigning()
+    server = promoted(uptime_in_seconds=1)
+    server.adopted = word
+    assert noted(connection, 100.0, server, None) == 100.0 + GUARD
+    assert connection.promoted
     connection = reigning(fresh={"a" * 40})
     assert noted(connection, 100.0, promoted(uptime_in_seconds=1), None) == 100.0 + GUARD
-    assert connection.promoted
     connection = reigning(fresh={"a" * 40})
     assert opens(connection, 100.0, "a" * 40, 1) == 100.0
 

@@ -131,8 +131,8 @@ REFUSALS = {  # what is refused: which answer that is, and what is to be done ab
     "SUBSCRIBE": (6, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO server": (7, "it refuses SUBSCRIBE or INFO: the user needs both"),
     "INFO memory": (9, "it refuses SUBSCRIBE or INFO: the user needs both"),
-    "SCRIPT LOAD": (10, "it does not take the scripts"),
-    "TIME": (12, "TIME is refused"),
+    "SCRIPT LOAD": (11, "it does not take the scripts"),
+    "TIME": (13, "TIME is refused"),
 }
 
 
@@ -175,12 +175,12 @@ def test_a_server_that_speaks_tls_is_told_so() -> None:
 
 
 PASSING = {
-    "loading": (10, "LOADING Redis is loading the dataset in memory"),
+    "loading": (11, "LOADING Redis is loading the dataset in memory"),
     "busy": (7, "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."),
     "full": (0, "ERR max number of clients reached"),
-    "a replica that lost its master": (10, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
-    "a cluster that is down": (10, "CLUSTERDOWN The cluster is down"),
-    "moving": (10, "TRYAGAIN Multiple keys request during rehashing of slot"),
+    "a replica that lost its master": (11, "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
+    "a cluster that is down": (11, "CLUSTERDOWN The cluster is down"),
+    "moving": (11, "TRYAGAIN Multiple keys request during rehashing of slot"),
 }
 
 

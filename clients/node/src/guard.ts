@@ -8,7 +8,7 @@ export class Guard {
   private known = 0;
   private before = -Infinity;
 
-  /** Return when a server may be used that has told its run, and its uptime in seconds (-Infinity: that says nothing). */
+  /** Return when a server may be used that has told its run, and its uptime in seconds (-Infinity: that says nothing, Infinity: it is new). */
   meets(run: string, uptime: number, now: number, guard: number): number {
     if (run !== this.run) {
       this.before = this.heard;

@@ -19,6 +19,8 @@ const IN_DOUBT = /^(NOSCRIPT|LOADING|NOAUTH|MASTERDOWN|MOVED|ASK)|(^|-)READONLY 
 const PASSING = /^(LOADING|BUSY|MASTERDOWN|TRYAGAIN|CLUSTERDOWN|ERR max number of clients)/;
 /** Products that speak the protocol of Redis, and need not run scripts as it does (rule T9). */
 const OTHERS = /^((dragonfly|garnet|kvrocks|pika|redict)_version:|executable:.*\/keydb[^/\n]*$|features:.*cluster_mget)/m;
+/** The key in which an operator says of a run of the server that it began empty and never granted a lock (rule G5). */
+const ADOPTED = '{holdfast}:adopted';
 /** A look at a node is late if it comes later than planned by this share of the time that an answer may be owed. */
 const LATE = 1 / 8;
 /** After this silence, in ms, a connection that does not answer is opened again at once. */
@@ -289,10 +291,12 @@ export class Node {
     this.send(['CLIENT', 'TRACKING', 'ON', 'OPTIN', 'NOLOOP']);
     this.send(['SUBSCRIBE', inbox], null);
     for (const section of ['server', 'replication', 'memory']) this.send(['INFO', section], keep);
-    this.askTime(() => this.greeted(said.join('\n')));
+    let adopted: Value = null;
+    this.send(['GET', ADOPTED], (reply) => (adopted = reply));
+    this.askTime(() => this.greeted(said.join('\n'), adopted));
   }
 
-  private greeted(said: string): void {
+  private greeted(said: string, adopted: Value): void {
     const fact = (name: string) => new RegExp(`^${name}:(.*?)\r?$`, 'm').exec(said)?.[1] ?? '';
     const problem = this.subscribed ? unfit(said, fact) : 'it confirms no subscription: the user needs SUBSCRIBE';
     if (problem) return this.refuse(problem);
@@ -305,7 +309,8 @@ export class Node {
     // replication id is another one after each promotion, while its run id stays.
     const isPromoted = Number(fact('second_repl_offset') || -1) >= 0 || !/^0*$/.test(fact('master_replid2'));
     const reign = isPromoted ? run + fact('master_replid') : run;
-    const usable = this.guard.meets(reign, isPromoted ? -Infinity : Number(fact('uptime_in_seconds')), now, guard);
+    const lasted = adopted === run ? Infinity : Number(fact('uptime_in_seconds'));
+    const usable = this.guard.meets(reign, isPromoted ? -Infinity : lasted, now, guard);
     this.wake = fresh.has(run) && !isPromoted ? now : usable;
     if (this.wake <= now) return this.load();
     const seconds = Math.ceil((this.wake - now) / 1000);

@@ -28,6 +28,21 @@ describe('the client', { concurrency: 6 }, () => {
     }, { fresh: [], nodeTimeout: 50 });
   });
 
+  it('uses a run at once that an operator has called new, and no other run for that word (G5)', async () => {
+    const node = await new Fake().restart().listen();
+    node.adopted = node.facts.run_id!;
+    await using([node], async (locks) => {
+      await until(() => states(locks) === 'up', 1);
+      node.restart();
+      node.cut();
+      await until(() => states(locks) === 'guarded');
+      node.adopted = node.facts.run_id!;
+      node.cut();
+      await sleep(500);
+      strictEqual(states(locks), 'guarded', 'this client has heard the earlier run');
+    }, { fresh: [] });
+  });
+
   it('counts a server once, however long nobody has spoken to it (T8)', async () => {
     const [node] = await servers(1);
     await using([node!], async (locks) => {

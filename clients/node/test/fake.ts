@@ -10,6 +10,8 @@ let runs = 0;
 export class Fake {
   /** What INFO says. */
   facts: Record<string, string> = {};
+  /** The run of which it says that an operator has called it new. '': none. */
+  adopted = '';
   /** What it calls itself in its answer to HELLO. */
   product = 'redis';
   /** How far its clock is ahead, and how late it answers, in ms. */
@@ -88,6 +90,7 @@ export class Fake {
       case 'HELLO': return `%1\r\n${bulk('server')}${bulk(this.product)}`;
       case 'SUBSCRIBE': return `>3\r\n${bulk('subscribe')}${bulk(words[1]!)}:1\r\n`;
       case 'INFO': return bulk(words[1] === 'server' ? facts.join('') : '');
+      case 'GET': return this.adopted ? bulk(this.adopted) : '_\r\n';
       case 'TIME': return `*2\r\n${bulk(String(Math.floor(now / 1e6)))}${bulk(String(now % 1e6))}`;
       case 'EVALSHA': return words.length === 13 ? this.grant(words[7]!, words[10]!) : ':1\r\n';
       default: return '+OK\r\n';

@@ -6,13 +6,13 @@ Knows the shape of a finding, and rounds of questions to the nodes. Must not kno
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..kit import Ask, Plan, Query, pack
 
 if TYPE_CHECKING:
-    from .. import Holdfast
+    from .. import Holdfast, NodeStatus
 
 OK, WARNING, UNSAFE = "ok", "warning", "unsafe"
 _PRIMARY = "-h PRIMARY -p PORT"
@@ -64,6 +64,17 @@ def sent(locks: Holdfast, shard: int, commands: dict[int, bytes]) -> Query:
         return found
 
     return locks._look(plan())
+
+
+def by_shard(nodes: Sequence[NodeStatus]) -> list[tuple[int, list[NodeStatus]]]:
+    """The nodes of each shard, with its number."""
+    names = list(dict.fromkeys(it.shard for it in nodes))
+    return [(at, [it for it in nodes if it.shard == name]) for at, name in enumerate(names)]
+
+
+def facts_of(answer: object) -> dict[str, str]:
+    """An answer to INFO as names and values."""
+    return dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
 
 
 def text_of(value: Any) -> str:

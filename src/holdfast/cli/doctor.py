@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..errors import ConfigError, message_of
 from ..kit import EFFICIENT, OPTIONAL, Query, refused, rule
 from .codes import NO_QUORUM
-from .diagnosis import OK, UNSAFE, WARNING, Check, ask, cli_of, named, placed, text_of
+from .diagnosis import OK, UNSAFE, WARNING, Check, ask, by_shard, cli_of, facts_of, named, placed, text_of
 from .looking import client, first_line, usable
 from .processes import company, foreign, others, proxied
 from .table import colored, objects, table
@@ -57,7 +57,7 @@ def doctor(options: Namespace) -> int:
 
 def _examined(locks: Holdfast, options: Namespace) -> int:
     looked: list[Check] = []
-    for shard, own in _shards(locks._seen(1.0)):
+    for shard, own in by_shard(locks._seen(1.0)):
         looked += others(own)
         looked += _looked(locks, shard, own)
         looked += company(locks, shard, own)
@@ -90,11 +90,6 @@ def _rows(checks: list[Check], size: int) -> list[tuple[str, str, str, str]]:
     alike = Counter(it[1:4] for it in checks if it.level == OK)
     nodes = {it: f"all {size}" for it, count in alike.items() if count == size > 1}
     return list(dict.fromkeys((nodes.get(it[1:4], it.node), *it[1:4]) for it in checks))
-
-
-def _shards(nodes: tuple[NodeStatus, ...]) -> list[tuple[int, list[NodeStatus]]]:
-    names = list(dict.fromkeys(it.shard for it in nodes))
-    return [(at, [it for it in nodes if it.shard == name]) for at, name in enumerate(names)]
 
 
 def _primaries(locks: Holdfast) -> dict[str, tuple[str, int]]:
@@ -174,7 +169,7 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]
     checks: list[Check] = []
     told = ask(locks, shard, size, b"INFO")
     for at, answer in told.answers.items():
-        checks += _server(nodes[at], _facts(answer))
+        checks += _server(nodes[at], facts_of(answer))
     checks += _replication(locks, shard, nodes, told)
     policies = ask(locks, shard, size, b"CONFIG", b"GET", b"maxmemory-policy")
     for at, answer in policies.answers.items():
@@ -216,17 +211,12 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
         )
 
 
-def _facts(answer: object) -> dict[str, str]:
-    """An answer to INFO as names and values."""
-    return dict(line.split(":", 1) for line in text_of(answer).splitlines() if ":" in line)
-
-
 def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Query) -> Iterator[Check]:
     """Say what a failover of each primary would cost."""
     size = len(nodes)
     writes, lags = (ask(locks, shard, size, b"CONFIG", b"GET", it.encode()).answers for it in (_WRITES, _LAG))
     for at, address in enumerate(locks._shards.all[shard].settings.addresses):
-        facts = _facts(told.answers.get(at))
+        facts = facts_of(told.answers.get(at))
         if facts.get("role", "master") == "master" and at in told.answers:
             known = _configured(writes.get(at)), _configured(lags.get(at))
             # Where the place can be asked for, clients do not depend on what the server does.

@@ -30,8 +30,11 @@ _EVERY = 1.0  # seconds between two looks of --watch
 _ELECTION = "[election]"  # how the name of an election's lock ends
 
 
-def client(options: Namespace) -> Holdfast:
-    """Make the client of a verb that looks: its log is silent, its errors are what it prints."""
+def client(options: Namespace, **more: Any) -> Holdfast:
+    """Make the client of a verb that looks: its log is silent, its errors are what it prints.
+
+    `more`: options of the client that come before those of the command line.
+    """
     if options.client is not None:
         # The application's, and so is its log. Its settings are in no command line.
         lent: Holdfast = options.client()
@@ -39,7 +42,7 @@ def client(options: Namespace) -> Holdfast:
             raise ConfigError("no nodes: name them in the settings of the application, or set HOLDFAST_NODES")
         return lent
     quiet(Output())
-    found = configuration(vars(options), os.environ).client()
+    found = configuration(vars(options), os.environ).client(**more)
     for driver in found._drivers:
         # It takes no lock, so nobody has to compare its settings.
         driver.io_thread.engine.notices.registers = False
@@ -189,7 +192,11 @@ def first_line(how: str, json: bool) -> None:
 
 
 def nodes(options: Namespace) -> int:
-    """Show how the nodes are."""
+    """Show how the nodes are, or mark them as new."""
+    if options.what == "adopt":
+        from .adopting import adopt
+
+        return adopt(options)
     with client(options) as locks:
         while True:
             found = locks._seen(0.0 if options.watch else _EVERY)

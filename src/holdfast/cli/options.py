@@ -296,6 +296,17 @@ def _watched(parser: Parser) -> None:
     _json_only(parser)
 
 
+def _shown_or_adopted(parser: Parser) -> None:
+    _watched(parser)
+    parser.add_argument(
+        "what",
+        metavar="adopt",
+        nargs="?",
+        choices=["adopt"],
+        help="mark all nodes as new: they have never granted a lock, so that clients need not wait",
+    )
+
+
 def _top(parser: Parser) -> None:
     parser.add_argument(
         "--every", metavar="DUR", type=duration, default=1.0, help="time between two looks (default 1s)"
@@ -482,7 +493,14 @@ VERBS: dict[str, Verb] = {
         "operating:release",
     ),
     "repair": Verb("", "Write back what restarted nodes have forgotten.", _repair, "", "operating:repair"),
-    "nodes": Verb("", "Show how the nodes are.", _watched, "", "looking:nodes"),
+    "nodes": Verb(
+        "[adopt]",
+        "Show how the nodes are, or say of servers that were just set up that they are new.",
+        _shown_or_adopted,
+        "example:\n"
+        "  holdfast nodes adopt    once, when all nodes are new; never after a restart, nor where clients live",
+        "looking:nodes",
+    ),
     "doctor": Verb(
         "",
         "Say what is wrong with the nodes, and what to do. Exit 0: all well, 1: warnings, 2: unsafe, 69: no quorum.",

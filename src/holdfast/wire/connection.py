@@ -128,11 +128,12 @@ class Connection(Generic[Q]):
     # (A client has five of these, and dictionaries would be most of their memory.)
     # fmt: off
     __slots__ = (
-        "_before", "_excused", "_known", "_left", "_noted", "_opened", "_pardoned", "_parted", "_place", "_probed",
-        "_probes", "_product", "_reader", "_reign", "_subscribed", "_timed", "_timed_again", "_unplaced", "_user",
-        "address", "ahead", "answered", "asked", "asks", "bad", "blur", "facts", "fails", "heard", "lacks", "ledger",
-        "listener", "manners", "measured", "node", "out", "outlives", "promoted", "reask", "refusal", "replaced", "rtt",
-        "run_id", "several", "started", "state", "sure", "trip", "unbounded", "unsaid", "uptime", "wake",
+        "_adopted", "_before", "_excused", "_known", "_left", "_noted", "_opened", "_pardoned", "_parted", "_place",
+        "_probed", "_probes", "_product", "_reader", "_reign", "_subscribed", "_timed", "_timed_again", "_unplaced",
+        "_user", "address", "ahead", "answered", "asked", "asks", "bad", "blur", "facts", "fails", "heard", "lacks",
+        "ledger", "listener", "manners", "measured", "node", "out", "outlives", "promoted", "reask", "refusal",
+        "replaced", "rtt", "run_id", "several", "started", "state", "sure", "trip", "unbounded", "unsaid", "uptime",
+        "wake",
     )
     # fmt: on
 
@@ -210,6 +211,8 @@ class Connection(Generic[Q]):
         self._known = 0.0
         # When an earlier run, or an earlier reign, last spoke on a connection in use.
         self._before = -inf
+        # The run of a server of which an operator has said that it is new, as the node has it.
+        self._adopted: object = None
         # The replication id that the server took when it was promoted in this run.
         self._reign = ""
         # What the server calls itself in its answer to HELLO.
@@ -677,6 +680,10 @@ class Connection(Generic[Q]):
                 if self.state is UP and self.refusal is None:
                     self._leave_note(now)
             return
+        if word == "ADOPTED":
+            # A user who may not read it waits for the whole guard.
+            self._adopted = reply
+            return
         if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
             self.bad = handshake.refused(word, readable(str(reply)), self._user, self.manners.prefix)
         elif word == "HELLO" and isinstance(reply, dict):
@@ -835,9 +842,11 @@ class Connection(Generic[Q]):
         guard += self.outlives or 0.0
         aged = -inf
         if self.run_id not in self.manners.fresh:
-            # Its uptime is rounded, and follows its wall clock: wrong if an earlier run spoke to us
-            # less than a guard ago.
-            aged = max(now + guard + 1 - uptime, self._before + guard)
+            # A server that was adopted has nothing to forget, as one that has run for long. Its
+            # uptime is rounded, and follows its wall clock, and an operator may be mistaken: neither
+            # counts if an earlier run spoke to us less than a guard ago.
+            lasted = inf if self._adopted == self.run_id.encode() else uptime
+            aged = max(now + guard + 1 - lasted, self._before + guard)
         if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
             # A server that was just made has forgotten nothing, but a replica that is promoted may
             # lack what its primary had granted, and another server what the former one had.

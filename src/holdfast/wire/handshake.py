@@ -20,6 +20,9 @@ from .address import Address
 OLDEST = (6, 2)
 # The first bytes from a server that expects TLS and got none.
 TLS_ALERT = b"\x15\x03"
+# An operator's word about a server that is new: the run id that this key holds began empty, and has
+# never granted a lock. A snapshot, a replica or a restart that inherits the key has another run id.
+ADOPTED = b"{holdfast}:adopted"
 # Errors after which the connection has to start over.
 ALONE = ("NOSCRIPT", "LOADING", "NOAUTH", "MASTERDOWN")
 # Redis 6.2 puts its own words before the error code of a command that a script has called.
@@ -162,6 +165,7 @@ def greeting(address: Address, settings: ConnectionSettings) -> Iterator[tuple[s
     yield "SUBSCRIBE", (b"SUBSCRIBE", settings.inbox)
     for section in (b"server", b"replication", b"memory"):
         yield "INFO", (b"INFO", section)
+    yield "ADOPTED", (b"GET", ADOPTED)
     yield "SCRIPT LOAD", (b"SCRIPT", b"LOAD", PROBE.source)
 
 
