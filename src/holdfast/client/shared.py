@@ -218,7 +218,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         They are for this process. With asyncio, they are for this event loop.
 
         Returns:
-            The Stats. docs/watching.md lists the fields.
+            The Stats, whose docstring explains each field.
         """
 
     @abstractmethod
