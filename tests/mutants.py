@@ -1,8 +1,10 @@
 """Damages floors 1 and 2 in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
 
+`--planted` plants the faults of `tests/faults.toml` instead. Each names a test, which must fail.
+
 A mutant that survives is a missing test, or code that does nothing, or a change that nobody can notice (the first value of what is always
-set before it is read); so one in ten may survive. `./task mutants --help` tells the options. The same seed makes the same mutants of the
-same sources. Exits with 1 if more survive, and with 2 if undamaged code fails, so that nothing can be said.
+set before it is read); so one in ten may survive. No planted fault may. `./task mutants --help` tells the options. The same seed makes the
+same mutants of the same sources. Exits with 1 if more survive, and with 2 if undamaged code fails, so that nothing can be said.
 """
 
 from __future__ import annotations
@@ -19,18 +21,22 @@ import sys
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from own_coverage import ROOT, modules, only_gathers, own_tests
 
 PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py")
+PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
 SURVIVORS = 0.1  # of all mutants, at most
+PATIENCE = 120.0  # seconds for the test that a planted fault names
 SLOWER = 5  # times as long as undamaged code, and as many seconds more: then it hangs, which is noticed too
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -69,10 +75,29 @@ class Mutant:
 
 
 @dataclass(frozen=True)
+class Planted:
+    """A fault of `tests/faults.toml`: `other` in place of `text`, and the test that must fail with it."""
+
+    name: str
+    module: Path
+    text: str
+    other: str
+    test: str
+    source: str
+
+    @property
+    def line(self) -> int:
+        return self.source[: self.source.find(self.text)].count("\n") + 1
+
+    def damaged(self) -> str:
+        return self.source.replace(self.text, self.other)
+
+
+@dataclass(frozen=True)
 class Outcome:
     """What became of a mutant. `killer`: what noticed it; empty if nothing did."""
 
-    mutant: Mutant
+    mutant: Mutant | Planted
     killer: str
     seconds: float
 
@@ -93,10 +118,20 @@ def mutants(module: Path, source: str) -> Iterator[Mutant]:
         yield Mutant(module, number, line, f"{before}  ->  {after}  in  {lines[line - 1].strip()}", source)
 
 
-def choose(candidates: Sequence[Mutant], count: int, seed: int) -> list[Mutant]:
+def planted(root: Path = ROOT) -> list[Planted]:
+    """All faults of `tests/faults.toml`, in the order of the file."""
+    rows = tomllib.loads((root / "tests/faults.toml").read_text())
+    return [
+        Planted(name, Path(module), text, other, f"tests/{file}::{test}", (root / "src/holdfast" / module).read_text())
+        for file, faults in rows.items()
+        for name, (module, text, other, test) in faults.items()
+    ]
+
+
+def choose(candidates: Sequence[Mutant | Planted], count: int, seed: int) -> list[Mutant | Planted]:
     """`count` at random, in the order of the text. The lot is in the mutant itself: code that changes moves no lot but its own."""
 
-    def lot(mutant: Mutant) -> bytes:
+    def lot(mutant: Mutant | Planted) -> bytes:
         return hashlib.sha256(f"{seed} {mutant.module} {mutant.name}".encode()).digest()
 
     chosen = set(sorted(candidates, key=lot)[:count])
@@ -165,28 +200,36 @@ class Copy:
             shutil.copytree(root / "docs", folder / "docs")
         shutil.copy(root / "pyproject.toml", folder)
         path = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
-        # Byte code is trusted by the second and the size of its source, and two mutants may have both in common.
-        self._environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+        self._environment = {**os.environ, "PYTHONPATH": path}
         _, found = self._run(["-c", "import holdfast; print(*holdfast.__path__)"], 60)
         if not found.startswith(str(folder)):
             raise Unsound(f"a copy of the tree should be used, not {found}")
 
     def put(self, module: Path, source: str) -> None:
         """Give a module another text."""
-        (self._folder / "src/holdfast" / module).write_text(source)
+        path = self._folder / "src/holdfast" / module
+        path.write_text(source)
+        # Byte code is trusted by the second and the size of its source, and two mutants may have both in common.
+        Path(cache_from_source(path)).unlink(missing_ok=True)
 
     def own_tests(self, module: Path, limit: float) -> tuple[bool, str]:
         """Whether a module's own tests pass in `limit` seconds, and what they print; a module without tests passes."""
         tests = own_tests(module, self._folder)
         if not tests:
             return True, ""
-        return self._run(["-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests], limit)
+        code, printed = self._run([*PYTEST, *tests], limit)
+        return code == 0, printed
+
+    def fails(self, test: str, limit: float) -> bool:
+        """Whether a test fails. One that is not there, or cannot be collected, does not."""
+        return self._run([*PYTEST, test], limit)[0] == 1
 
     def simulator(self, limit: float) -> tuple[bool, str]:
         """Whether the simulator finds nothing in `limit` seconds, and what it prints."""
-        return self._run(SIMULATE, limit)
+        code, printed = self._run(SIMULATE, limit)
+        return code == 0, printed
 
-    def _run(self, arguments: Sequence[str], limit: float) -> tuple[bool, str]:
+    def _run(self, arguments: Sequence[str], limit: float) -> tuple[int, str]:
         limited = ["/bin/sh", "-c", f'ulimit -v {MEMORY} 2>/dev/null; exec "$0" "$@"', sys.executable, *arguments]
         with subprocess.Popen(
             limited,
@@ -204,8 +247,8 @@ class Copy:
                 os.killpg(process.pid, signal.SIGKILL)  # it may have started processes of its own
                 if not isinstance(error, subprocess.TimeoutExpired):
                     raise
-                return False, f"not done after {limit:.0f} s"
-        return process.returncode == 0, printed
+                return 1, f"not done after {limit:.0f} s"
+        return process.returncode, printed
 
 
 class Range:
@@ -218,10 +261,14 @@ class Range:
         self._limits: dict[Path | None, float] = {}
         self._lock = threading.Lock()
 
-    def shoot(self, mutant: Mutant) -> Outcome:
-        """Let the module's own tests look at a mutant, and the simulator if they do not see it."""
+    def shoot(self, mutant: Mutant | Planted) -> Outcome:
+        """Let the module's own tests look at a mutant, and the simulator if they do not see it. A planted fault has one test."""
         copy = self._copies.get()
         try:
+            if isinstance(mutant, Planted):
+                began = time.monotonic()
+                copy.put(mutant.module, mutant.damaged())
+                return Outcome(mutant, "its test" if copy.fails(mutant.test, PATIENCE) else "", time.monotonic() - began)
             limit = self._limit(copy, mutant.module)
             began = time.monotonic()
             copy.put(mutant.module, mutant.damaged())
@@ -252,14 +299,13 @@ class Range:
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: nine times in ten a test notices.")
     parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
-    parser.add_argument("--count", type=int, default=30, help="how many (30)")
+    parser.add_argument("--count", type=int, help="how many (30, or all planted ones)")
     parser.add_argument("--only", metavar="MODULE", help="of this module only, such as protocol/claim.py")
+    parser.add_argument("--planted", action="store_true", help="plant the faults of tests/faults.toml instead, all or so many")
     options = parser.parse_args(arguments)
 
-    everywhere = [Path(options.only)] if options.only else list(modules(root, PLACES))
-    sources = {module: (root / "src/holdfast" / module).read_text() for module in everywhere}
-    every = [mutant for module, source in sources.items() if not only_gathers(source) for mutant in mutants(module, source)]
-    chosen = choose(every, options.count, options.seed)
+    every: Sequence[Mutant | Planted] = planted(root) if options.planted else _small(root, options.only)
+    chosen = choose(every, options.count or (len(every) if options.planted else 30), options.seed)
 
     survivors = 0
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(AT_A_TIME) as pool:
@@ -274,7 +320,15 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
         finally:
             pool.shutdown(cancel_futures=True)
     print(f"{len(chosen)} mutants of {len(every)} (seed {options.seed}): {survivors} survived")
-    return 1 if survivors > SURVIVORS * len(chosen) or not chosen else 0
+    most = 0.0 if options.planted else SURVIVORS * len(chosen)
+    return 1 if survivors > most or not chosen else 0
+
+
+def _small(root: Path, only: str | None) -> list[Mutant]:
+    # All small changes to all modules, or to one.
+    everywhere = [Path(only)] if only else list(modules(root, PLACES))
+    sources = {module: (root / "src/holdfast" / module).read_text() for module in everywhere}
+    return [mutant for module, source in sources.items() if not only_gathers(source) for mutant in mutants(module, source)]
 
 
 if __name__ == "__main__":

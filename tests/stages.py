@@ -185,7 +185,7 @@ PUSH = [
     Stage("stories", f"./task stories {SHORT_STORIES}", 30, bar=480),
     Stage("coverage", "./task coverage", 20, cores=2, bar=140),
     Stage("sim", "./task sim --swarm --seeds 0..100", 20, cores=2, bar=40),
-    Stage("mutants", "./task mutants --count 10", 20, cores=2, bar=60),
+    Stage("mutants", "./task mutants --count 10 && ./task mutants --planted --count 20", 20, cores=2, bar=110),
     Stage("extras", "./task extras && ./task pyright && ./task lint --all", 20, bar=100),
     Stage("release-check", "./task release-check --quick", 20, bar=40),
     Stage("site", "./task site", 20, bar=30),
@@ -231,6 +231,7 @@ NIGHT = [
     Stage("sim-skewed", "./task sim --skewed --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("sim-promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("mutants", "./task mutants --count 300 --seed $SEED", 90, cores=2),
+    Stage("faults", "./task mutants --planted", 60, cores=2),
 ]
 
 

@@ -136,7 +136,7 @@ def dead_links(document: Path) -> list[str]:
         file = (document.parent / target).resolve() if target else document
         text = file.read_text(errors="replace") if file.is_file() else ""
         # (A mutant is an entry of a table, and a conversation has its name on a line.)
-        shown = not test or f"def {test}(" in text or f'    "{test}": ' in text or f"\n{test}\n" in text
+        shown = not test or any(it in text for it in (f"def {test}(", f'    "{test}": ', f"\n{test}\n", f'\n"{test}" = ['))
         if not file.exists() or (anchor and anchor not in headings(text)) or not shown:
             wrong.append(" ".join(it for it in (f"{target}{f'#{anchor}' if anchor else ''}", test) if it))
     return wrong

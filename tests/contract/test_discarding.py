@@ -6,27 +6,22 @@ The simulator takes no part: its leases have no finalizer.
 from __future__ import annotations
 
 import gc
-import inspect
 import logging
 import re
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Asyncio, Face, Threads
-from proof import patches
+from contract.faces import FACES, Face, Threads
 from proof.books import word
 
 import holdfast
 import holdfast.face.aio.lease
 import holdfast.face.sync.lease
-from holdfast.drivers.aio import driver as aio
-from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.errors import ConfigError
-from holdfast.face import lease as shared
 from holdfast.face.environment import caller
 
 LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
@@ -192,61 +187,3 @@ def test_what_debug_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_caller_is_the_first_frame_outside_of_holdfast() -> None:
     here = caller()
     assert here == f"{__file__}:{test_the_caller_is_the_first_frame_outside_of_holdfast.__code__.co_firstlineno + 1}"
-
-
-# ------------------------------------------------ planted faults
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-Check = Callable[..., Any]
-
-
-def _plant(kind: type, name: str, text: str, other: str) -> Plant:
-    return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
-
-
-SILENT = "self.asked.append(lambda now: self.engine.record.note_at(now, event))"
-LATER = "self.loop.call_soon_threadsafe(self.note, event)"
-PLANTED: dict[str, tuple[type[Face], Plant, Check]] = {
-    "threads: nobody is told": (Threads, _plant(IOThread, "discard", SILENT, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
-    "threads: told where it dies": (
-        Threads,
-        _plant(IOThread, "discard", SILENT, "self.aside._listeners.log(event)"),
-        test_nothing_of_the_user_s_runs_in_the_finalizer,
-    ),
-    "asyncio: nobody is told": (Asyncio, _plant(aio.Driver, "discarded", LATER, "pass"), test_a_dropped_lease_is_logged_soon_and_once),
-    "asyncio: told where it dies": (
-        Asyncio,
-        _plant(aio.Driver, "discarded", LATER, "self.aside._listeners.log(event)"),
-        test_nothing_of_the_user_s_runs_in_the_finalizer,
-    ),
-    "threads: a lease that has ended is told of": (
-        Threads,
-        _plant(holdfast.face.sync.lease.Lease, "__del__", "if self._in_time:", "if True:"),
-        test_a_lease_that_was_released_or_lost_is_not_told_of,
-    ),
-    "asyncio: a lease that has ended is told of": (
-        Asyncio,
-        _plant(holdfast.face.aio.lease.Lease, "__del__", "claim.state is State.HELD and self._clock() < claim.until", "True"),
-        test_a_lease_that_was_released_or_lost_is_not_told_of,
-    ),
-    "everybody looks at frames": (
-        Threads,
-        _plant(shared.Lease, "__init__", "caller() if settings.debug else None", "caller()"),
-        test_without_debug_nobody_looks_at_frames,
-    ),
-}
-
-
-CASES = [pytest.param(face, fault, id=fault) for fault, (kind, _, _) in PLANTED.items() for face, it in FACES.items() if it is kind]
-
-
-@pytest.mark.parametrize("face, fault", CASES, indirect=["face"])
-async def test_a_planted_fault_is_found(face: Face, fault: str, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, plant, check = PLANTED[fault]
-    given = {"face": face, "five": five, "name": name, "told": Told(monkeypatch), "monkeypatch": monkeypatch}
-    plant(monkeypatch)
-    monkeypatch.setitem(globals(), "SOON", 2.0)  # what never comes need not be waited for
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        with pytest.raises((AssertionError, pytest.fail.Exception)):
-            await check(**{it: given[it] for it in inspect.signature(check).parameters})

@@ -6,34 +6,20 @@ Also the leases that a client lists, and how long its end waits for nodes that d
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
-import inspect
 import time
 from collections.abc import Callable
-from functools import partial
 from math import inf
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Asyncio, Face, Threads
-from contract.simulated import Simulated
-from proof import patches
+from contract.faces import Asyncio, Face, Threads
 from proof.books import word
 from proof.misuse import misuse
 
 from holdfast import LeaseState
-from holdfast.drivers.aio import driver as aio
-from holdfast.drivers.threads.driver import Driver as ThreadsDriver
-from holdfast.drivers.threads.io_thread import IOThread
-from holdfast.engine.engine import Engine
-from holdfast.engine.recorder import Recorder
-from holdfast.errors import ConfigError, LockBusy, LockLost
+from holdfast.errors import ConfigError, LockLost
 from holdfast.events import Ended
-from holdfast.face import lease as shared
-from holdfast.protocol.claim import Claim
-from holdfast.testing.driver import Driver as SimulatedDriver
 from holdfast.typing import LeaseInfo
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -391,127 +377,3 @@ async def test_the_end_waits_for_a_majority_that_is_slow(face: Face, own_five: C
     await asyncio.wait_for(closed, 3)
     assert [nodes.ask(node, "GET", name) for node in range(3)] == [None] * 3
     await nodes.thaw(3, 4)
-
-
-# ------------------------------------------------ planted faults
-
-ALL = {**FACES, "simulated": Simulated}
-Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def _plant(kind: type, name: str, text: str, other: str) -> Plant:
-    return lambda monkeypatch: patches.method(monkeypatch, kind, name, text, other)
-
-
-A_LOCK = {"what": "a lock"}
-EVERYWHERE = (Threads, Asyncio, Simulated)
-PLANTED: dict[str, tuple[tuple[type[Face], ...], Plant, Callable[..., Any], dict[str, Any]]] = {
-    "leave() releases": (EVERYWHERE, _plant(Claim, "release", "if self.stays:", "if False:"), test_what_is_left_stays_on_the_nodes, A_LOCK),
-    "the end of a block releases what was left": (
-        EVERYWHERE,
-        _plant(Claim, "release", "if self.stays:", "if False:"),
-        test_leaving_in_a_block,
-        {},
-    ),
-    "what was left is renewed": (
-        EVERYWHERE,
-        _plant(shared.Lease, "leave", "if self._begin_release():", "self._released = True\n        if False:"),
-        test_who_waits_gets_it_when_it_has_run_out_and_not_before,
-        {},
-    ),
-    "the last one inside releases": (
-        EVERYWHERE,
-        _plant(shared.Lease, "leave", "self._all_stay()\n        if", "if"),
-        test_what_is_entered_twice_is_left_when_the_last_one_leaves,
-        {},
-    ),
-    "the first one who leaves ends it": (
-        EVERYWHERE,
-        _plant(shared.Lease, "leave", "if self._begin_release():", "if self._begin_release() or True:"),
-        test_what_is_entered_twice_is_left_when_the_last_one_leaves,
-        {},
-    ),
-    "one set of nodes is left": (
-        EVERYWHERE,
-        _plant(shared.Lease, "_all_stay", "for part in self._parts:", "for part in self._parts[:1]:"),
-        test_names_that_move_are_left_on_both_sets,
-        {},
-    ),
-    "nobody hears of it": (
-        (Threads, Asyncio),
-        _plant(Recorder, "ended", "and want.stays", "and False"),
-        test_observers_hear_that_it_was_left,
-        {},
-    ),
-    "threads: close(leave=True) releases": (
-        (Threads,),
-        _plant(IOThread, "stay", "pending.claim.stay()", "pass"),
-        test_a_client_that_is_closed_leaves_what_it_holds,
-        A_LOCK,
-    ),
-    "threads: whose a lease is, is settled late": (
-        (Threads,),
-        _plant(ThreadsDriver, "stay", "partial(io_thread.stay, given)", "lambda now: io_thread.stay(io_thread.given(), now)"),
-        test_names_that_move_are_left_by_closing,
-        {},
-    ),
-    "asyncio: close(leave=True) releases": (
-        (Asyncio,),
-        _plant(aio.Driver, "stay", "claim.stay()", "pass"),
-        test_a_client_that_is_closed_leaves_what_it_holds,
-        A_LOCK,
-    ),
-    "simulated: close(leave=True) releases": (
-        (Simulated,),
-        _plant(SimulatedDriver, "stay", "claim.stay()", "pass"),
-        test_a_client_that_is_closed_leaves_what_it_holds,
-        A_LOCK,
-    ),
-    "parts of a lease are listed": (
-        EVERYWHERE,
-        _plant(shared.Lease, "_info", "self._above is not None or ", ""),
-        test_names_that_move_are_left_on_both_sets,
-        {},
-    ),
-    "simulated: what waits is listed": (
-        (Simulated,),
-        _plant(shared.Lease, "_info", "claim.state is not _HELD or now >= claim.until", "False"),
-        test_a_client_lists_what_it_holds,
-        {},
-    ),
-    "the end waits for every node": (
-        EVERYWHERE,
-        _plant(Engine, "farewell", "now + GRACE", "inf"),
-        test_the_end_waits_for_a_majority_and_the_others_hear_of_it,
-        {"leave": False},
-    ),
-    "the end waits for nobody": (
-        EVERYWHERE,
-        _plant(Engine, "farewell", ">= self.node_set.quorum", ">= 0"),
-        test_the_end_waits_for_a_majority_that_is_slow,
-        {},
-    ),
-}
-CASES = [pytest.param(face, fault, id=f"{face}-{fault}") for fault, it in PLANTED.items() for face, kind in ALL.items() if kind in it[0]]
-
-
-@pytest.mark.filterwarnings("ignore:.*discarded without release:ResourceWarning")
-@pytest.mark.parametrize("face, fault", CASES, indirect=["face"])
-@pytest.mark.slow
-async def test_a_planted_fault_is_found(face: Face, fault: str, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, plant, check, given = PLANTED[fault]
-    needed = inspect.signature(check).parameters
-    known: dict[str, Any] = {"face": face, "five": five, "name": name, **given}
-    plant(monkeypatch)
-    # What never comes need not be waited for long.
-    monkeypatch.setattr(face, "until", partial(face.until, within=2.0))
-    async with contextlib.AsyncExitStack() as stack:
-        if "own_five" in needed:
-            known["own_five"] = await stack.enter_async_context(face.nodes(5))
-        with pytest.raises((AssertionError, LockBusy, LockLost)):
-            await check(**{it: known[it] for it in needed})
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    gc.collect()  # what the check has left behind, while the warning about it is ignored

@@ -7,35 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import inspect
 import logging
-import sys
 import threading
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
-from contract.simulated import Simulated, SimulatedCluster
-from proof import patches
+from contract.simulated import Simulated
 from proof.books import unbalanced, word, wrongs
 
 from holdfast import events
-from holdfast.drivers.callbacks import Callbacks
-from holdfast.embedded import Nodes
-from holdfast.engine.engine import Engine
-from holdfast.engine.recorder import Recorder
 from holdfast.errors import Cancelled, LockBusy, NoQuorum, NotAllArrived, RateLimited
 from holdfast.events import Event, LockEvent
-from holdfast.face import tracing as surrounding
-from holdfast.face.lock import Lock
-from holdfast.face.tracing import Surrounded
-from holdfast.primitives.once import plan as once
-from holdfast.protocol.claim import Claim
-from holdfast.protocol.joint import JointRequest
-from holdfast.testing.driver import Driver
 
 SOON = 8.0  # seconds: within which observers hear of something
 LONG = 30.0  # seconds: of leases that are not renewed while a test runs
@@ -503,87 +489,3 @@ async def test_what_surrounds_a_call_may_raise(
     assert await face.call(client.rate(name, 1, 60).take)
     raised = [it for it in caplog.records if it.exc_info and "a tracer's" in str(it.exc_info[1])]
     assert [(it.name, it.levelno) for it in raised] == [("holdfast", logging.ERROR)] * 2
-
-
-# ------------------------------------------------ planted faults
-
-Fault = tuple[Any, str, str, str, Callable[..., Any]]
-FAULTS: dict[str, Fault] = {
-    "an attempt for each name": (
-        Engine, "begin", "self.record.happened(events.Attempt, want, now)",
-        "[self.record.happened(events.Attempt, it, now) for it in claims]", test_several_names_are_one_acquisition,
-    ),
-    "a slot that is taken is a wait": (
-        Recorder, "_queued", "if company.queued or not company.waits()", "if company.queued",
-        test_permits_are_taken_without_waiting_as_long_as_there_are_some,
-    ),
-    "a wait for each name": (Recorder, "_queued", "company.queued = True", "pass", test_who_gives_up_is_told_and_counted),
-    "each renewal of a name is told": (
-        JointRequest, "renewed", "if not all(it in self._renewals for it in self.claims)", "if False", test_a_renewal_says_what_was_left,
-    ),
-    "what was left is what is left": (
-        Claim, "_confirm", "left = self.until - now", "left = good_until - now", test_a_renewal_says_what_was_left,
-    ),
-    "all kinds are locks": (
-        Recorder, "happened", "claims[0].recipe.primitive", "'exclusive'", test_primitives_of_one_name_can_be_told_apart,
-    ),
-    "a refusal has no outcome": (
-        Recorder, "_refuse", "self._refused[outcome] += 1", "pass", test_how_requests_end_is_told_and_counted,
-    ),
-    "a result that was kept was run": (once.Turn, "served", "self.how", "'ran'", test_a_once_and_a_fill_say_where_a_value_comes_from),
-    "events are made for nobody": (Driver, "offer", "if self.engine.record.telling", "if True", test_nothing_is_made_for_nobody),
-    "the lock within a once is a call of its own": (
-        Lock, "_surrounded", 'kind in ("once", "fill")', "False", test_what_surrounds_calls_hears_of_their_beginning_and_end,
-    ),
-    "what surrounds a call ends it": (
-        surrounding, "_guarded", "except Exception as error", "except KeyError as error", test_what_surrounds_a_call_may_raise,
-    ),
-    "an end that is not told": (
-        Surrounded, "failed", "self.end(outcome_of(error), {\"error\": error})", "pass",
-        test_a_call_that_is_given_up_ends_for_what_surrounds_it,
-    ),
-}  # fmt: skip
-
-
-def _plant(monkeypatch: pytest.MonkeyPatch, whose: Any, name: str, text: str, other: str) -> None:
-    if inspect.ismodule(whose):
-        patches.function(monkeypatch, getattr(whose, name), text, other)
-    else:
-        patches.method(monkeypatch, whose, name, text, other)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_planted_fault_is_seen(
-    fault: str, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    *planted, test = FAULTS[fault]
-    face = Simulated()
-    given = {"face": face, "name": "f", "monkeypatch": monkeypatch, "caplog": caplog, "ear": Ear(face), "which": "end"}
-    given |= {"five": SimulatedCluster(face.world, 5), "three": SimulatedCluster(face.world, 3)}
-    with monkeypatch.context() as patch:
-        _plant(patch, *planted)
-        with pytest.raises((AssertionError, ZeroDivisionError)):
-            await asyncio.wait_for(test(**{it: given[it] for it in inspect.signature(test).parameters}), 60)
-    face._clients.clear()
-    await face.finish()
-
-
-async def test_a_dropped_lease_that_only_expires_is_seen(nodes: Nodes, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Claim, "abandon", "self.dropped = True", "pass")
-    face = Asyncio()
-    # ("slow" is what is told of a lease that ends while the garbage of a whole session of tests is collected.)
-    with pytest.raises(AssertionError, match=r"'(expired|slow)' != 'dropped'"):
-        await test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(face, Cluster(nodes), name, Ear(face))
-    await face.finish()
-
-
-async def test_an_observer_that_keeps_the_others_waiting_is_seen(
-    nodes: Nodes, name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    patches.method(monkeypatch, Callbacks, "tell", "for observer, calls in zip(listeners.observers, self.events, strict=True)",
-                   "for observer, calls in ((it, self.events[0]) for it in listeners.observers)")  # fmt: skip
-    monkeypatch.setattr(sys.modules[__name__], "SOON", 1.0)
-    face = Asyncio()
-    with pytest.raises(AssertionError, match="did not come true"):
-        await test_every_observer_hears_everything_whatever_another_does(face, Cluster(nodes), name, caplog)
-    await face.finish()

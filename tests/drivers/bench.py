@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from math import inf
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 from engine.world import INBOX, START, WALL, InStep, Node, bulk
@@ -40,13 +40,6 @@ FIRST_PORT = 7001
 _RESET = struct.pack("ii", 1, 0)  # linger for 0 s: what closing such a socket sends is a reset
 
 
-class Damage(NamedTuple):
-    """Another text in a driver's source. One that no longer applies fails."""
-
-    text: str
-    other: str
-
-
 PARTS = {
     # The modules that each driver consists of. A module imports only from those before it.
     "aio": ("aio.callbacks", "aio.sockets", "aio.driver"),
@@ -54,24 +47,19 @@ PARTS = {
 }
 
 
-def loaded(driver: str, damage: Damage | None = None) -> list[ModuleType]:
+def loaded(driver: str) -> list[ModuleType]:
     """Copy a driver's modules, from its shipped source.
 
     Other tests' clients in this process go on to use the original modules, and need the real clock.
 
     Args:
         driver: "aio" or "threads".
-        damage: A text that occurs once in all of these modules, and what takes its place.
 
     Returns:
         The copies. The class `Driver` is in the last one.
     """
     folder = Path(holdfast.drivers.__path__[0])
     sources = {part: (folder / f"{part.replace('.', '/')}.py").read_text() for part in PARTS[driver]}
-    if damage is not None:
-        found = sum(source.count(damage.text) for source in sources.values())
-        assert found == 1, f"the driver {driver} has changed: so must this planted fault"
-        sources = {part: source.replace(damage.text, damage.other) for part, source in sources.items()}
     copies: dict[str, ModuleType] = {}
     # What the copies would have done at a fork, or at the end of the process, the originals do.
     with (
@@ -389,4 +377,4 @@ def closing(bench: Bench) -> Iterator[Bench]:
         bench.close()
 
 
-__all__ = ["INBOX", "TTL", "Bench", "Call", "Damage", "Lease", "Socket", "Taken", "closing", "loaded"]
+__all__ = ["INBOX", "TTL", "Bench", "Call", "Lease", "Socket", "Taken", "closing", "loaded"]

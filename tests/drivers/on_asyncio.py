@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
+from drivers.bench import TTL, Bench, Call, Lease, Socket, Taken, loaded
 
 from holdfast.protocol.timing import Timing
 
@@ -107,9 +107,9 @@ class Loop(asyncio.BaseEventLoop):
 class AsyncioBench(Bench):
     """See `bench.py`."""
 
-    def __init__(self, damage: Damage | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        modules = loaded("aio", damage)
+        modules = loaded("aio")
         self.loop = Loop(self)
         self._tasks: list[asyncio.Task[None]] = []
 

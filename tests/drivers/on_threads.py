@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from drivers.bench import TTL, Bench, Call, Damage, Lease, Socket, Taken, loaded
+from drivers.bench import TTL, Bench, Call, Lease, Socket, Taken, loaded
 from greenlet import getcurrent, greenlet
 
 from holdfast.drivers import unyielding
@@ -86,9 +86,9 @@ class Poll:
 class ThreadsBench(Bench):
     """See `bench.py`."""
 
-    def __init__(self, damage: Damage | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        modules = loaded("threads", damage)
+        modules = loaded("threads")
         self._main = getcurrent()
         self._io_threads: list[greenlet] = []
         self._callers: list[greenlet] = []
@@ -164,7 +164,7 @@ class ThreadsBench(Bench):
                 break
             self.time.now += 0.1
             self.settle()
-        # A fault that was planted may have left them waiting. What is left of them says so, to nobody.
+        # A fault may have left them waiting. What is left of them says so, to nobody.
         logging.disable(logging.CRITICAL)
         try:
             for it in [*self._callers, *self._io_threads]:

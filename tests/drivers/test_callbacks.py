@@ -7,10 +7,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from proof import patches
 
 from holdfast import events
 from holdfast.clock import clock
@@ -257,66 +255,3 @@ def test_a_log_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch, stderr:
     if type(stderr) is io.StringIO:
         assert "a log handler raised" in stderr.getvalue()
         assert "ZeroDivisionError" in stderr.getvalue()
-
-
-# ------------------------------------------------ each guard has a fault that is seen
-
-Planted = tuple[type, str, str, str, Callable[..., object], dict[str, Any]]
-FAULTS: dict[str, Planted] = {
-    "an end of a thread ends the thread": (
-        aside.Calls, "_make", "except BaseException as error", "except Exception as error",
-        test_whatever_a_call_raises_the_next_one_is_made, {"kind": SystemExit},
-    ),
-    "nothing is dropped": (
-        aside.Calls, "put", "calls[: max(0, self.most - len(self.waiting))]", "calls",
-        test_calls_above_the_most_are_dropped_the_newest_first, {},
-    ),
-    "losses are dropped": (
-        Callbacks, "__init__", "calls(ENDLESS,", "calls(MOST,",
-        test_dropped_events_are_counted_and_the_log_says_so_once, {"monkeypatch": None, "caplog": None},
-    ),
-    "dropped events are not counted": (
-        Callbacks, "tell", "self._record.dropped += dropped", "pass",
-        test_dropped_events_are_counted_and_the_log_says_so_once, {"monkeypatch": None, "caplog": None},
-    ),
-    "each dropped event is a line": (
-        Callbacks, "tell", "if not self._warned", "if True",
-        test_dropped_events_are_counted_and_the_log_says_so_once, {"monkeypatch": None, "caplog": None},
-    ),
-    "a call waits for itself": (
-        ThreadCalls, "wait", "get_ident() == self._ident", "False",
-        test_a_call_does_not_wait_for_itself, {},
-    ),
-    "a child goes on with its parent's calls": (
-        ThreadCalls, "_work", "if self._foreign", "if False",
-        test_a_child_of_a_fork_makes_no_call_of_its_parent_s, {"monkeypatch": None},
-    ),
-    "calls that found no thread are forgotten": (
-        ThreadCalls, "finish", "self.run()", "pass",
-        test_where_no_thread_can_be_started_calls_are_made_at_the_end, {"monkeypatch": None},
-    ),
-    "a thread that is refused is an error of the engine's": (
-        ThreadCalls, "_wake", "except RuntimeError", "except ValueError",
-        test_where_no_thread_can_be_started_calls_are_made_at_the_end, {"monkeypatch": None},
-    ),
-    "the log is told that the log is broken": (
-        Callbacks, "__init__", "calls(MOST, _print, True)", "calls(MOST, self._complain, True)",
-        test_a_log_that_raises_ends_nothing, {"monkeypatch": None, "stderr": io.StringIO()},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    kind, name, text, other, test, given = FAULTS[fault]
-    fixtures = {"monkeypatch": monkeypatch, "caplog": caplog}
-    monkeypatch.setattr(sys.modules[__name__], "SOON", 0.5)
-    if name == "__init__":
-        made_: Any = patches.whole(kind, text, other)
-        monkeypatch.setattr(kind, name, made_.__init__)
-    else:
-        patches.method(monkeypatch, kind, name, text, other)
-    with pytest.raises((AssertionError, RuntimeError)):
-        test(**{key: fixtures.get(key, value) for key, value in given.items()})

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from proof import patches
 
 from holdfast.drivers.aio import callbacks as turns
 from holdfast.drivers.aio.callbacks import LoopCalls
@@ -41,7 +38,7 @@ class Steps:
         return self.now
 
 
-async def calls_are_made_in_another_turn_in_order() -> None:
+async def test_calls_are_made_in_another_turn_in_order() -> None:
     after: list[int] = []
     calls = queue(most=2)
     assert calls.put([(after.append, number) for number in range(3)]) == 1
@@ -50,7 +47,7 @@ async def calls_are_made_in_another_turn_in_order() -> None:
     assert after == [0, 1] and calls.idle
 
 
-async def a_long_queue_lets_the_loop_turn() -> None:
+async def test_a_long_queue_lets_the_loop_turn() -> None:
     after: list[int] = []
     calls = queue(clock=Steps(turns.SLICE / 4))
     calls.put([(after.append, number) for number in range(40)])
@@ -60,7 +57,7 @@ async def a_long_queue_lets_the_loop_turn() -> None:
     assert after == list(range(40))
 
 
-async def one_coroutine_after_another() -> None:
+async def test_one_coroutine_after_another() -> None:
     after: list[str] = []
     gates = [asyncio.Event(), asyncio.Event()]
 
@@ -81,7 +78,7 @@ async def one_coroutine_after_another() -> None:
     assert after == ["begins 0", "ends 0", "begins 1", "ends 1", "plain"]
 
 
-async def coroutines_beside_each_other() -> None:
+async def test_coroutines_beside_each_other() -> None:
     after: list[int] = []
     go_on = asyncio.Event()
 
@@ -99,7 +96,7 @@ async def coroutines_beside_each_other() -> None:
     assert calls._tasks == set()
 
 
-async def whatever_a_call_raises_the_next_one_is_made() -> None:
+async def test_whatever_a_call_raises_the_next_one_is_made() -> None:
     told: list[str] = []
     after: list[int] = []
 
@@ -118,7 +115,7 @@ async def whatever_a_call_raises_the_next_one_is_made() -> None:
     assert after == [1]
 
 
-async def the_end_cancels_what_runs_and_drops_what_waits() -> None:
+async def test_the_end_cancels_what_runs_and_drops_what_waits() -> None:
     after: list[int] = []
 
     async def hangs(_: object) -> None:
@@ -135,7 +132,7 @@ async def the_end_cancels_what_runs_and_drops_what_waits() -> None:
     assert running.cancelled() and calls.idle and after == []
 
 
-async def a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_dropped_when_it_is() -> None:
+async def test_a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_dropped_when_it_is() -> None:
     after: list[object] = []
 
     async def ends(_: object) -> None:
@@ -149,22 +146,6 @@ async def a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_droppe
     calls.busy.cancel()  # the loop ends
     await turned()
     assert after == [0] and calls.idle
-
-
-STORIES = [
-    calls_are_made_in_another_turn_in_order,
-    a_long_queue_lets_the_loop_turn,
-    one_coroutine_after_another,
-    coroutines_beside_each_other,
-    whatever_a_call_raises_the_next_one_is_made,
-    the_end_cancels_what_runs_and_drops_what_waits,
-    a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_dropped_when_it_is,
-]
-
-
-@pytest.mark.parametrize("story", STORIES)
-def test_calls(story: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(story())  # type: ignore[arg-type]  # (a coroutine)
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
@@ -203,59 +184,3 @@ def test_a_loop_that_is_closed_is_asked_nothing() -> None:
     asyncio.run(make())
     calls[0].put([(print, 1)])
     assert not calls[0].idle
-
-
-Planted = tuple[str, str, str, Callable[..., object], dict[str, Any]]
-FAULTS: dict[str, Planted] = {
-    "calls are made at once": (
-        "_wake", "self._loop.call_soon(self._work)", "self._work()",
-        test_calls, {"story": calls_are_made_in_another_turn_in_order},
-    ),
-    "a long queue keeps the loop": (
-        "_work", "if self._clock() >= end", "if False",
-        test_calls, {"story": a_long_queue_lets_the_loop_turn},
-    ),
-    "coroutines overtake each other": (
-        "_begin", "if self._in_turn", "if False",
-        test_calls, {"story": one_coroutine_after_another},
-    ),
-    "coroutines wait for each other": (
-        "_begin", "if self._in_turn", "if True",
-        test_calls, {"story": coroutines_beside_each_other},
-    ),
-    "the end cancels nothing": (
-        "end", "self.busy.cancel()", "pass",
-        test_calls, {"story": the_end_cancels_what_runs_and_drops_what_waits},
-    ),
-    "the end cancels who asks for it": (
-        "end", " or self.busy is asyncio.current_task()", "",
-        test_calls, {"story": a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_dropped_when_it_is},
-    ),
-    "calls are made after the end": (
-        "_ended", "if self._ending and task.cancelled()", "if False",
-        test_calls, {"story": a_call_that_asks_for_the_end_is_not_cancelled_but_what_waits_is_dropped_when_it_is},
-    ),
-    "an end of the program ends the queue": (
-        "_work", "if self.waiting:\n            self._wake()", "pass",
-        test_a_call_may_end_the_loop_and_the_next_one_is_made_when_it_goes_on, {"kind": SystemExit, "waits": False},
-    ),
-    "a closed loop is asked": (
-        "_wake", " and not self._loop.is_closed()", "",
-        test_a_loop_that_is_closed_is_asked_nothing, {},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_seen(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, text, other, test, given = FAULTS[fault]
-    patches.method(monkeypatch, LoopCalls, name, text, other)
-    with pytest.raises((AssertionError, RuntimeError)):
-        test(**given)
-
-
-def test_a_program_that_wants_to_end_is_seen_if_it_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LoopCalls, "PASSED", ())
-    monkeypatch.setattr(sys.modules[__name__], "complained", lambda *_: None)
-    with pytest.raises(pytest.fail.Exception):
-        test_a_call_may_end_the_loop_and_the_next_one_is_made_when_it_goes_on(SystemExit, False)

@@ -1,17 +1,12 @@
-"""Nodes that a function finds: the drivers ask again where they are, and leave those that are elsewhere. The same for both drivers.
-
-Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
-"""
+"""Nodes that a function finds: the drivers ask again where they are, and leave those that are elsewhere. The same for both drivers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import NamedTuple
+from collections.abc import Iterator
 from unittest import mock
 
 import pytest
-from drivers.bench import FIRST_PORT, TTL, Bench, Damage, closing
+from drivers.bench import FIRST_PORT, TTL, Bench, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
 
@@ -38,14 +33,19 @@ class Sign:
         return f"127.0.0.{1 + (port - FIRST_PORT in self.moved)}", port
 
 
-@contextmanager
-def made(driver: str, damage: Damage | None = None) -> Iterator[tuple[Bench, Sign]]:
-    sign = Sign()
-    with mock.patch.object(Bench, "resolve", staticmethod(sign)), closing(BENCHES[driver](damage)) as bench:
-        yield bench, sign
+@pytest.fixture
+def sign() -> Sign:
+    return Sign()
 
 
-def they_are_asked_for_again_and_again(bench: Bench, sign: Sign) -> None:
+@pytest.fixture(params=BENCHES)
+def bench(request: pytest.FixtureRequest, sign: Sign) -> Iterator[Bench]:
+    """Each driver, with nodes that the sign finds."""
+    with mock.patch.object(Bench, "resolve", staticmethod(sign)), closing(BENCHES[request.param]()) as bench:
+        yield bench
+
+
+def test_they_are_asked_for_again_and_again(bench: Bench, sign: Sign) -> None:
     """Also while nobody wants anything: else a client could not know that a node's server was the same all along."""
     assert sign.asked == 3, "once before each connection"
     bench.passes(4 * GOOD)
@@ -54,14 +54,14 @@ def they_are_asked_for_again_and_again(bench: Bench, sign: Sign) -> None:
     bench.acquired()
 
 
-def a_node_that_is_elsewhere_is_left_at_once(bench: Bench, sign: Sign) -> None:
+def test_a_node_that_is_elsewhere_is_left_at_once(bench: Bench, sign: Sign) -> None:
     call = bench.acquired()
     sign.moved.add(2)
     bench.passes(AGAIN + 0.1)
     assert bench.ends == [(2, "reset")] and call.lease.fell == 0
 
 
-def where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good(bench: Bench, sign: Sign) -> None:
+def test_where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good(bench: Bench, sign: Sign) -> None:
     call = bench.acquired()
     sign.down = True
     bench.passes(GOOD - AGAIN - 0.1)
@@ -72,62 +72,3 @@ def where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good(benc
     assert call.lease.fell == 1
     (claim,) = [it for it in bench.engine.live.values() if it.state is State.HELD] or [None]
     assert claim is None
-
-
-Scenario = Callable[[Bench, Sign], None]
-SCENARIOS: list[Scenario] = [
-    they_are_asked_for_again_and_again,
-    a_node_that_is_elsewhere_is_left_at_once,
-    where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good,
-]
-
-
-@pytest.mark.parametrize("driver", BENCHES)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
-def test_of_places(scenario: Scenario, driver: str) -> None:
-    with made(driver) as (bench, sign):
-        scenario(bench, sign)
-
-
-class Planted(NamedTuple):
-    """A fault in a driver's source, and the scenario that has to notice it."""
-
-    driver: str
-    damage: Damage
-    seen_by: Scenario
-
-
-FAULTS = {
-    "threads: nobody asks": Planted(
-        "threads",
-        Damage("if ready.hangups or ready.dials or ready.places:", "if ready.hangups or ready.dials:"),
-        they_are_asked_for_again_and_again,
-    ),
-    "asyncio: nobody asks": Planted(
-        "aio",
-        Damage("if ready.hangups or ready.dials or ready.places:", "if ready.hangups or ready.dials:"),
-        they_are_asked_for_again_and_again,
-    ),
-    "threads: a client that is idle ends": Planted(
-        "threads", Damage("self.engine.watches or self.engine.upkeep.stays", "self.engine.watches"), they_are_asked_for_again_and_again
-    ),
-    "threads: an answer is good from when it came": Planted(
-        "threads",
-        Damage(
-            "self.engine.upkeep.placed(node, now, answer, asked)", "self.engine.upkeep.placed(node, now, self._access[node].address, now)"
-        ),
-        a_node_that_is_elsewhere_is_left_at_once,
-    ),
-    "asyncio: no answer is an answer": Planted(
-        "aio",
-        Damage("self._driver.clock(), answer, asked)", "self._driver.clock(), self._access[node].address, asked)"),
-        where_nobody_can_tell_it_leases_go_on_for_as_long_as_the_answer_is_good,
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_noticed(fault: str) -> None:
-    driver, damage, scenario = FAULTS[fault]
-    with made(driver, damage) as (bench, sign), pytest.raises(AssertionError):
-        scenario(bench, sign)

@@ -1,7 +1,6 @@
 """The driver for threads when two callers, or a caller and the I/O thread, meet in between two steps.
 
-Callers are greenlets, so each stops exactly where a test has it stop. Each fault below is planted into the driver's shipped
-source, and the scenario has to notice it.
+Callers are greenlets, so each stops exactly where a test has it stop.
 """
 
 from __future__ import annotations
@@ -9,28 +8,20 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import pytest
-from drivers.bench import Call, Damage, closing
+from drivers.bench import Call, closing
 from drivers.on_threads import ThreadsBench
 
 from holdfast.errors import HoldfastError, is_closed
 
 
-@contextmanager
-def made(damage: Damage | None = None) -> Iterator[ThreadsBench]:
-    """A driver that is connected to three nodes."""
-    bench = ThreadsBench(damage)
-    with closing(bench):
-        yield bench
-
-
 @pytest.fixture
 def bench() -> Iterator[ThreadsBench]:
-    with made() as bench:
+    """A driver that is connected to three nodes."""
+    with closing(ThreadsBench()) as bench:
         yield bench
 
 
@@ -55,7 +46,7 @@ def is_pipe(file: int) -> bool:
 # ------------------------------------------------ the scenarios
 
 
-def a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> None:
+def test_a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench) -> None:
     """The client is closed between a caller's look at the bell's number and its write."""
     clapper, write, late = bench.driver.io_thread.sockets.bell.clapper, os.write, [True]
     written: list[bool] = []
@@ -103,7 +94,7 @@ def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> 
     return call
 
 
-def nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle(bench: ThreadsBench) -> None:
+def test_nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle(bench: ThreadsBench) -> None:
     """The caller starts the I/O thread which `close` did not have to end. It asks for nothing, and ends."""
     idle(bench)
     call = between_look_and_ask(bench, bench.driver.close)
@@ -111,7 +102,7 @@ def nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle(bench:
     assert not bench.engine.live
 
 
-def nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
+def test_nor_if_it_was_opened_again_at_once(bench: ThreadsBench) -> None:
     """Nobody would close the I/O thread of the time before, which would hold the lease."""
     idle(bench)
 
@@ -130,7 +121,7 @@ def fails(engine: object, now: float) -> None:
     raise ZeroDivisionError("a bug in the engine")
 
 
-def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsBench) -> None:
+def test_a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsBench) -> None:
     """The I/O thread knows that lease twice: as one that is held, and as a release that waits for its turn."""
     one, two = bench.acquired("one"), bench.acquired("two")
     failed = bench.driver.io_thread.aside.failed = mock.Mock()
@@ -141,7 +132,7 @@ def a_bug_is_told_to_everybody_while_a_lease_is_being_given_back(bench: ThreadsB
     assert (one.lease.fell, failed.call_count) == (1, 1)
 
 
-def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> None:
+def test_nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> None:
     one, two, three = bench.acquired("one"), bench.acquired("two"), bench.acquired("three")
     failed = bench.driver.io_thread.aside.failed = mock.Mock()
     waits = bench.acquire("one")
@@ -154,7 +145,7 @@ def nobody_who_fails_then_keeps_others_from_being_told(bench: ThreadsBench) -> N
     assert isinstance(waits.error, HoldfastError)
 
 
-def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
+def test_nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
     io_thread, one = bench.driver.io_thread, bench.acquired("one")
     io_thread.aside.failed = mock.Mock()
 
@@ -172,7 +163,7 @@ def nor_does_somebody_who_asks_meanwhile(bench: ThreadsBench) -> None:
     assert one.lease.fell == 1
 
 
-def two_who_open_a_client_again_share_one_io_thread(bench: ThreadsBench) -> None:
+def test_two_who_open_a_client_again_share_one_io_thread(bench: ThreadsBench) -> None:
     """Nobody would close the other one, nor release its leases."""
     driver = bench.driver
     closed(bench)
@@ -190,7 +181,7 @@ def two_who_open_a_client_again_share_one_io_thread(bench: ThreadsBench) -> None
     assert io_threads == [driver.io_thread]
 
 
-def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
+def test_one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
     """Another thread opens the client between its look at the client and at the I/O thread that was closed."""
     driver = bench.driver
     closed(bench)
@@ -216,7 +207,7 @@ def one_who_comes_late_to_open_it_changes_nothing(bench: ThreadsBench) -> None:
     assert io_threads == [driver.io_thread]
 
 
-def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(bench: ThreadsBench) -> None:
+def test_a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(bench: ThreadsBench) -> None:
     driver, io_thread = bench.driver, bench.driver.io_thread
     bench.silent |= {0, 1, 2}
     call = bench.acquire()
@@ -234,7 +225,7 @@ def a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close(ben
         assert "forked" in str(io_thread.silence("just now"))
 
 
-def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: ThreadsBench) -> None:
+def test_a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: ThreadsBench) -> None:
     """All of the other one's `close` comes between its look at the I/O thread and its request."""
     io_thread, late = bench.driver.io_thread, [True]
 
@@ -254,7 +245,7 @@ def a_second_thread_that_closes_waits_for_nothing_once_it_is_over(bench: Threads
     second.result()
 
 
-def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None:
+def test_nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None:
     """It comes after the I/O thread's last look at its deque."""
     engine, calls = bench.engine, list[Call]()
     farewell = engine.farewell
@@ -274,7 +265,7 @@ def nor_does_one_whose_request_is_not_read_any_more(bench: ThreadsBench) -> None
     assert len(calls) == 1
 
 
-def a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
+def test_a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread(bench: ThreadsBench) -> None:
     """Callbacks have threads of their own. The garbage collector runs finalizers on any thread."""
     told = str(bench.driver.io_thread.silence("just now"))
     assert "did not respond for 6.0 s just now" in told
@@ -282,7 +273,7 @@ def a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread(bench: Th
     assert "on_lost" not in told and "observer" not in told
 
 
-def nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench) -> None:
+def test_nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench) -> None:
     release = bench._call(Call(), lambda: bench.driver.ask({0: b"*1\r\n$4\r\nPING\r\n"}))
     for _ in range(100):
         bench.time.now += 0.1
@@ -290,124 +281,9 @@ def nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench) 
     assert release.done and "did not respond for 6.0 s" in str(release.error)
 
 
-def nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began(bench: ThreadsBench) -> None:
+def test_nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began(bench: ThreadsBench) -> None:
     call = bench.acquire()
     bench._callers[-1].throw(ValueError("a signal handler raised this"))
     assert isinstance(call.error, ValueError)
     bench.settle()
     assert [it.of("request") for it in bench.nodes] == [[], [], []]
-
-
-Scenario = Callable[[ThreadsBench], None]
-SCENARIOS: list[Scenario] = [
-    a_caller_that_rings_late_writes_into_nobody_s_file,
-    nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle,
-    nor_if_it_was_opened_again_at_once,
-    a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
-    nobody_who_fails_then_keeps_others_from_being_told,
-    nor_does_somebody_who_asks_meanwhile,
-    two_who_open_a_client_again_share_one_io_thread,
-    one_who_comes_late_to_open_it_changes_nothing,
-    a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
-    a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
-    nor_does_one_whose_request_is_not_read_any_more,
-    a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread,
-    nobody_waits_for_ever_for_an_io_thread_that_is_blocked,
-    nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began,
-]
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
-def test_of_threads(scenario: Scenario, bench: ThreadsBench) -> None:
-    scenario(bench)
-
-
-# ------------------------------------------------ the planted faults
-
-
-class Planted(NamedTuple):
-    """A fault of the driver, and the scenario that has to notice it."""
-
-    damage: Damage
-    seen_by: Scenario
-
-
-AGREED = '= vars(io_thread).setdefault("heir", self._new())\n            self.closed'
-
-FAULTS = {
-    "the I/O thread closes the bell": Planted(
-        Damage("        # (Not closed here: a caller may be ringing it.)\n", "        self.bell.close()\n"),
-        a_caller_that_rings_late_writes_into_nobody_s_file,
-    ),
-    "the pipe is never closed": Planted(
-        Damage("    __del__ = close\n", ""),
-        a_caller_that_rings_late_writes_into_nobody_s_file,
-    ),
-    "a caller looks once whether the client is open": Planted(
-        Damage("if self.closed or (io_thread is not self._io_thread and not io_thread.gone):", "if False:"),
-        nobody_waits_on_a_client_that_was_closed_while_its_io_thread_was_idle,
-    ),
-    "a io_thread of the time before is good enough": Planted(
-        Damage("if self.closed or (io_thread is not self._io_thread and not io_thread.gone):", "if self.closed:"),
-        nor_if_it_was_opened_again_at_once,
-    ),
-    "a gate is opened for each mention": Planted(
-        Damage("while pending.leavers:\n            pending.leavers.pop()[0].release()", "for it, _ in pending.leavers: it.release()"),
-        a_bug_is_told_to_everybody_while_a_lease_is_being_given_back,
-    ),
-    "leases are told of a bug together": Planted(
-        Damage("for pending in held:\n                steps.callback(lambda it: calls.extend(_told_lost([it])), pending)",
-               "steps.callback(lambda: calls.extend(_told_lost(held)))"),
-        nobody_who_fails_then_keeps_others_from_being_told,
-    ),
-    "the deque is looked through while callers fill it": Planted(
-        Damage("in list(self.asked) if", "in self.asked if"),
-        nor_does_somebody_who_asks_meanwhile,
-    ),
-    "each who opens a client again makes a io_thread": Planted(
-        Damage(AGREED, "= self._new()\n            self.closed"),
-        two_who_open_a_client_again_share_one_io_thread,
-    ),
-    "it is looked late which io_thread was closed": Planted(
-        Damage(AGREED, AGREED.replace("io_thread", "self._io_thread")),
-        one_who_comes_late_to_open_it_changes_nothing,
-    ),
-    "a io_thread that was closed has failed": Planted(
-        Damage("if self.closing and not self.foreign:", "if False:"),
-        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
-    ),
-    "a child believes that it closed the client": Planted(
-        Damage("if self.closing and not self.foreign:", "if self.closing:"),
-        a_caller_of_a_client_that_was_closed_and_opened_again_hears_of_the_close,
-    ),
-    "all who close wait for the I/O thread": Planted(
-        Damage("if not io_thread.over:", "if True:"),
-        a_second_thread_that_closes_waits_for_nothing_once_it_is_over,
-    ),
-    "the I/O thread opens those gates that it was asked to": Planted(
-        Damage(
-            "io_thread.closers.append(gate)\n            io_thread.ask(io_thread.close)",
-            "io_thread.ask(lambda now: [io_thread.closers.append(gate), io_thread.close(now)])",
-        ),
-        nor_does_one_whose_request_is_not_read_any_more,
-    ),
-    "a blocked io_thread is waited for": Planted(
-        Damage("patience -= pause", "pass"),
-        nobody_waits_for_ever_for_an_io_thread_that_is_blocked,
-    ),
-    "an interrupted pending begins": Planted(
-        Damage("if pending.phase is LEAVING or self.closing", "if self.closing"),
-        nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began,
-    ),
-    "callbacks are blamed": Planted(
-        Damage("a finalizer (`__del__`) that does not", "a callback (`on_lost`) that does not"),
-        a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread,
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_noticed(fault: str) -> None:
-    damage, scenario = FAULTS[fault]
-    with made(damage) as bench, pytest.raises((AssertionError, RuntimeError)):
-        scenario(bench)

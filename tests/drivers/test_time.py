@@ -1,17 +1,17 @@
 """When the drivers look at the clock, and what they judge by it: the same scenarios for both.
 
-Each fault below is planted into a driver's shipped source, and the scenario has to notice it.
+The faults that each has to notice are in `tests/faults.toml`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
 
 import pytest
-from drivers.bench import TTL, Bench, Call, Damage, Taken, closing
+from drivers.bench import TTL, Bench, Call, Taken, closing
 from drivers.on_asyncio import AsyncioBench
 from drivers.on_threads import ThreadsBench
+from mutants import planted
 
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import NEWS, TAKEN
@@ -300,128 +300,13 @@ def test_of_time(scenario: Scenario, bench: Bench) -> None:
     scenario(bench)
 
 
-# ------------------------------------------------ planted faults
+# ------------------------------------------------ the faults
 
-
-class Fault(NamedTuple):
-    """A fault in a driver's source, and the scenario that has to notice it."""
-
-    driver: str
-    damage: Damage
-    noticed: Scenario
-
-
-TWO_TURNS = "                link.left = None\n        self.loop.call_soon(self.loop.call_soon, self._judge, now)"
-
-FAULTS = {
-    "threads: judged by the time of the turn": Fault(
-        "threads",
-        Damage("heard = self.clock()", "heard = now"),
-        answers_are_judged_by_the_time_at_which_they_were_read,
-    ),
-    "threads: the first grant is judged by the time of the turn": Fault(
-        "threads",
-        Damage("heard = self.clock()", "heard = now"),
-        a_first_grant_is_judged_by_the_time_at_which_it_was_read,
-    ),
-    "threads: closed without a reset": Fault(
-        "threads", Damage("sockets.reset(link.sock)", "pass"), a_connection_to_a_silent_node_is_closed_with_a_reset
-    ),
-    "asyncio: closed without a reset": Fault(
-        "aio", Damage("sockets.reset(sock)", "pass"), a_connection_to_a_silent_node_is_closed_with_a_reset
-    ),
-    "threads: told of a loss that is nobody's": Fault(
-        "threads",
-        Damage("if not it.handed.acquire(False)]", "]"),
-        nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
-    ),
-    "asyncio: told of a loss that is nobody's": Fault(
-        "aio",
-        Damage("lease._want = claim\n", "lease._want = claim\n            self._leases[claim] = weakref.ref(lease)\n"),
-        nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
-    ),
-    "threads: nobody is told of a loss": Fault(
-        "threads",
-        Damage("if not it.handed.acquire(False)]", "if False]"),
-        the_loss_of_a_lease_that_somebody_had_is_told_once,
-    ),
-    "asyncio: nobody is told of a loss": Fault(
-        "aio",
-        Damage("self.aside.losses.put(_told_lost(lost))", "pass"),
-        the_loss_of_a_lease_that_somebody_had_is_told_once,
-    ),
-    "threads: nobody notes that the caller has it": Fault(
-        "threads",
-        Damage("self.clock() < claim.until and pending.handed.acquire(False)", "self.clock() < claim.until"),
-        the_loss_of_a_lease_that_somebody_had_is_told_once,
-    ),
-    "asyncio: nobody notes that the caller has it": Fault(
-        "aio",
-        Damage("self._leases[claim] = weakref.ref(lease, claim.abandon)", "pass"),
-        the_loss_of_a_lease_that_somebody_had_is_told_once,
-    ),
-    "threads: handed over when it has run out": Fault(
-        "threads",
-        Damage("claim.state is State.HELD and self.clock() < claim.until and", "claim.state is State.HELD and"),
-        a_lease_that_ran_out_on_its_way_is_not_handed_over,
-    ),
-    "asyncio: handed over when it has run out": Fault(
-        "aio",
-        Damage("claim.state is HELD and self.clock() < claim.until:", "claim.state is HELD:"),
-        a_lease_that_ran_out_on_its_way_is_not_handed_over,
-    ),
-    "threads: judged before all is read": Fault(
-        "threads", Damage("self.sockets.hear(self.sockets.wait(0.0), now, True)", "pass"), what_lies_unread_is_not_late
-    ),
-    "asyncio: judged before all is read": Fault(
-        "aio",
-        Damage(TWO_TURNS, "                link.left = None\n        self._judge(now)"),
-        what_lies_unread_is_not_late,
-    ),
-    "asyncio: judged one turn too early": Fault(
-        "aio",
-        Damage(TWO_TURNS, "                link.left = None\n        self.loop.call_soon(self._judge, now)"),
-        what_lies_unread_is_not_late,
-    ),
-    "threads: read once": Fault(
-        "threads",
-        Damage("            if size < CHUNK:\n                break", "            break"),
-        however_much_lies_unread_it_is_not_late,
-    ),
-    "asyncio: read once": Fault(
-        "aio",
-        Damage("        if unread:\n            for link", "        if False:\n            for link"),
-        however_much_lies_unread_it_is_not_late,
-    ),
-    "threads: judged by the time after reading": Fault(
-        "threads",
-        Damage("            engine.tick(now)", "            engine.tick(self.clock())"),
-        what_arrives_while_it_reads_is_not_late,
-    ),
-    "asyncio: judged by the time after reading": Fault(
-        "aio", Damage("self.engine.tick(now)", "self.engine.tick(self.clock())"), what_arrives_while_it_reads_is_not_late
-    ),
-    "threads: stopped, and judged at once": Fault(
-        "threads",
-        Damage("self.sockets.hear(self.sockets.wait(0.0), now, True)", "pass"),
-        a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
-    ),
-    "asyncio: stopped, and judged at once": Fault(
-        "aio",
-        Damage(TWO_TURNS, "                link.left = None\n        self._judge(now)"),
-        a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
-    ),
-    "threads: news is never heard": Fault("threads", Damage("watch.news = False", "pass"), news_is_heard_once),
-    "asyncio: news is never heard": Fault("aio", Damage("watch.news = False", "pass"), news_is_heard_once),
+# By scenario, the drivers into which a fault is planted that it has to notice.
+TESTS = {it.test.partition("::")[2] for it in planted()}
+PLANTED = {
+    scenario: [driver for driver in BENCHES if f"test_of_time[{driver}-{scenario.__name__}]" in TESTS] for scenario in SCENARIOS
 }
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_noticed(fault: str) -> None:
-    driver, damage, scenario = FAULTS[fault]
-    made = ThreadsBench(damage) if driver == "threads" else AsyncioBench(damage)
-    with closing(made) as bench, pytest.raises(AssertionError):
-        scenario(bench)
 
 
 def test_every_scenario_notices_a_fault_of_both_drivers() -> None:
@@ -430,6 +315,5 @@ def test_every_scenario_notices_a_fault_of_both_drivers() -> None:
         answers_are_judged_by_the_time_at_which_they_were_read,
         a_first_grant_is_judged_by_the_time_at_which_it_was_read,
     }
-    for driver in ("threads", "aio"):
-        noticed = {it.noticed for it in FAULTS.values() if it.driver == driver}
-        assert SCENARIOS.keys() - noticed == (alone if driver == "aio" else set())
+    assert {it for it in SCENARIOS if "threads" not in PLANTED[it]} == set()
+    assert {it for it in SCENARIOS if "asyncio" not in PLANTED[it]} == alone

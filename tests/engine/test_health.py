@@ -19,11 +19,9 @@ from engine.world import (
     granted,
     lines,
     near,
-    part,
     run_id,
     warnings,
 )
-from proof import patches
 from proof.books import word
 
 from holdfast import events
@@ -701,7 +699,7 @@ def test_the_verdict_on_the_nodes() -> None:
     assert message_of(verdict) == f"these nodes cannot be used:\n  redis://n1:1: {why}"
 
 
-def a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
+def test_a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
     world = World(telling=True)
     engine = world.engine
     world.nodes[0].dialled = "hangs"
@@ -722,7 +720,7 @@ def a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
     assert known is not None and [it.state for it in known] == ["down", "up", "up"], "nobody is waited for"
 
 
-def a_caller_is_told_of_a_majority_or_waits_on() -> None:
+def test_a_caller_is_told_of_a_majority_or_waits_on() -> None:
     """A thread asks while the engine's thread works: nodes come and go between two looks."""
 
     def asked(before: Callable[[World], object], after: Callable[[World], object]) -> tuple[NodeStatus, ...] | None:
@@ -743,7 +741,7 @@ def a_caller_is_told_of_a_majority_or_waits_on() -> None:
     assert asked(lambda world: world.run(0.5), lambda world: away(world, 0, 1)) is None
 
 
-def a_caller_does_not_wait_for_what_time_does_not_mend() -> None:
+def test_a_caller_does_not_wait_for_what_time_does_not_mend() -> None:
     world = World()
     world.nodes[1].facts = {"role": "slave"}
     world.run(0.5)
@@ -751,7 +749,7 @@ def a_caller_does_not_wait_for_what_time_does_not_mend() -> None:
         world.engine.health.readiness(0.5, 5.0, world.now)
 
 
-def a_caller_waits_until_the_servers_are_known() -> None:
+def test_a_caller_waits_until_the_servers_are_known() -> None:
     world = World(node_timeout=0.5)
     engine = world.engine
     world.nodes[0].dialled = world.nodes[1].dialled = "hangs"
@@ -770,62 +768,6 @@ def a_caller_waits_until_the_servers_are_known() -> None:
     # A majority can be used, and its servers are not known, so nothing is raised.
     engine.connections[2].run_id = ""
     assert not engine.health.met(0.0, 5.0, world.now)
-
-
-DECISIONS: dict[str, tuple[str, str, str, Callable[[], None]]] = {
-    "the time is never over": ("readiness", "late = waited >= wait", "late = False", a_caller_that_waits_for_the_nodes_is_told_in_time),
-    "nobody waits": ("readiness", "late = waited >= wait", "late = True", a_caller_that_waits_for_the_nodes_is_told_in_time),
-    "a node that is being dialled is not waited for": (
-        "readiness",
-        ' and all(it.state != "connecting" for it in status)',
-        "",
-        a_caller_that_waits_for_the_nodes_is_told_in_time,
-    ),
-    "the state is read first": (
-        "readiness",
-        "wrong = self.verdict(waited, now)\n",
-        "early = self.status(now)\n    wrong, self.status = self.verdict(waited, now), lambda now: early\n",
-        a_caller_is_told_of_a_majority_or_waits_on,
-    ),
-    "the verdict alone counts": (
-        "readiness",
-        "majorities(status)[0].spare >= 0",
-        "wrong is None",
-        a_caller_is_told_of_a_majority_or_waits_on,
-    ),
-    "a mistake is waited for": (
-        "readiness",
-        "(late or isinstance(wrong, ConfigError))",
-        "late",
-        a_caller_does_not_wait_for_what_time_does_not_mend,
-    ),
-    "a node is waited for too long": (
-        "met",
-        "min(within, self._settings.node_timeout)",
-        "within",
-        a_caller_waits_until_the_servers_are_known,
-    ),
-    "a caller waits too long": (
-        "met",
-        "min(within, self._settings.node_timeout)",
-        "self._settings.node_timeout",
-        a_caller_waits_until_the_servers_are_known,
-    ),
-    "it is never said what is wrong": ("met", "waited >= within and", "False and", a_caller_waits_until_the_servers_are_known),
-}
-
-
-@pytest.mark.parametrize("rule", dict.fromkeys(rule for *_, rule in DECISIONS.values()), ids=lambda it: it.__name__)
-def test_of_waiting_for_nodes(rule: Callable[[], None]) -> None:
-    rule()
-
-
-@pytest.mark.parametrize("fault", DECISIONS)
-def test_a_fault_in_waiting_for_nodes_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    name, text, other, rule = DECISIONS[fault]
-    patches.method(monkeypatch, part(name), name, text, other)
-    with pytest.raises((AssertionError, NoQuorum, pytest.fail.Exception)):
-        rule()
 
 
 # ------------------------------------------------ tickets

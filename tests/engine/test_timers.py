@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from random import Random
 
 import pytest
-from proof import patches
 
 from holdfast.engine.timers import Timers
 
@@ -125,39 +123,8 @@ def test_those_who_are_gone_leave_both_heaps() -> None:
     those_who_are_gone_leave_both_heaps()
 
 
-def fails(test: Callable[[], None]) -> bool:
-    try:
-        test()
-    except AssertionError:
-        return True
-    return False
-
-
 def test_those_who_have_time_are_not_looked_at_however_many_they_are() -> None:
     looks_for_those_whose_time_has_come()
-
-
-@pytest.mark.parametrize(
-    "method, text, other",
-    [
-        ("overdue", "heap and heap[0][0] <= now", "heap"),
-        ("overdue", "if due == timed.armed", ""),
-        ("overdue", "heapq.heappush(come, heapq.heappop(heap))", "come.insert(0, heapq.heappop(heap))"),
-        ("overdue", "come = self._heap, self._come", "come = self._heap, []"),
-        ("passed", "self._come or self._heap", "self._heap"),
-        ("disarm", "(self._heap, self._come)", "(self._heap,)"),
-        ("_look", "self._come or self._heap", "self._heap"),
-    ],
-    ids=["all are looked at", "some who are gone", "in no order", "forgotten", "not woken", "gone, and kept", "due too late"],
-)
-def test_a_planted_fault_is_found(method: str, text: str, other: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.method(monkeypatch, Timers, method, text, other)
-    seen = (
-        test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at,
-        looks_for_those_whose_time_has_come,
-        those_who_are_gone_leave_both_heaps,
-    )
-    assert [it for it in seen if fails(it)]
 
 
 def test_whoever_wants_to_be_woken_sooner_is_and_only_once() -> None:

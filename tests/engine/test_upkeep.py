@@ -18,16 +18,14 @@ from engine.world import (
     lines,
     loads,
     near,
-    part,
     plant,
     run_id,
     slow,
 )
-from proof import patches
 from proof.books import word
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.upkeep import Upkeep, attempt
+from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol.claim import State
 from holdfast.protocol.exclusive import undo
@@ -320,26 +318,6 @@ def test_whatever_fails_at_one_connection_is_that_nodes_failure_and_leases_survi
     world.end(other)
     world.run(1.0)
     assert world.nodes[0].holders == world.nodes[1].holders == {}
-
-
-@pytest.mark.parametrize(
-    "method, text, other, call",
-    [
-        ("attempt", "except Exception as error:", "except KeyError as error:", "late"),
-        ("received", "except Exception as error:", "except KeyError as error:", "received"),
-        ("lost", "except Exception as error:", "except KeyError as error:", "broke"),
-        ("act", "except Exception as error:", "except KeyError as error:", "say"),
-    ],
-)
-def test_a_failure_of_a_connection_that_is_not_contained_is_seen(
-    method: str, text: str, other: str, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if method == "attempt":
-        patches.function(monkeypatch, attempt, text, other)
-    else:
-        patches.method(monkeypatch, part(method), method, text, other)
-    with pytest.raises(ZeroDivisionError):
-        test_whatever_fails_at_one_connection_is_that_nodes_failure_and_leases_survive(call)
 
 
 def test_no_memory_is_called_so() -> None:

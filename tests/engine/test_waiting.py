@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import pytest
-from proof import patches
-
-from holdfast.engine import waiting as module
 from holdfast.engine.ready import Ready
 from holdfast.engine.waiting import Waiting, fallen
 from holdfast.protocol.claim import State
@@ -35,7 +30,7 @@ def full() -> tuple[Waiting[str], Any, Any]:
     return table, claim, query
 
 
-def waiters_are_woken_by_what_they_wait_for() -> None:
+def test_waiters_are_woken_by_what_they_wait_for() -> None:
     table, claim, query = full()
     assert len(table) == 9
     assert table.settle(Ready(speaks=True)) == []
@@ -46,7 +41,7 @@ def waiters_are_woken_by_what_they_wait_for() -> None:
     assert len(table) == 2, "the others wait on"
 
 
-def nobody_is_woken_twice() -> None:
+def test_nobody_is_woken_twice() -> None:
     table, claim, query = full()
     all_ = Ready(settled=[claim], queries=[query], changed=True)
     assert table.settle(all_) == ["claim", "extension", "query", "shared", "news", "watch"]
@@ -55,7 +50,7 @@ def nobody_is_woken_twice() -> None:
     assert table.take_news() == []
 
 
-def a_caller_that_gives_up_is_forgotten() -> None:
+def test_a_caller_that_gives_up_is_forgotten() -> None:
     table, claim, _ = full()
     table.cancel("news")
     table.cancel("news")
@@ -65,7 +60,7 @@ def a_caller_that_gives_up_is_forgotten() -> None:
     assert table.settle(Ready(settled=[claim])) == []
 
 
-def an_owner_that_ends_a_claim_waits_alone() -> None:
+def test_an_owner_that_ends_a_claim_waits_alone() -> None:
     table, claim, _ = full()
     assert list(table.replace(claim, "end")) == ["claim", "extension"]
     assert list(table.replace(claim, "again")) == ["end"]
@@ -73,14 +68,14 @@ def an_owner_that_ends_a_claim_waits_alone() -> None:
     assert list(table.replace(thing(), "first")) == []
 
 
-def at_the_end_nobody_is_left() -> None:
+def test_at_the_end_nobody_is_left() -> None:
     table, _, _ = full()
     everyone = ["claim", "extension", "another claim", "query", "shared", "another query", "news", "watch", "bytes"]
     assert table.everyone() == everyone
     assert (len(table), table.everyone()) == (0, [])
 
 
-def only_leases_that_are_lost_have_fallen() -> None:
+def test_only_leases_that_are_lost_have_fallen() -> None:
     held = thing(done=False, state=State.HELD)
     released = thing(done=True, state=State.OVER)
     lost = thing(done=True, state=State.LOST)
@@ -90,87 +85,3 @@ def only_leases_that_are_lost_have_fallen() -> None:
     assert fallen(leases, [held, released, nobodys, lost, doomed]) == ["lost"]
     assert list(leases.values()) == ["held", "doomed"], "of claims that are over, nothing is kept"
     assert fallen(leases, [lost]) == []
-
-
-RULES = [
-    waiters_are_woken_by_what_they_wait_for,
-    nobody_is_woken_twice,
-    a_caller_that_gives_up_is_forgotten,
-    an_owner_that_ends_a_claim_waits_alone,
-    at_the_end_nobody_is_left,
-    only_leases_that_are_lost_have_fallen,
-]
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda it: it.__name__)
-def test_of_waiting(rule: Callable[[], None]) -> None:
-    rule()
-
-
-Fault = tuple[str, str, str, Callable[[], None]]
-FAULTS: dict[str, Fault] = {
-    "the second waiter of a claim replaces the first": (
-        "for_claim",
-        "waiters.append(waiter)",
-        "self.claims[want] = [waiter]",
-        waiters_are_woken_by_what_they_wait_for,
-    ),
-    "a claim keeps its waiters": (
-        "settle",
-        "self.claims.pop(want, ())",
-        "self.claims.get(want, ())",
-        nobody_is_woken_twice,
-    ),
-    "a query keeps its waiters": (
-        "settle",
-        "self.queries.pop(query, ())",
-        "self.queries.get(query, ())",
-        nobody_is_woken_twice,
-    ),
-    "news wake nobody": ("settle", "if ready.changed:", "if False:", waiters_are_woken_by_what_they_wait_for),
-    "everything is news": ("settle", "if ready.changed:", "if True:", waiters_are_woken_by_what_they_wait_for),
-    "news wake twice": ("take_news", "self.news = []", "pass", nobody_is_woken_twice),
-    "sending wakes twice": ("sent", "self.leaving = []", "pass", nobody_is_woken_twice),
-    "a caller that gives up is woken": (
-        "cancel",
-        "self.news.remove(waiter)",
-        "pass",
-        a_caller_that_gives_up_is_forgotten,
-    ),
-    "giving up twice fails": ("cancel", "if waiter in self.news:", "if True:", a_caller_that_gives_up_is_forgotten),
-    "a claim that is given up has waiters": (
-        "drop",
-        "self.claims.pop(want, ())",
-        "self.claims.get(want, ())",
-        a_caller_that_gives_up_is_forgotten,
-    ),
-    "an owner that ends a claim is not told": (
-        "replace",
-        "self.claims[want] = [waiter]",
-        "pass",
-        an_owner_that_ends_a_claim_waits_alone,
-    ),
-    "at the end some wait on": ("everyone", "self.claims.clear()", "pass", at_the_end_nobody_is_left),
-    "at the end some wait for queries": ("everyone", "self.queries.clear()", "pass", at_the_end_nobody_is_left),
-    "at the end some wait for news": ("everyone", "self.take_news() + ", "", at_the_end_nobody_is_left),
-}
-FALLEN: dict[str, tuple[str, str]] = {
-    "a release is a loss": ("and want.state is State.LOST", ""),
-    "a claim that is not over has fallen": ("want.done and ", ""),
-    "a loss is told twice": ("leases.pop(want, None)", "leases.get(want)"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    name, text, other, rule = FAULTS[fault]
-    patches.method(monkeypatch, Waiting, name, text, other)
-    with pytest.raises((AssertionError, ValueError)):
-        rule()
-
-
-@pytest.mark.parametrize("fault", FALLEN)
-def test_a_fault_about_losses_is_noticed(monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    patches.function(monkeypatch, module.fallen, *FALLEN[fault])
-    with pytest.raises(AssertionError):
-        only_leases_that_are_lost_have_fallen()

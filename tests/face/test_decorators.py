@@ -23,20 +23,16 @@ from uuid import UUID
 
 import pytest
 from fastapi import APIRouter, FastAPI
-from proof import patches
 from proof.misuse import misuse
 
 import holdfast
 import holdfast.aio
 from holdfast.errors import ConfigError, Misuse
-from holdfast.face import decorators as decorating
-from holdfast.face import lock as locking
 from holdfast.face import terms
 from holdfast.face.decorators import Current, Kind, current, finished, kind_of, kinds, named, unlocked
 from holdfast.face.terms import RateOptions
 from holdfast.primitives.once import plan as once
 from holdfast.primitives.once.plan import OnceShard
-from holdfast.primitives.rate import plan as rate
 from holdfast.protocol.timing import Timing
 
 URLS = ("redis://a", "redis://b", "redis://c")
@@ -758,48 +754,6 @@ def test_a_name_and_a_key_are_called_what_they_are() -> None:
         THREADS.limited(5, 10, 60)  # type: ignore[arg-type]  # (the mistake)
     with pytest.raises(ConfigError, match="a rate's key is a template"):
         THREADS.limited("x", 10, 60, key=b"x")  # type: ignore[arg-type]  # (the mistake)
-
-
-# What is planted, and the test that finds it.
-PLANTED: dict[str, tuple[Any, str, str, str, Callable[[], object]]] = {
-    "a lock takes its name literally": (
-        locking.Lock, "_for", "unfilled(function, self.names, self._spelled)", "pass",
-        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "order:{day}"),
-    ),
-    "a rate takes its key literally": (
-        rate.Rate, "_for", "unfilled(function, () if self.key is None else (self.key,), self._spelled)", "pass",
-        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["rate"], "order:{day}"),
-    ),
-    "every field is refused": (
-        decorating, "fillable", "if field in names or", "if True or",
-        lambda: test_braces_that_name_no_parameter_stay_a_tag(THREADS, LITERALS["lock"], "{account}:7"),
-    ),
-    "positions are not looked at": (
-        decorating, "fillable", "field.isdecimal()", "False",
-        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{0}:x"),
-    ),
-    "format specifications are not looked at": (
-        decorating, "fields", "yield from fields(spec or \"\")", "pass",
-        lambda: test_a_literal_name_that_looks_like_a_template_is_refused_where_it_decorates(THREADS, LITERALS["lock"], "{x:{depth}}"),
-    ),
-    "what is run once takes its key literally": (
-        once, "runs", "if not options.filled and", "if False and", test_the_key_of_what_is_run_is_looked_at
-    ),
-    "a value is taken for a template": (
-        once, "runs", "if not options.filled and", "if", test_the_key_of_what_is_run_is_looked_at
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", PLANTED)
-def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, name, text, other, check = PLANTED[fault]
-    if isinstance(where, type):
-        patches.method(monkeypatch, where, name, text, other)
-    else:
-        patches.function(monkeypatch, getattr(where, name), text, other)
-    with pytest.raises((AssertionError, ConfigError, pytest.fail.Exception)):
-        check()
 
 
 # ------------------------------------------------ the current lease

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from proof import patches
 from proof.books import word
 
 from holdfast import events
@@ -191,16 +190,3 @@ def test_no_line_has_a_whole_token(kind: str, caplog: pytest.LogCaptureFixture) 
 def test_a_lock_s_name_cannot_forge_a_line(caplog: pytest.LogCaptureFixture) -> None:
     Observers().log(events.Ended(how="lost", name="x\nERROR forged", token="t", waited=0, fence=1, reason="gap"))
     assert "\n" not in caplog.records[0].message
-
-
-def test_a_question_that_waits_for_logging_is_seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    asked = "level >= self._loggers[name].getEffectiveLevel()"
-    patches.method(monkeypatch, Observers, "logs", asked, "self._loggers[name].isEnabledFor(level)")
-    with pytest.raises(AssertionError, match="this would wait"):
-        test_the_engine_s_question_waits_for_no_lock_of_logging(caplog)
-
-
-def test_facts_that_json_does_not_have_are_seen(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    patches.function(monkeypatch, structured, "isinstance(value, BaseException)", "False")
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        test_each_record_has_the_facts_for_programs(next(iter(SAID)), caplog)

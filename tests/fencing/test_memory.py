@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from proof.misuse import misuse
 
@@ -214,42 +212,6 @@ def passes_only_where_nothing_is_forgotten(kind: type[Seen], steps: Steps) -> No
 @given(STEPS)
 def test_with_forgetting_or_without_a_late_holder_never_passes(steps: Steps) -> None:
     passes_only_where_nothing_is_forgotten(Seen, steps)
-
-
-FAULTS = {
-    "no comparison": ("if fence < seen:", "if False:"),
-    "no floor": ("or floor", "or 0"),
-    "forgotten too early": ("+ self._keep +", "+ 1 +"),
-    "a write is forgotten": ("record.written = fence", "pass"),
-    "what was seen falls": ("record.seen = max(record.seen, fence)", "record.seen = fence"),
-}
-
-
-def with_a_fault(sound: str, broken: str) -> Any:
-    source = Path(memory.__file__).read_text()
-    assert source.count(sound) == 1
-    names: dict[str, Any] = {"__name__": memory.__name__, "__package__": "holdfast.fencing"}
-    exec(source.replace(sound, broken), names)
-    return names["Seen"]
-
-
-async def test_a_guard_that_does_not_look_for_a_loop_is_found() -> None:
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        await waits_as_a_thread_in_a_loop(with_a_fault("if _loop_runs():", "if False:"))
-
-
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found(fault: str) -> None:
-    kind = with_a_fault(*FAULTS[fault])
-
-    @settings(max_examples=2000, deadline=None, derandomize=True, database=None, phases=[Phase.generate], report_multiple_bugs=False)
-    @given(STEPS)
-    def explored(steps: Steps) -> None:
-        passes_only_where_nothing_is_forgotten(kind, steps)
-
-    with pytest.raises(AssertionError, match="a late holder"):
-        explored()
 
 
 def test_keep_is_a_time() -> None:

@@ -22,19 +22,15 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster, ask
 from contract.programs import run
-from proof import patches
 from proof.misuse import misuse
 
 from holdfast import Holdfast, LeaseState, Lock
-from holdfast.drivers import threads
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockBusy, LockLost, Misuse, NoQuorum
-from holdfast.face import owner
 from holdfast.face.sync import lease as leases
-from holdfast.face.sync.lock import Lock as LockOfThreads
 
 TTL = 20.0  # seconds: much longer than any step of these tests, so that a lock that is free was released
 SOON = 5.0
@@ -304,39 +300,6 @@ def still(six: Nodes) -> Iterator[Place]:
         yield place
 
 
-# Faults that let a lease which is being left be joined or believed, kept, or left to its ttl.
-LEFT = (leases.Lease, "_going", "not self._leaving and ", "")
-# A lease that may be joined although it is left is not joined: its last user has marked it as ended.
-ENDED = (leases.lease.Lease, "_join", "self._going and not root._ended", "True")
-FAULTS: dict[str, tuple[list[tuple[type, str, str, str]], Use, bool]] = {
-    "it may be joined": ([LEFT, ENDED], releases, True),
-    "it is waited for": ([LEFT], leaves, False),
-    "it is believed": ([(leases.Lease, "_check_owner", "self._pending.phase is LEAVING if", "False if")], releases, True),
-    "who is interrupted gives nothing back": ([(leases.Lease, "release", "self._unwind()", "pass")], leaves, True),
-    "what was acquired is nobody's": ([(LockOfThreads, "_acquire", "lease._unwind()", "pass")], acquires, False),
-    "what was entered is nobody's": ([(LockOfThreads, "__enter__", "lease._unwind()", "pass")], enters, False),
-}
-
-
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_lease_that_is_left_badly_is_seen(still: Place, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    faults, use, reentrant = FAULTS[fault]
-    for kind, method, text, other in faults:
-        patches.method(monkeypatch, kind, method, text, other)
-    if LEFT in faults:
-        # Nor is its owner taken for inside.
-        patches.function(monkeypatch, owner.here, "lease._ended or ", "")
-
-    def several() -> None:
-        # A use does not take the same number of instructions each time, so that one run may miss the few that matter.
-        for _ in range(5):
-            all_of(still, use, reentrant)
-
-    with pytest.raises((AssertionError, pytest.fail.Exception, HoldfastError)):
-        several()
-
-
 def test_what_was_interrupted_twice_is_found_by_the_io_thread(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first exception strikes in the release, the second one while that is being handled: nothing was said."""
     with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=1.5) as client, Holdfast(*six.urls[:3], fresh=six.run_ids) as rival:
@@ -465,14 +428,6 @@ def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
         assert not user.is_alive(), "it hangs"
 
 
-def test_releases_that_share_a_gate_are_seen(still: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    text, other = "pending.leavers.append((gate, confirm))", "pending.leavers[:] = [(gate, confirm)]"
-    patches.method(monkeypatch, threads.Driver, "release", text, other)
-    monkeypatch.setattr(still.client._driver.io_thread, "patience", 60.0)
-    with pytest.raises(AssertionError, match="it hangs"):
-        released_by_several(still, False)
-
-
 # ------------------------------------------------ an I/O thread that does not answer
 
 
@@ -519,15 +474,6 @@ def test_every_wait_for_an_io_thread_that_is_blocked_is_bounded(
     go_on.set()
     for name in ("blocked", "other", "third"):
         client.lock(name, wait=SOON).acquire().release()
-
-
-def test_a_wait_for_ever_is_seen(blocked: tuple[Holdfast, threading.Event], monkeypatch: pytest.MonkeyPatch) -> None:
-    client, go_on = blocked
-    lease = client.lock("for ever").acquire()
-    client._driver.io_thread.ask(lambda now: go_on.wait(60) and None)
-    patches.method(monkeypatch, IOThread, "wait", "patience -= pause", "pass")
-    with pytest.raises(AssertionError, match="it hangs"):
-        bounded(lease.release)
 
 
 def test_while_a_process_is_stopped_the_io_thread_is_not_late(six: Nodes) -> None:

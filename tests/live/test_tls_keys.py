@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from cryptography.hazmat.bindings.openssl.binding import Binding
 from live.tls_kit import Papers
-from proof import patches
 
 from holdfast.drivers import tls
 from holdfast.drivers.tls import Tunnel
@@ -116,26 +115,3 @@ def test_what_tls_refuses_to_take_is_an_error_in_words(papers: Papers) -> None:
         tunnel.sealed(b"x")
     assert tunnel.received(b"x") == b""
     assert str(tunnel.fault) == "TLS failed: MemoryError"
-
-
-@pytest.mark.parametrize(
-    "text, other",
-    [
-        ("self._kept = bytes(rest)", "pass"),
-        ("self._kept + data if self._kept else data", "data"),
-        ("except ssl.SSLWantReadError:", "except ZeroDivisionError:"),
-    ],
-    ids=["not kept", "kept and not said", "an error"],
-)
-def test_bytes_that_are_lost_while_keys_are_agreed_on_are_missed(
-    text: str, other: str, papers: Papers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    patches.method(monkeypatch, tls.Tunnel, "sealed", text, other)
-    with pytest.raises((AssertionError, ConnectionError)):
-        test_bytes_wait_while_a_context_of_the_users_agrees_on_new_keys(papers)
-
-
-def test_a_context_that_would_agree_on_new_keys_is_seen(papers: Papers, monkeypatch: pytest.MonkeyPatch) -> None:
-    patches.function(monkeypatch, tls.context, "made.options |= ssl.OP_NO_RENEGOTIATION", "made.options &= ~ssl.OP_NO_RENEGOTIATION")
-    with pytest.raises(AssertionError):
-        test_a_context_of_ours_refuses_new_keys_and_raises_nothing(papers)

@@ -1,20 +1,17 @@
-"""The scripts of elections, held against a model, answer by answer, on simulated servers and on real ones; and scripts with a fault."""
+"""The scripts of elections, held against a model, answer by answer, on simulated servers and on real ones."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import hiredis
 import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
-from scripts.faulty import planted
 
 from holdfast.primitives.election.commands import LAST, Office, Word
-from holdfast.scripts import ANNOUNCE, ELECTION, WATCH, Script
+from holdfast.scripts import ELECTION
 from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 OFFICE = Office("boss", "", ttl=10, horizon=16_000)
@@ -28,13 +25,12 @@ VALUES = ["", "a:1", "1 2 3", " x ", "two\nlines", "nul\0byte", "{}%s\\", "é", 
 
 @dataclass
 class Node:
-    """One server, and what it is asked with the bytes of the recipe. `scripts`: those that stand for the shipped ones."""
+    """One server, and what it is asked with the bytes of the recipe."""
 
     bench: Bench
-    scripts: dict[bytes, Script]
 
     def __post_init__(self) -> None:
-        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in [*ELECTION, *self.scripts.values()]])
+        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in ELECTION])
 
     @property
     def exact(self) -> bool:
@@ -43,8 +39,6 @@ class Node:
 
     def say(self, data: bytes) -> Any:
         words = spoken(data)
-        if words[1] in self.scripts:
-            words[1] = self.scripts[words[1]].sha
         reply = self.bench.client.say(*words)
         self.bench.mortal()
         return reply
@@ -81,11 +75,11 @@ def spoken(data: bytes) -> list[bytes]:
 
 @pytest.fixture
 def node(bench: Bench) -> Node:
-    return Node(bench, {})
+    return Node(bench)
 
 
-def odd(scripts: dict[bytes, Script] | None = None, dialect: Any = VALKEY_9) -> Node:
-    return Node(simulated(dialect), scripts or {})
+def odd(dialect: Any = VALKEY_9) -> Node:
+    return Node(simulated(dialect))
 
 
 # ------------------------------------------------ the register
@@ -247,60 +241,3 @@ def test_who_may_not_publish_announces_all_the_same(node: Node) -> None:
         assert node.announce(7) == 1
     assert node.watch()[:2] == (7, 1)
     assert node.watchers() == [token(0)]
-
-
-# ------------------------------------------------ scripts with a fault
-
-
-def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
-    return {script.sha: planted(script, there, instead)}
-
-
-def differs(node: Node) -> bool:
-    return any(history(node, seed) for seed in SEEDS)
-
-
-def fails(test: Callable[[Node], None]) -> Callable[[Node], bool]:
-    def found(node: Node) -> bool:
-        try:
-            test(node)
-        except AssertionError:
-            return True
-        return False
-
-    return found
-
-
-FAULTS: dict[str, tuple[Script, str, str, Callable[[Node], bool]]] = {
-    "the last one counts": (ANNOUNCE, "if had > term or had == term and its > version then return 0 end", "", differs),
-    "the lowest counts": (ANNOUNCE, "if had > term or", "if had > 0 and had < term or", differs),
-    "versions do not count": (ANNOUNCE, "had > term or had == term and its > version", "had > term", differs),
-    "the end is moved back": (ANNOUNCE, "math.max(ends, now + ttl)", "(now + ttl)", differs),
-    "the end is not moved on": (ANNOUNCE, "math.max(ends, now + ttl)", "ends", differs),
-    "an end far ahead stays": (ANNOUNCE, "math.min(math.max(ends, now + ttl), now + keep)", "math.max(ends, now + ttl)",
-                               lambda node: after_a_step_back(node) > KEEP),
-    "it is not remembered": (ANNOUNCE, "math.max(ends - now, 0) + keep", "math.max(ends - now, 1)", differs),
-    "a resignation only deletes": (ANNOUNCE, "if same then", "if ttl == 0 then call('DEL', leader) end if same then", differs),
-    "numbers as Lua writes them": (ANNOUNCE, "string.format('%.0f %.0f %.0f ', term, version, ends)",
-                                   "term .. ' ' .. version .. ' ' .. ends .. ' '", differs),
-    "the same is news": (ANNOUNCE, "if same then return 1 end", "", fails(test_who_watches_is_told_of_changes_only)),
-    "nobody is told": (ANNOUNCE, "tonumber(line[i + 1]) > now", "false", fails(test_who_watches_is_told_of_changes_only)),
-    "whose time is over is told": (ANNOUNCE, "tonumber(line[i + 1]) > now", "true",
-                                   fails(test_whose_watch_is_over_is_told_nothing_and_forgotten)),
-    "nobody is forgotten": (ANNOUNCE, "if not told or told == 0 then", "if false then",
-                            fails(test_a_watcher_whom_nobody_listens_for_is_forgotten)),
-    "whoever looks is told": (WATCH, "if token ~= '' then", "if true then", fails(test_nothing_is_known_at_first)),
-    "watchers pile up": (WATCH, "if not first[1] or tonumber(first[2]) > now then", "if true then",
-                         fails(test_a_new_watcher_drops_those_whose_time_is_over)),
-    "watchers are cut short": (WATCH, "call('PTTL', watchers) < ttl", "true", fails(test_a_new_watcher_drops_those_whose_time_is_over)),
-    "watchers stay for ever": (WATCH, "call('PEXPIRE', watchers, ARGV[2])", "call('PTTL', watchers)",
-                               fails(test_a_new_watcher_drops_those_whose_time_is_over)),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_script_with_a_fault_is_found(fault: str) -> None:
-    script, there, instead, found = FAULTS[fault]
-    node = odd(damaged(script, there, instead))
-    with closing(node.bench):
-        assert found(node), fault

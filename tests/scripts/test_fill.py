@@ -1,21 +1,17 @@
-"""The scripts of fills, on simulated and on real servers: what is kept and dropped, for how long, who is told; and each of their faults."""
+"""The scripts of fills, on simulated and on real servers: what is kept and dropped, for how long, and who is told."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 import hiredis
 import pytest
 from operations.inspection.test_commands import words
-from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about, simulated
-from scripts.faulty import planted
+from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about
 
 from holdfast.primitives.fill.commands import Cache
 from holdfast.protocol.exclusive import Exclusive
-from holdfast.scripts import FILLS, PEEK, PUT, VOID, Script
-from holdfast.testing.values import REDIS_7_2
+from holdfast.scripts import FILLS, Script
 
 CACHE = Cache(Exclusive(NAME.decode(), ttl=30.0, horizon=16_000))
 KEY = b"{n}:cache"
@@ -218,61 +214,3 @@ def test_a_note_is_of_its_fence_to_the_last_digit(bench: Bench) -> None:
     assert about(left(bench), 10**11)
     assert put(bench, TOP - 1, b"late") == 0
     assert put(bench, TOP, b"new") == 1
-
-
-# ------------------------------------------------ scripts with a fault
-
-TESTS: list[Callable[[Bench], None]] = [
-    test for name, test in list(globals().items()) if name.startswith("test_") and test is not test_a_value_may_be_anything
-]
-TESTS += [lambda bench, data=data: test_a_value_may_be_anything(bench, data) for data in (b"0 0 ", b"\0\r\n\xff")]  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-
-FAULTS: dict[str, tuple[Script, str, str]] = {
-    "the last write wins": (PUT, "above > fence or ", ""),
-    "the same holder's is refused": (PUT, "above == fence and string.match(there, '^%d+:$')", "above == fence"),
-    "the late value of a lease that was dropped is kept": (PUT, " or above == fence and string.match(there, '^%d+:$')", ""),
-    "fences are compared as texts": (PUT, "if above > fence or", "if tostring(above) > ARGV[1] or"),
-    "nobody is told": (PUT, "call('ZRANGE', KEYS[3], 0, -1)", "{}"),
-    "only the first is told": (PUT, "KEYS[3], 0, -1", "KEYS[3], 0, 0"),
-    "it is told as a grant": (PUT, "'n ' .. token", "'g ' .. token"),
-    "who may not be told spoils it": (PUT, "redis.pcall('PUBLISH'", "redis.call('PUBLISH'"),
-    "it is kept for as long as it is fresh": (PUT, "math.max(ARGV[2] + ARGV[3], ", "math.max(ARGV[2], "),
-    "it is kept for ever": (PUT, ", 'PX', string.format('%.0f', lasts)", ""),
-    "its time is a number": (PUT, "string.format('%.0f', lasts))", "lasts)"),
-    "it hides older values for its own time only": (PUT, "math.max(ARGV[2] + ARGV[3], call('PTTL', cache))", "ARGV[2] + ARGV[3]"),
-    "it is fresh for as long as it hides older values": (PUT, "string.format('%.0f', lasts - ARGV[2])", "ARGV[3]"),
-    "its age is forgotten": (PUT, "':' .. ARGV[4] ..", "':' .. ARGV[2] .."),
-    "stale is taken for fresh": (PEEK, "redis.call('PTTL', KEYS[1]) - stale", "redis.call('PTTL', KEYS[1])"),
-    "what is stale is not shown": (PEEK, "if fence then", "if fence and redis.call('PTTL', KEYS[1]) > tonumber(stale) then"),
-    "what is no value is one": (PEEK, "'^(%d+):(%d+):(%d+) ()'", "'(%d*):?(%d*):?(%d*) ?()'"),
-    "the value ends at a blank": (PEEK, "string.sub(kept, at)", "string.match(kept, '%S*', at)"),
-    "a note is taken for nothing": (PEEK, "return fence and {0, tonumber(fence)}", "return nil"),
-    "a note replaces what is newer": (VOID, "fence > 0 and there <= fence", "fence > 0"),
-    "a note spares the value of its own fence": (VOID, "there <= fence", "there < fence"),
-    "to ask is to drop": (VOID, "fence > 0 and there <= fence", "there <= math.max(fence, there)"),
-    "what is kept does not count": (VOID, "math.max(F, there)", "F"),
-    "the lock's record does not count": (VOID, "math.max(F, there)", "there"),
-    "a note that ends early": (VOID, "math.max(ARGV[3], stays)", "ARGV[3]"),
-    "a note for as long as what was there": (VOID, "math.max(ARGV[3], stays)", "stays"),
-    "a note for ever": (VOID, ", 'PX', string.format('%.0f', math.max(ARGV[3], stays))", ""),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_script_with_a_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    script, there, instead = FAULTS[fault]
-    monkeypatch.setitem(DAMAGED, script.sha, planted(script, there, instead))
-    found = 0
-    for test in TESTS:
-        with closing(simulated(REDIS_7_2)) as bench:
-            try:
-                test(bench)
-            except (AssertionError, hiredis.ReplyError, TypeError, IndexError):
-                found += 1
-    assert found, fault
-
-
-def test_sound_scripts_pass_all_of_it() -> None:
-    for test in TESTS:
-        with closing(simulated(REDIS_7_2)) as bench:
-            test(bench)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import hiredis
 import pytest
 from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
-from scripts.faulty import noticed, planted
 
 from holdfast.primitives.once.commands import OnceLook, Register, seen
-from holdfast.scripts import LOOK, STORE, Script
+from holdfast.scripts import LOOK, STORE
 from holdfast.testing.values import REDIS_7_2
 
 K = 16_000
@@ -22,18 +20,16 @@ KEEP = 20_000  # ms
 
 
 class Node:
-    """One server, and what it is asked with the bytes of the recipe. `scripts`: those that stand for the shipped ones, by their digests."""
+    """One server, and what it is asked with the bytes of the recipe."""
 
-    def __init__(self, bench: Bench, scripts: dict[bytes, Script] | None = None) -> None:
-        self.bench, self.scripts, self.register = bench, scripts or {}, Register(NAME, K)
-        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in [LOOK, STORE, *self.scripts.values()]])
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.register = bench, Register(NAME, K)
+        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (LOOK, STORE)])
 
     def _say(self, data: bytes) -> Any:
         reader = hiredis.Reader()
         reader.feed(data)
         words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-        if words[1] in self.scripts:
-            words[1] = self.scripts[words[1]].sha
         reply = self.bench.client.say(*words)
         self.bench.mortal()
         return reply
@@ -258,46 +254,3 @@ def test_a_user_who_may_not_publish_stores_all_the_same(node: Node) -> None:
     with node.bench.mute():
         assert node.store(fence) == fence
     assert node.kept is not None
-
-
-# ------------------------------------------------ scripts with a fault
-
-
-MUTANTS: dict[str, tuple[Script, str, str]] = {
-    "a promise that is not written": (LOOK, "promised, F = 1, math.max(F, ballot)", "promised = 1"),
-    "a promise that lowers": (LOOK, "math.max(F, ballot)", "ballot"),
-    "a promise without the clock floor": (LOOK, "t[1] * 1000000 + t[2] - K * 500 - 1", "0"),
-    "a promise that is forgotten early": (LOOK, "math.floor(F / 1000) + K, deadline", "math.floor(F / 1000), deadline"),
-    "a look without a ballot writes": (LOOK, "if ballot > 0 then", "if true then"),
-    "anybody's own ballot": (LOOK, " and call('GET', name) == token", ""),
-    "an own ballot below others": (LOOK, "F <= ballot and ", ""),
-    "an own ballot only once": (LOOK, "F <= ballot and", "F < ballot and"),
-    "a promise whose record runs out under the lease": (LOOK, "math.max(math.floor(F / 1000) + K, deadline)", "math.floor(F / 1000) + K"),
-    "a store whose record runs out under the lease": (
-        STORE,
-        "math.max(math.floor(ballot / 1000) + K, deadline)",
-        "math.floor(ballot / 1000) + K",
-    ),
-    "a store that keeps no promise": (STORE, "if F > ballot then return F end", ""),
-    "a store that refuses its own ballot": (STORE, "if F > ballot then", "if F >= ballot then"),
-    "a store without the clock floor": (STORE, "t[1] * 1000000 + t[2] - K * 500 - 1", "0"),
-    "a store that ignores what is there": (STORE, "F = math.max(F, kept)", ""),
-    "a store that is no promise": (STORE, "call('SET', fence,", "call('SET', result,"),
-    "a store whose promise is forgotten early": (STORE, "math.floor(ballot / 1000) + K, deadline", "math.floor(ballot / 1000), deadline"),
-    "a store that counts anew": (STORE, "if kept == ballot then return ballot end", ""),
-    "a store that tells nobody": (STORE, "ipairs(call('ZRANGE', queue, 0, -1))", "ipairs({})"),
-    "a store that tells the first only": (STORE, "queue, 0, -1", "queue, 0, 0"),
-    "a store that must be heard": (STORE, "redis.pcall", "redis.call"),
-    "numbers as Lua writes them": (STORE, "string.format('%.0f', ballot)", "ballot"),
-    "numbers of a promise as Lua writes them": (LOOK, "string.format('%.0f', F)", "F"),
-}
-TESTS: list[Callable[[Node], None]] = [
-    it for name, it in list(globals().items()) if name.startswith("test_") and list(it.__annotations__) == ["node", "return"]
-]
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_script_with_a_fault_is_found(name: str) -> None:
-    script, there, instead = MUTANTS[name]
-    scripts = {script.sha: planted(script, there, instead)}
-    assert noticed([lambda bench, test=test: test(Node(bench, scripts)) for test in TESTS]), f"no test has noticed: {name}"

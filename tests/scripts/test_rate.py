@@ -1,14 +1,13 @@
 """The scripts of rates, held against the same in fractions: answer by answer and key by key, on simulated servers and on real ones.
 
 An answer tells the node's clock, so what it has to be is known exactly, on real servers, too. What may be allowed in which time is a law of
-its own, which both have to obey; scripts with a fault break it.
+its own, which both have to obey.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import floor
@@ -16,10 +15,9 @@ from typing import Any
 
 import pytest
 from scripts.bench import Bench, Simulated, simulated
-from scripts.faulty import planted
 
 from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window, reset
-from holdfast.scripts import GCRA, WINDOW, Script
+from holdfast.scripts import GCRA, WINDOW
 from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 pytestmark = pytest.mark.servers
@@ -181,11 +179,11 @@ Model = GcraModel | WindowModel
 
 
 class Node:
-    """One server, and what it is asked with the bytes of the recipe. `scripts`: those that stand for the shipped ones."""
+    """One server, and what it is asked with the bytes of the recipe."""
 
-    def __init__(self, bench: Bench, kind: str, scripts: dict[bytes, Script] | None = None) -> None:
-        self.bench, self.kind, self.scripts = bench, kind, scripts or {}
-        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in [GCRA, WINDOW, *self.scripts.values()]])
+    def __init__(self, bench: Bench, kind: str) -> None:
+        self.bench, self.kind = bench, kind
+        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (GCRA, WINDOW)])
 
     @property
     def seeds(self) -> range:
@@ -200,8 +198,6 @@ class Node:
 
     def say(self, data: bytes) -> Any:
         words = data.split(b"\r\n")[2::2]
-        if words[1] in self.scripts:
-            words[1] = self.scripts[words[1]].sha
         reply = self.bench.client.say(*words)
         self.bench.mortal()
         return reply
@@ -421,9 +417,9 @@ def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
     assert looks(node)
 
 
-def writes_when_it_looks(kind: str, scripts: dict[bytes, Script] | None = None) -> bool:
+def writes_when_it_looks(kind: str) -> bool:
     """Does a peek change what a node holds whose clock has gone back?"""
-    node, three = odd(kind, scripts), one(3, SPAN)
+    node, three = odd(kind), one(3, SPAN)
     while node.take(three)[0].allowed:
         pass
     node.passes(-1000 * SPAN)
@@ -482,9 +478,9 @@ def test_a_turn_of_several_limits_is_that_of_the_last_one(even: Node) -> None:
     assert found.allowed, "callers that only the short limit counts do not wait for the long one"
 
 
-def pushes_in(scripts: dict[bytes, Script] | None = None) -> tuple[bool, bool]:
+def pushes_in() -> tuple[bool, bool]:
     """When a turn has come: does a caller without one get in before the caller whose turn it is? Does that one get in?"""
-    node = odd("gcra", scripts)
+    node = odd("gcra")
     hourly = one(1, HOUR)
     assert node.take(hourly)[0].allowed
     for _ in range(3):
@@ -509,9 +505,9 @@ def test_a_turn_is_judged_by_what_was_really_taken() -> None:
     assert [node.take(hourly, 1, TURN)[0].allowed for _ in range(2)] == [True, False]
 
 
-def abandoned(scripts: dict[bytes, Script] | None = None) -> list[bool]:
+def abandoned() -> list[bool]:
     """Nine callers reserve turns and never come. Is another one allowed: when the first turn has come; soon after; and once more?"""
-    node = odd("gcra", scripts)
+    node = odd("gcra")
     hourly = one(1, HOUR)
     node.take(hourly)
     for _ in range(9):
@@ -540,9 +536,9 @@ def test_a_line_of_which_one_comes_goes_on() -> None:
     assert node.take(hourly)[0].allowed
 
 
-def counted_ahead(scripts: dict[bytes, Script] | None = None) -> list[tuple[bool, int]]:
+def counted_ahead() -> list[tuple[bool, int]]:
     """A call a second. Those whose turn has come come half a tenth of a second early: are they allowed, and when do they count?"""
-    node, each = odd("gcra", scripts), one(1, SECOND)
+    node, each = odd("gcra"), one(1, SECOND)
     node.take(each)
     told = []
     for _ in range(3):
@@ -559,8 +555,8 @@ def test_a_caller_may_come_a_moment_before_its_turn() -> None:
     assert counted_ahead() == [(True, 50_000)] * 3
 
 
-def counted_far_ahead(scripts: dict[bytes, Script] | None = None) -> bool:
-    node, each = odd("gcra", scripts), one(1, SECOND)
+def counted_far_ahead() -> bool:
+    node, each = odd("gcra"), one(1, SECOND)
     node.take(each)
     node.passes(SECOND - 150_000)
     return node.take(each, 1, TURN - SECOND)[0].allowed
@@ -596,8 +592,8 @@ def after_a_step_back(node: Node) -> float:
     raise AssertionError("never")
 
 
-def odd(kind: str, scripts: dict[bytes, Script] | None = None) -> Node:
-    return Node(simulated(VALKEY_9), kind, scripts)
+def odd(kind: str) -> Node:
+    return Node(simulated(VALKEY_9), kind)
 
 
 @pytest.mark.parametrize("kind", ["gcra", "window"])
@@ -609,9 +605,9 @@ def test_a_clock_that_goes_back_refuses_for_a_period_at_most(kind: str) -> None:
     assert told == [True, True, True, False], "forward: as if nothing had been taken"
 
 
-def line_after_a_step_back(scripts: dict[bytes, Script] | None = None) -> int:
+def line_after_a_step_back() -> int:
     """How many periods long a line of ten periods is for those who come after the clock went back by a thousand."""
-    node, hourly = odd("gcra", scripts), one(1, HOUR)
+    node, hourly = odd("gcra"), one(1, HOUR)
     node.take(hourly)
     for _ in range(9):
         assert node.take(hourly, 1, 100 * HOUR)[0].reserved
@@ -641,173 +637,3 @@ def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) 
     for value in ("x", "1", "1 x", "", "1 2 3", "-1 5", "1 2 x", "1 2 3 4"):
         node.bench.operator.say("SET", KEY, value, "PX", 10_000)
         assert node.take(one(3, 10 * SECOND))[0].remaining == 2
-
-
-# ------------------------------------------------ scripts with a fault
-
-
-def damaged(script: Script, there: str, instead: str) -> dict[bytes, Script]:
-    return {script.sha: planted(script, there, instead)}
-
-
-Found = Callable[[Node], bool]
-
-
-def breaks_the_law(node: Node) -> bool:
-    return any(excess(node, seed) for seed in range(3 * len(SEEDS)))
-
-
-def differs(node: Node) -> bool:
-    return any(history(node, seed) for seed in SEEDS)
-
-
-def starves(node: Node) -> bool:
-    """The sources' bug: a caller below the limit, who is refused in the end, and never let in again."""
-    return steady(node) <= 3
-
-
-def hangs_back(node: Node) -> bool:
-    return after_a_step_back(node) > 900
-
-
-def takes_halves(node: Node) -> bool:
-    return not all_or_none(node)
-
-
-def sees_wrong(node: Node) -> bool:
-    return not looks(node)
-
-
-def writes(node: Node) -> bool:
-    return writes_when_it_looks(node.kind, node.scripts)
-
-
-def counts_far_ahead(node: Node) -> bool:
-    return counted_far_ahead(node.scripts)
-
-
-def mixes_up_turns(node: Node) -> bool:
-    return turns(node, 4) != [1, 2, 3, 4]
-
-
-def reserves_too_much(node: Node) -> bool:
-    return turns(node, 4, 5 * HOUR // 2) != [1, 2, 0, 0]
-
-
-def lets_others_in(node: Node) -> bool:
-    return pushes_in(node.scripts)[0]
-
-
-def keeps_turns_out(node: Node) -> bool:
-    return not pushes_in(node.scripts)[1]
-
-
-def waits_for_the_dead(node: Node) -> bool:
-    return not abandoned(node.scripts)[1]
-
-
-def gives_up_a_line_at_once(node: Node) -> bool:
-    return abandoned(node.scripts)[0]
-
-
-def counts_too_early(node: Node) -> bool:
-    return counted_ahead(node.scripts) != [(True, 50_000)] * 3
-
-
-def loses_the_line(node: Node) -> bool:
-    return line_after_a_step_back(node.scripts) > 900
-
-
-FAULTS: dict[str, tuple[Script, str, str, Found]] = {
-    "gives back what has flowed back already": (GCRA, "it.q - math.max(now - what, 0)", "it.q", breaks_the_law),
-    "gives back more if the clock goes back": (GCRA, "math.max(now - what, 0)", "(now - what)", differs),
-    "gives back only whole microseconds": (GCRA, "it.owed - back, it.rest - it.r", "it.owed - back, it.rest", differs),
-    "allows one call too many": (
-        GCRA, "if sum > Q or sum == Q and more > R then", "if it.found > Q then", breaks_the_law,
-    ),
-    "forgets parts of microseconds": (
-        GCRA, "it.owed, it.rest = it.owed + it.q, it.rest + it.r", "it.owed, it.rest = it.owed + it.q, 0", differs,
-    ),
-    "takes without writing it down": (
-        GCRA, "        keep(it)\n    end\n    return answer(fits", "    end\n    return answer(fits", breaks_the_law,
-    ),
-    "lets time pass twice": (GCRA, "it.free - now, math.min", "it.free - now - 2000, math.min", breaks_the_law),
-    "waits for a clock that went back": (GCRA, "        if what >= 0 then keep(it) end\n", "", hangs_back),
-    "believes a clock that went back": (WINDOW, "elseif it.ends > now + period then", "elseif false then", hangs_back),
-    "pushes the window forward with every call": (
-        WINDOW, "    if it.taken + cost > limit then fits = false end",
-        "    it.ends = now + period if it.taken + cost > limit then fits = false keep(it) end", starves,
-    ),
-    "pushes the window forward with those that it allows": (
-        WINDOW, "        it.taken = it.taken + cost\n", "        it.taken, it.ends = it.taken + cost, it.ends + 1000\n", differs,
-    ),
-    "gives back in the wrong window": (WINDOW, "if it.ends == it.at then", "if true then", breaks_the_law),
-    "allows one more in a window": (WINDOW, "it.taken + cost > limit", "it.taken >= limit", breaks_the_law),
-    "begins a window too early": (WINDOW, "if it.ends <= now then", "if it.ends <= now + 9000 then", breaks_the_law),
-    "keeps for ever": (WINDOW, ", 'PXAT', expiry)", ")", differs),
-    "keeps for a day": (GCRA, "it.line) / 1000) + 1)", "it.line) / 1000) + 86400000)", differs),
-    "writes numbers as Lua does": (
-        GCRA, "string.format('%.0f %.0f', it.free, it.rest)", "tostring(it.free) .. ' ' .. tostring(it.rest)", differs,
-    ),
-    "takes from the limits that allow it": (
-        GCRA, "        fits = false\n", "        fits = false limits[i - 1].owed = limits[i - 1].owed + 1e8 keep(limits[i - 1])\n",
-        takes_halves,
-    ),
-    "looks at the last limit only": (GCRA, "local sum, more =", "fits = true local sum, more =", breaks_the_law),
-    "looks at the last window only": (
-        WINDOW, "if it.taken + cost > limit then", "fits = true if it.taken + cost > limit then", breaks_the_law,
-    ),
-    "a peek takes": (GCRA, "if what < 0 then return", "if false then return", sees_wrong),
-    "a peek takes from a window": (WINDOW, "if what == 0 and fits then", "if what <= 0 and fits then", sees_wrong),
-    "a peek writes when the clock has gone back": (GCRA, "if what >= 0 then keep(it) end", "keep(it)", writes),
-    "a peek writes to a window when the clock has gone back": (WINDOW, "if what >= 0 then keep(it) end", "keep(it)", writes),
-    "gives two callers the same turn": (
-        GCRA, "(it.parted > 0 and 1 or 0) + it.q + (it.r > 0 and 1 or 0)", "(it.parted > 0 and 1 or 0)", mixes_up_turns,
-    ),
-    "reserves for ever": (GCRA, "if delay > patience then", "if patience <= 0 then", reserves_too_much),
-    "lets others in before a turn": (
-        GCRA, "if it.line > 0 and patience >= 0 then it.found", "if it.line > 0 and patience > 0 then it.found", lets_others_in,
-    ),
-    "makes a turn wait for the line": (
-        GCRA, "if it.line > 0 and patience >= 0 then it.found", "if it.line > 0 then it.found", keeps_turns_out,
-    ),
-    "counts a turn twice": (GCRA, "if it.line > 0 and patience >= 0 then it.line", "if it.line > 0 then it.line", differs),
-    "waits for the dead": (GCRA, "if it.owed <= -100000 then it.line = 0 end", "", waits_for_the_dead),
-    "gives up a line at once": (GCRA, "it.owed <= -100000", "it.owed <= 0", gives_up_a_line_at_once),
-    "says of a call that is counted ahead that it is allowed now": (
-        GCRA, "answer(fits and 1 or 3, 'found'", "answer(1, 'found'", counts_too_early,
-    ),
-    "counts calls ahead of those who do not ask for it": (
-        GCRA, "patience < 0 and math.min(-1 - patience, most) or 0", "most", differs,
-    ),
-    "gives back while calls are counted ahead": (GCRA, "+ it.rest > 0 and it.past then", "+ it.rest > 0 then", breaks_the_law),
-    "counts calls ahead without an end": (GCRA, "math.min(-1 - patience, most)", "-1 - patience", counts_far_ahead),
-    "leaves the line behind when the clock goes back": (
-        GCRA, "it.line = math.max(it.line - (it.owed - Q), 0)", "it.line = it.line", loses_the_line,
-    ),
-}  # fmt: skip
-
-
-def test_a_sound_script_passes_all_of_it() -> None:
-    for kind in ("gcra", "window"):
-        node = odd(kind)
-        assert not breaks_the_law(node)
-        assert not differs(node)
-        assert not starves(odd(kind))
-        assert not hangs_back(odd(kind))
-        assert not takes_halves(odd(kind))
-        assert not sees_wrong(odd(kind))
-    for wrong in {found for script, _, _, found in FAULTS.values() if script is GCRA}:
-        assert not wrong(odd("gcra")), wrong
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_script_with_a_fault_is_found(fault: str) -> None:
-    script, there, instead, found = FAULTS[fault]
-    node = odd(script.name, damaged(script, there, instead))
-    with closing(node.bench):
-        try:
-            assert found(node), fault
-        except AssertionError as error:  # (what the bench itself complains of: a key that would stay for ever)
-            if fault in str(error):
-                raise

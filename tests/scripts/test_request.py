@@ -1,6 +1,6 @@
 """request.lua, rule by rule (docs/protocol.md, section 5), on simulated and on real servers.
 
-Every test is a function of a bench alone: test_mutants.py calls them with damaged scripts.
+Every test is a function of a bench alone.
 """
 
 from __future__ import annotations

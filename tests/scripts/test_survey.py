@@ -1,4 +1,4 @@
-"""The scripts that look at many locks, on simulated servers and on real ones; and scripts with a fault."""
+"""The scripts that look at many locks, on simulated servers and on real ones."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 import hiredis
 import pytest
 from scripts.bench import SLACK, Bench
-from scripts.faulty import noticed, planted
 
 from holdfast.operations.inspection import commands as inspection
 from holdfast.operations.survey import commands as survey
 from holdfast.operations.survey.commands import SurveyAnswer
 from holdfast.protocol import note
 from holdfast.protocol.exclusive import beside
-from holdfast.scripts import INSPECT, NAMES, SURVEY, Script
 
 LONG = 30_000  # ms
 ONE, TWO, THREE = (b"%016d:%032x:%08x" % (17 * 10**14 + it, it, it) for it in (1, 2, 3))
@@ -24,17 +22,16 @@ ODD = (b"a\0b", b"{tag}", b"a{tag}b", b"{", b"a{}b{c}", b"\xff", b"7:x", b"space
 
 
 class Node:
-    """One server, and what it is asked with the bytes of the recipes. `scripts`: those that stand for the shipped ones, by their text."""
+    """One server, and what it is asked with the bytes of the recipes."""
 
-    def __init__(self, bench: Bench, scripts: dict[bytes, Script] | None = None) -> None:
-        self.bench, self.scripts = bench, scripts or {}
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
 
     def say(self, data: bytes) -> Any:
         reader = hiredis.Reader()
         reader.feed(data)
         words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-        source = self.scripts[words[1]].source if words[1] in self.scripts else words[1]
-        return self.bench.client.say(words[0], source, *words[2:])
+        return self.bench.client.say(*words)
 
     def lock(self, key: bytes, value: bytes, ms: int = LONG, fence: int = 0, noted: bytes = b"") -> None:
         self.bench.operator.say("SET", key, value, "PX", ms)
@@ -165,31 +162,3 @@ def test_steps_find_every_lock(real_url: str) -> None:
         assert 1 <= first[1] < 600, "a step is a small part of it"
     finally:
         bench.close()
-
-
-FAULTS: dict[str, tuple[Script, str, str]] = {
-    "no name is looked for in a hash tag": (SURVEY, "tag and ':' .. key or ''", "''"),
-    "a tag is found anywhere": (SURVEY, "'^[^{]*{([^}]+)}'", "'{([^}]+)}'"),
-    "a wrong type ends it": (SURVEY, "local answer = redis.pcall(...)", "local answer = redis.call(...)"),
-    "only one kind of queue counts": (SURVEY, "line(rwqueue)", "line(queue)"),
-    "no queue is looked at": (SURVEY, "lines > 0", "lines > 2"),
-    "the last in line is told": (SURVEY, "try('ZRANGE', queue, 0, 0)", "try('ZRANGE', queue, -1, -1)"),
-    "a long value is told whole": (SURVEY, "string.sub(value, 1, most)", "value"),
-    "the lengths of keys are passed over": (SURVEY, "at = start + size", "at = start + size + (size == '3' and 1 or 0)"),
-    "what was looked at is what was found": (NAMES, "#looked", "#step[2]"),
-    "everything is a lock": (NAMES, "if token then", "if value then"),
-    "readers hold nothing": (NAMES, "value == 'shared' or ", ""),
-    "the note is left out": (INSPECT, "note and string.sub(note, 1, 2048)", "false"),
-    "a long note is told whole": (INSPECT, "note and string.sub(note, 1, 2048)", "note"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_script_with_a_fault_is_found(fault: str) -> None:
-    script, there, instead = FAULTS[fault]
-    faulty = {script.source: planted(script, there, instead)}
-
-    def with_fault(check: Callable[[Node], None]) -> Callable[[Bench], None]:
-        return lambda bench: check(Node(bench, faulty))
-
-    assert noticed(map(with_fault, CHECKS.values()))

@@ -26,7 +26,7 @@ import pytest
 from cli.kit import PATIENCE, SOURCE, Command, Life, beater, life, until
 from redis import Redis
 from serve.kills import SCRIPT
-from serve.serving import address, copied
+from serve.serving import address
 from serve.test_clients import CLIENTS
 
 from holdfast import Holdfast
@@ -194,16 +194,6 @@ def test_a_drain_under_load_gives_no_lease_to_anybody_else(tmp_path: Path, nodes
     assert seen.took < DRAIN + LAST + PATIENCE
 
 
-def test_a_drain_that_releases_is_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/server.py", "await gateway.locks.close(leave=True)", "await gateway.locks.close()")
-    assert drained(tmp_path, nodes, source).overlaps
-
-
-def test_a_drain_that_grants_is_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/gateway.py", "\n        if self.draining:\n", "\n        if False:\n")
-    assert drained(tmp_path, nodes, source).granted
-
-
 # ------------------------------------------------ a gateway that nobody uses
 
 QUIET_FOR = 3.0  # seconds
@@ -246,14 +236,6 @@ def asked_while_idle(command: Command, nodes: Nodes) -> int:
 
 def test_an_idle_gateway_sends_nothing_to_the_nodes(tmp_path: Path, own_nodes: Nodes) -> None:
     assert asked_while_idle(Command(tmp_path, own_nodes.environment), own_nodes) == 0
-
-
-def test_a_gateway_that_looks_by_itself_is_found(tmp_path: Path, own_nodes: Nodes) -> None:
-    before = "        if not self._tasks:\n"
-    looking = "            for it in range(2, 60):\n"
-    looking += "                asyncio.get_running_loop().call_later(it, lambda: asyncio.ensure_future(self.locks.inspect('planted')))\n"
-    source = copied(tmp_path, "holdfast/serve/gateway.py", before, before + looking)
-    assert asked_while_idle(Command(tmp_path, own_nodes.environment, source), own_nodes) > 0
 
 
 # ------------------------------------------------ connections that say nothing
@@ -366,20 +348,3 @@ def test_connections_that_say_nothing_are_closed_and_cost_nobody_a_lease(holdfas
         assert second - first < many * LEFT
         # None of them is open any more.
         assert opened(process.pid) < OTHER
-
-
-def test_connections_that_stay_open_are_found(tmp_path: Path, nodes: Nodes) -> None:
-    source = copied(tmp_path, "holdfast/serve/server.py", "REQUEST = 10.0\n", "REQUEST = 3600.0\n")
-    with Command(tmp_path, nodes.environment, source).started("serve", *ANY, **PIPES) as process:
-        assert silence(address(process), 20, REQUEST + 1.0) == 0
-
-
-def test_connections_that_are_kept_in_memory_are_found(tmp_path: Path, nodes: Nodes, files: int) -> None:
-    source = copied(
-        tmp_path, "holdfast/serve/http.py", "        self._gone()\n        super().connection_lost(exc)\n",
-        "        self._gone()\n        __import__('sys').modules[f'kept-{id(self)}'] = self\n        super().connection_lost(exc)\n",
-    )  # fmt: skip
-    many = min(2_000, files - OTHER)
-    with Command(tmp_path, nodes.environment, source).started("serve", *ANY, **PIPES) as process:
-        _, first, second = waves(process.pid, address(process), many)
-    assert second - first > many * LEFT

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from proof import patches
 
 from holdfast import NoQuorum
 from holdfast.aio import Holdfast
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.face.shards import Shards
 from holdfast.protocol import claim as claims
 from holdfast.protocol import quorum
 from holdfast.testing import laws
-from holdfast.testing.laws import Laws
 from holdfast.testing.simulation import Simulation
 from holdfast.testing.world import Violation
 
@@ -259,33 +256,3 @@ def test_a_majority_that_is_none_is_found_on_every_set(monkeypatch: pytest.Monke
 
         with pytest.raises(Violation, match=r"^(majority|exclusion): "):
             world.run(main())
-
-
-placed = Shards.placed
-Plant = Callable[[pytest.MonkeyPatch], None]
-BLIND: dict[str, tuple[Plant, Callable[[], object]]] = {
-    "the laws know one list of nodes": (
-        lambda patch: patches.method(patch, Laws, "_in_reach", "for named in lists", "for named in [frozenset(self.nodes)]"),
-        lambda: test_clients_whose_majorities_meet_exclude_each_other(3, [[2], [2]]),
-    ),
-    "the laws know the holder's list only": (
-        lambda patch: patches.method(patch, Laws, "_in_reach", "for named in lists", "for named in [*lists][:0]"),
-        lambda: test_clients_whose_majorities_need_not_meet_are_noticed(*UNSAFE[2]),
-    ),
-    "a list is feared for ever": (
-        lambda patch: patches.method(patch, Laws, "_in_reach", " if not driver.gone", ""),
-        test_a_list_that_nobody_has_any_more_is_no_danger,
-    ),
-    "what moves is not held on its old set": (
-        lambda patch: patch.setattr(Shards, "placed", lambda shards, terms: (placed(shards, terms)[0], ())),
-        lambda: moves(0, storm=False),
-    ),
-}
-
-
-@pytest.mark.parametrize("fault", BLIND)
-def test_a_planted_fault_is_found(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, check = BLIND[fault]
-    plant(monkeypatch)
-    with pytest.raises((AssertionError, pytest.fail.Exception)):
-        check()

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from operations.inspection.test_commands import script, words
-from proof import patches
 
 from holdfast.operations.repair import commands as repair
 from holdfast.operations.repair.commands import BATCH, RepairAnswer, RepairTally, mending
@@ -338,67 +337,3 @@ def test_what_is_no_register_has_no_kind() -> None:
     assert repair.kind_of(b"n") == b""
     assert repair.kind_of(RATE) == b"rate"
     assert BATCH == 25
-
-
-# ------------------------------------------------ planted faults
-
-COPIES = "quorum.agreed(self._majority, [it.rank for it in copies.values()])"
-FAULTS: dict[str, tuple[Callable[[pytest.MonkeyPatch], None], Callable[[], None]]] = {
-    "a copy that one node has is everybody's": (
-        lambda patch: patches.method(patch, RepairAnswer, "_copies", COPIES, "max([it.rank for it in copies.values()], default=0)"),
-        lambda: test_where_nothing_is_to_be_written_back(([17, 0, 5000], [], [])),
-    ),
-    "what expires gets time as a gift": (
-        lambda patch: patches.method(patch, RepairAnswer, "_copies", " - self.took", ""),
-        lambda: test_where_nothing_is_to_be_written_back(([17, 0, 50], [17, 0, 5000], [])),
-    ),
-    "a value is written while a note is under way": (
-        lambda patch: patches.method(patch, RepairAnswer, "_copies", 'if kind_of(key) == b"cache" and', "if False and"),
-        lambda: test_where_nothing_is_to_be_written_back(([17, 0, 5000], [17, 0, 5000], [], [17, 1, 5000], [17, 0, 5000])),
-    ),
-    "what was read is good for ever": (
-        lambda patch: patches.method(patch, RepairAnswer, "lack", "now + patience", "now + 10**15"),
-        test_a_version_that_a_majority_has_is_what_the_others_lack,
-    ),
-    "counts are raised to the highest": (
-        lambda patch: patches.method(patch, RepairAnswer, "_counts", "[-size]", "[-1]"),
-        test_a_rate_is_raised_to_what_a_majority_counts,
-    ),
-    "a count is written after one round": (
-        lambda patch: patches.function(patch, repair.mending, "_least(before[key], lack)", "before[key]"),
-        test_what_was_only_under_way_is_not_written,
-    ),
-    "a window in which a call is under way is taken over": (
-        lambda patch: patches.function(patch, repair._behind, " and abs(here.left - there.left) > SPARE", ""),
-        test_a_window_in_which_a_call_is_under_way_is_left_alone,
-    ),
-    "two numbers are not told apart": (
-        lambda patch: patches.method(patch, RepairAnswer, "_gathered", "!= 1", "== 0"),
-        lambda: test_what_nobody_need_be_told(([3, 0, 5000, b"a"], [4, 0, 5000, b"b"])),
-    ),
-    "a value that has changed is written back": (
-        lambda patch: patches.function(patch, repair._mend, " or _rank(data) != lack.rank", ""),
-        lambda: test_a_value_that_has_changed_meanwhile_is_left_alone({0: b"18 500 x"}),
-    ),
-    "a node that has not taken it lacks nothing": (
-        lambda patch: patches.function(patch, repair._mend, "tally.unsure |= frozenset(failed)", "pass"),
-        lambda: test_a_node_that_has_not_taken_it_still_lacks_it({2: -1}),
-    ),
-    "a silent node lacks nothing": (
-        lambda patch: patches.function(patch, repair.mending, "tally.unsure = told.silent", "pass"),
-        test_a_node_that_is_silent_may_lack_anything,
-    ),
-    "each node that has a register counts it": (
-        lambda patch: patches.function(patch, repair.mending, "_first(holders, among) in finders[key]", "True"),
-        test_each_register_is_seen_to_by_the_first_node_that_has_it,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, test = FAULTS[name]
-    test()
-    plant(monkeypatch)
-    with pytest.raises((AssertionError, IndexError)):
-        test()
