@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import hiredis
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Denied, Granted, K, about, answered, keys
-from scripts.faulty import noticed, planted
 
 from holdfast.protocol.adoption import Adopted, Handover
 from holdfast.protocol.command import TRY
@@ -24,7 +22,7 @@ class Node:
         self.bench, self.script = bench, script
         bench.operator.batch(("SCRIPT", "LOAD", script.source))
         self.giver, self.adopter = bench.token(1), bench.token(2, INBOXES[1])
-        granted = bench.request(self.giver, SHORT)
+        granted = bench.request(self.giver, LONG // 2)
         assert isinstance(granted, Granted)
         self.fence = granted.fence
         self.recipe = Adopted(Handover(NAME.decode(), self.giver, self.fence), ttl=LONG / 1000, horizon=K)
@@ -60,12 +58,12 @@ def test_the_token_of_the_adopter_takes_the_place_and_the_fence_stays(node: Node
 
 
 def test_a_lease_is_not_made_shorter(node: Node) -> None:
-    assert node.adopt(ttl=SHORT / 4000) == (node.fence, 0, 0)
-    assert about(node.bench.see().holder_left, SHORT)
+    assert node.adopt(ttl=LONG / 8000) == (node.fence, 0, 0)
+    assert about(node.bench.see().holder_left, LONG // 2)
 
 
 def test_the_record_outlives_the_lease(node: Node) -> None:
-    node.bench.operator.say("PEXPIRE", FENCE, SHORT)
+    node.bench.operator.say("PEXPIRE", FENCE, LONG // 2)
     node.adopt()
     seen = node.bench.see()
     assert seen.fence_left >= seen.holder_left
@@ -87,6 +85,7 @@ def test_one_adopts_and_another_is_denied(node: Node) -> None:
 
 
 def test_what_has_run_out_is_not_adopted(node: Node) -> None:
+    node.bench.operator.say("PEXPIRE", NAME, SHORT)
     node.bench.lapse()
     assert isinstance(node.adopt(), Denied)
     assert node.bench.see().holder in (b"", None), "nothing is taken that is free"
@@ -105,44 +104,13 @@ def test_a_fence_that_has_risen_denies(node: Node) -> None:
 
 def test_what_came_to_nothing_is_taken_back(node: Node) -> None:
     """Rule H4: the ticket can be adopted again, and lasts no longer for that."""
-    node.adopt(ttl=SHORT / 1000)
+    node.adopt(ttl=LONG / 2000)
     assert node.take_back() == (node.fence, 0, 0)
     seen = node.bench.see()
     assert (seen.holder, seen.fence) == (node.giver, b"%d" % node.fence)
-    assert about(seen.holder_left, SHORT)
+    assert about(seen.holder_left, LONG // 2)
     assert node.take_back() == (node.fence, 0, 0), "said again"
     other = node.bench.token(3)
     assert node.adopt(other) == (node.fence, 0, 0)
     assert isinstance(node.take_back(), Denied), "what another has by now stays"
     assert node.bench.see().holder == other
-
-
-FAULTS = {
-    "it takes what another has": ("or holder ~= from and holder ~= to then", "then"),
-    "a fence that has risen is overlooked": ("F > P or ", ""),
-    "it is shortened": ("math.max(left, tonumber(ARGV[3]), 1)", "math.max(tonumber(ARGV[3]), 1)"),
-    "it is not prolonged": ("math.max(left, tonumber(ARGV[3]), 1)", "math.max(left, 1)"),
-    "a lost record stays lost": ("if F < P then", "if false then"),
-    "the record ends first": ("elseif call('PTTL', fence) < left then", "elseif false then"),
-    "said again, it is denied": ("and holder ~= to", ""),
-}
-TESTS: list[Callable[[Node], None]] = [
-    test_the_token_of_the_adopter_takes_the_place_and_the_fence_stays,
-    test_a_lease_is_not_made_shorter,
-    test_the_record_outlives_the_lease,
-    test_a_record_that_was_lost_begins_again_at_the_fence,
-    test_one_adopts_and_another_is_denied,
-    test_what_has_run_out_is_not_adopted,
-    test_a_fence_that_has_risen_denies,
-    test_what_came_to_nothing_is_taken_back,
-]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_noticed(fault: str) -> None:
-    script = planted(ADOPT, *FAULTS[fault])
-    assert noticed([lambda bench, it=it: it(Node(bench, script)) for it in TESTS])  # type: ignore[misc]  # (a default)
-
-
-def test_nothing_is_noticed_where_there_is_no_fault() -> None:
-    assert not noticed([lambda bench, it=it: it(Node(bench)) for it in TESTS])  # type: ignore[misc]  # (a default)
