@@ -187,8 +187,8 @@ def everywhere(collect: Callable[[str, str], Found], files: Mapping[str, str]) -
 def missing(found: Found, page: str) -> list[str]:
     """The messages that a page does not have, and where they come from."""
     shown = plain(page)
-    quoted = [plain(piece).strip(".,:;() ") for it in re.findall(r"`([^`\n]+)`", page) for piece in it.split("…")]
-    quoted = [it for it in quoted if len(it.split()) >= WORDS]
+    pieces = [plain(piece).strip(".,:;() ") for it in re.findall(r"`([^`\n]+)`", page) for piece in it.split("…")]
+    quoted = [it for it in pieces if len(it.split()) >= WORDS]
     return [f"{where}: {text}" for text, where in found.items() if text not in shown and not any(it in text for it in quoted)]
 
 
