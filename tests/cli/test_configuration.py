@@ -154,7 +154,7 @@ def test_a_file_that_is_named_must_exist_and_others_need_not(tmp_path: Path) -> 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])
 def test_a_password_in_a_file_that_others_may_use_is_refused(mode: int, tmp_path: Path) -> None:
     file = written(tmp_path / "x.toml", 'nodes = ["redis://user:hunter2@a"]\n', mode)
-    with pytest.raises(ConfigError, match="has a password in it, and other users may read it: `chmod 600") as refused:
+    with pytest.raises(ConfigError, match=r"password .*`chmod 600") as refused:
         found(tmp_path, {"config": str(file)})
     assert "hunter2" not in str(refused.value)
     file.chmod(0o600)

@@ -61,7 +61,7 @@ async def test_a_busy_lock_tells_whose_it_is(face: Face, five: Cluster, name: st
     assert caught.value.owner == "web-3:118"
     await face.release(lease)
     five.everywhere("SET", name, "alien", "PX", 60000)
-    with pytest.raises(LockBusy, match="is held by another program, which wrote 'alien'") as caught:
+    with pytest.raises(LockBusy, match="'alien'") as caught:
         await face.acquire(client.lock(name, wait=0))
     assert caught.value.owner is None
 

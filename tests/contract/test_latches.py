@@ -83,7 +83,7 @@ async def test_another_number_is_refused(face: Face, five: Cluster, name: str) -
     assert await face.call(client.latch(name, 3).arrived) == 1, "it has not arrived"
     with pytest.raises(NotAllArrived):
         await face.call(client.barrier(name, 3, wait=0).wait, "a")
-    with pytest.raises(ConfigError, match=r"waits for 3 for others, and for 2 here.*the same `parties`"):
+    with pytest.raises(ConfigError, match=r"for 3 .*for 2 .*`parties`"):
         await face.call(other.barrier(name, 2).wait, "b")
 
 
@@ -91,7 +91,7 @@ async def test_who_has_arrived_is_told_when_the_time_is_over(face: Face, five: C
     client = await face.connected(five)
     for who in ("linux", "macos"):
         await face.call(client.latch(name, 4).arrive, who)
-    with pytest.raises(NotAllArrived, match=r"2 of 4 have arrived at .* \('linux', 'macos'\); waited") as caught:
+    with pytest.raises(NotAllArrived, match=r"2 of 4 .*\('linux', 'macos'\)") as caught:
         await face.call(client.latch(name, 4, wait=0).wait)
     assert set(caught.value.ids) == {"linux", "macos"}
     await face.call(client.latch(name, 4).arrive)
@@ -259,7 +259,7 @@ async def test_one_too_many_is_told(face: Face, five: Cluster, name: str) -> Non
 
     assert await meet("a", "b") == [0, 0]
     assert await meet("b", "c") == [1, 1]
-    with pytest.raises(Misuse, match=r"2 others have arrived in generation 1 of barrier .* too many take part"):
+    with pytest.raises(Misuse, match=r"2 others .*generation 1"):
         await meet("a")
 
 

@@ -201,7 +201,7 @@ async def test_what_has_run_and_cannot_be_kept_is_not_run_again(face: Face, five
         assert len(str(caught.value)) < 1000
         again = Job(face)
         for waits in (lambda once=once, again=again: run(face, once, again), lambda once=once: result(face, once)):
-            with pytest.raises(Misuse, match="was run before, but its result could not be kept") as caught:
+            with pytest.raises(Misuse, match="run before") as caught:
                 await waits()
             assert told in str(caught.value), "others are told why"
         assert (job.runs, again.runs) == (1, 0)
@@ -274,7 +274,7 @@ async def test_another_serializer(face: Face, five: Cluster, name: str) -> None:
     assert await run(face, once, job) == await run(face, once, job) == (await result(face, once)).value == {1: {2, 3}}
     assert job.runs == 1
     for waits in (lambda: run(face, client.once(name, keep=60), job), lambda: result(face, client.once(name, keep=60))):
-        with pytest.raises(ConfigError, match="All who use it must have the same `serializer`"):
+        with pytest.raises(ConfigError, match="`serializer`"):
             await waits()
 
     class Odd:
@@ -545,9 +545,9 @@ async def test_d21_other_arguments_than_those_of_the_result_are_misuse(face: Fac
     assert [await call(strict, 7), await call(strict, 7, 250), await call(strict, order=7, cents=250)] == [250] * 3
     assert await call(strict, 8, 999) == 999, "another key"
     for arguments in ({"cents": 999}, {"cents": "250"}, {"currency": "EUR"}):
-        with pytest.raises(Misuse, match=r":7' has the result of a call with other arguments than this one. .* same=False"):
+        with pytest.raises(Misuse, match=r":7' .*same=False"):
             await call(strict, 7, **arguments)
-    with pytest.raises(ConfigError, match=r"cannot compare the arguments of .* <object object at .* Pass what identifies a thing"):
+    with pytest.raises(ConfigError, match="<object object at "):
         await call(strict, 7, object())
     assert await call(charge(same=False), 7, 999) == await call(charge(same=False), 7, object()) == 250
     assert (await result(face, client.once(f"{name}:7", keep=60))).value == 250
@@ -860,7 +860,7 @@ async def test_waiting_for_another_s_run_can_be_ended(face: Face, five: Cluster,
     assert await run(face, once, job) == "done", "a result that is there is returned without waiting"
     assert job.runs == 1
     for wrong in (5, "stop", stop.is_set):
-        with pytest.raises(ConfigError, match=r"cancel is an event, such as threading\.Event\(\)"):
+        with pytest.raises(ConfigError, match=r"^cancel .*threading\.Event"):
             client.once(name, keep=60, cancel=wrong)
     await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
 

@@ -157,7 +157,7 @@ async def nodes_that_are_away(face: Face, five: Any, name: str) -> None:
     assert {f"{name}/{it:04d}" for it in left} <= {it for it, state in seen.items() if state == "held" or state == "split"}
     await five.kill(1)
     await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 3)
-    with pytest.raises(NoQuorum, match=r"could not survey .*: fewer than 3 nodes are usable") as caught:
+    with pytest.raises(NoQuorum, match="3 nodes") as caught:
         await rows(face, client.survey(f"{name}/*"))
     assert {client.urls[it] for it in (0, 1, 3)} <= set(caught.value.causes)
 

@@ -69,7 +69,7 @@ def test_modes_that_keep_the_secret(mode: int, file: Path) -> None:
 @pytest.mark.parametrize("mode", [0o644, 0o604, 0o602, 0o601, 0o620, 0o660, 0o610, 0o777])
 def test_modes_that_do_not_keep_it_are_refused(mode: int, file: Path) -> None:
     file.chmod(mode)
-    with pytest.raises(Unusable, match=f"whose mode {mode:03o} lets others read or change it: chmod 600"):
+    with pytest.raises(Unusable, match=f"mode {mode:03o} "):
         read(file)
 
 
@@ -79,9 +79,9 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path) -> None:
         read(tmp_path / "pipe")
     with pytest.raises(Unusable, match="which is not a file"):
         read(tmp_path)
-    with pytest.raises(Unusable, match="which cannot be read: No such file or directory"):
+    with pytest.raises(Unusable, match="No such file"):
         read(tmp_path / "none")
-    with pytest.raises(Unusable, match=r"which cannot be read: .*embedded null (byte|character)"):
+    with pytest.raises(Unusable, match=r"embedded null (byte|character)"):
         read("a\0b")
 
 

@@ -179,7 +179,7 @@ def test_what_holds_of_all_settings(max_ttl: float, part: float, node_timeout: f
 
 
 def test_there_must_be_nodes() -> None:
-    with pytest.raises(ConfigError, match=r"no nodes: name them, Holdfast\('redis://host:6379', \.\.\.\), or set HOLDFAST_NODES"):
+    with pytest.raises(ConfigError, match="HOLDFAST_NODES"):
         settings((), **USUAL)
 
 

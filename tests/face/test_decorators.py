@@ -138,7 +138,7 @@ def test_what_a_framework_has_made_of_a_function_is_refused(make: Any) -> None:
     made = make(function)
     one, other = THREADS.lock("x"), THREADS.locked("x")
     for decorator in (one, other, THREADS.limited("x", 1, 1), THREADS.once("x", keep=60), THREADS.filled("x", 1)):
-        with pytest.raises(ConfigError, match=r"holdfast's decorators go below the one of (_pytest|click), not above it"):
+        with pytest.raises(ConfigError, match=r"below the one of (_pytest|click)"):
             decorator(made)
 
 
@@ -230,7 +230,7 @@ def test_what_only_begins_its_work_is_misuse() -> None:
 
     returned = begins()
     for later, what in ((returned, "a coroutine"), (steps(5), "a generator"), (async_steps(5), "an async generator")):
-        with pytest.raises(Misuse, match=f"begins returned {what}, whose body would run without the lock"):
+        with pytest.raises(Misuse, match=f"begins returned {what}"):
             finished(begins, later)
     assert inspect.getcoroutinestate(returned) == inspect.CORO_CLOSED  # or Python would complain that nobody awaits it
     for result in (None, 5, [1], iter([1]), asyncio):
@@ -402,14 +402,14 @@ def test_b8_a_value_that_another_process_would_write_differently_is_refused(temp
 
 
 def test_b8_what_a_function_names_has_no_address_in_it() -> None:
-    with pytest.raises(ConfigError, match=r"returned 'a:<.*Bare object at 0x.*, and every process has another address there"):
+    with pytest.raises(ConfigError, match=r"'a:<.*Bare object at 0x"):
         name_of(lambda it: f"a:{it}", plain, BARE)
     assert name_of(lambda it: f"a:{it}", plain, "look at 0x12") == "a:look at 0x12"
 
 
 @pytest.mark.parametrize("template", ["a:{0}", "a:{}", "a:{0!r}"])
 def test_b8_the_first_place_of_a_method_is_not_its_object(template: str) -> None:
-    with pytest.raises(ConfigError, match=r"\{0\} is self of Bare.method. Write the parameter's name"):
+    with pytest.raises(ConfigError, match=r"\{0\} is self of Bare.method"):
         named(template, THREADS.lock)(Bare.method)
     assert name_of("a:{1}", Bare.method, BARE, 5) == "a:5"
     with pytest.raises(ConfigError, match=r"{self} is <.*Bare object at"):
@@ -676,7 +676,7 @@ def test_d21_the_digest_of_a_call_is_that_of_the_arguments_that_are_not_in_the_k
     assert digest("a", 5, [1, "2"]) == digest("a", 5, (1, "2")) != digest("a", 5, [1, 2])
     assert once._call(lambda day: day, "{day}", (5,), {}) == b"", "nothing is left to be compared"
     for unfit in (BARE, [BARE], {"a": {"b": BARE}}, {BARE}, Pair({1}), lambda: 1, {(1, 2): 3}):
-        with pytest.raises(ConfigError, match=r"`once` cannot compare the arguments of method with .* or write same=False"):
+        with pytest.raises(ConfigError, match=r"arguments of method .*same=False"):
             digest("a", 5, unfit)
 
 

@@ -100,7 +100,7 @@ def test_d18_what_belongs_to_its_process_says_so_if_it_is_copied(kind: Any, copi
         "barrier": locks.barrier("a", 1),
     }  # fmt: skip
     for made, it in {**{f"locks.{name}('a', ...)": it for name, it in described.items()}, "Holdfast(...)": locks}.items():
-        with pytest.raises(TypeError, match=f"^{re.escape(made)} cannot be pickled or copied: make it where it is needed, in each process"):
+        with pytest.raises(TypeError, match=f"^{re.escape(made)} cannot be pickled"):
             copied([it] if copied is not copy.copy else it)
 
 
@@ -122,7 +122,7 @@ def test_d18_an_option_that_does_not_exist_is_answered_in_the_name_of_what_was_c
 def test_addresses_are_texts_one_by_one(kind: Any) -> None:
     with pytest.raises(ConfigError, match=r"not bytes: decode it, address.decode\(\)"):
         kind(b"redis://a")
-    with pytest.raises(ConfigError, match="this text holds several addresses: pass each as an argument of its own"):
+    with pytest.raises(ConfigError, match="several addresses"):
         kind("redis://a,redis://b")
     with pytest.raises(ConfigError, match="Databases of one server are one node"):
         kind("redis://a/0", "redis://a/1")

@@ -105,7 +105,7 @@ def test_facts_for_programs_are_in_values_that_json_has() -> None:
 
 @pytest.mark.parametrize("wrong", [7, "print", [print, 7], [None], b"print"])
 def test_what_cannot_be_called_is_no_observer(wrong: Any) -> None:
-    with pytest.raises(ConfigError, match="observer is a function of one argument, the event, or a list of such functions"):
+    with pytest.raises(ConfigError, match=r"^observer is"):
         Observers(wrong)
 
 

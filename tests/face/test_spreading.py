@@ -177,7 +177,7 @@ def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) ->
     kinds = {"semaphore": lambda name: locks.semaphore(name, 2), "read-write lock": locks.rwlock, "election": locks.election}
     for what, describe in kinds.items():
         describe(stays)
-        with pytest.raises(ConfigError, match=f"^{what} '{moves}' moves to another shard, and cannot be used meanwhile"):
+        with pytest.raises(ConfigError, match=f"^{what} '{moves}' moves"):
             describe(moves)
     after = kind(shards={"left": A, "right": B})
     assert after.rwlock(moves).write()._driver is not after.rwlock(stays).write()._driver

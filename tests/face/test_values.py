@@ -61,7 +61,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("serializer, value", REFUSED, ids=lambda it: type(it).__name__)
 def test_what_cannot_be_made_bytes_of(serializer: Any, value: Any) -> None:
-    with pytest.raises(Unfit, match=f"cannot make bytes of a value of type {type(value).__name__} ") as caught:
+    with pytest.raises(Unfit, match=f"of type {type(value).__name__} ") as caught:
         packed(value, serializer)
     assert caught.value.__cause__ is not None
 
@@ -79,7 +79,7 @@ def test_what_interrupts_a_serializer_says_nothing_about_the_value(error: Except
 
 def test_a_value_may_have_a_megabyte() -> None:
     assert len(packed(None, Odd(b"a" * MOST))) == MOST
-    with pytest.raises(Unfit, match=f"it has {MOST + 1} bytes, and at most {MOST} are kept"):
+    with pytest.raises(Unfit, match=f"{MOST + 1} bytes"):
         packed(None, Odd("a" * (MOST + 1)))
     with pytest.raises(Unfit, match="bytes, and at most"):
         packed(None, Odd("é" * (MOST // 2 + 1)))

@@ -313,7 +313,7 @@ def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
     task = makes[kind](feed)
     locks = Holdfast("redis://nowhere")
     for decorator in (single("feed:{url}"), once(keep=60), locks.locked("feed"), locks.once("feed", keep=60), locks.limited("feed", 1, 1)):
-        with pytest.raises(ConfigError, match=r"decorators go below the one of celery, not above it"):
+        with pytest.raises(ConfigError, match="below the one of celery"):
             decorator(task)
     assert not app.finalized, "the application may still be configured"
 
@@ -342,7 +342,7 @@ def test_b8_a_bound_task_is_not_in_the_name_of_its_lock() -> None:
 
     with pytest.raises(ConfigError, match=r"\{task\} is <@task: .*load of bound at 0x.*, which another process would write differently"):
         load("a")
-    with pytest.raises(ConfigError, match=r"\{0\} is self of .*again. Write the parameter's name"):
+    with pytest.raises(ConfigError, match=r"\{0\} is self of .*again"):
 
         @app.task(bind=True)
         @single("feed:{0}", on=locks)

@@ -208,7 +208,7 @@ def test_an_actor_that_would_run_without_its_lock_is_refused() -> None:
 
     def feed() -> None: ...
 
-    with pytest.raises(ConfigError, match="holdfast's decorators go below the one of dramatiq"):
+    with pytest.raises(ConfigError, match="below the one of dramatiq"):
         locks.locked("a")(dramatiq.actor(feed, actor_name="above", broker=broker))
     dramatiq.actor(locks.locked("a")(feed), actor_name="right", broker=broker)
     dramatiq.actor(lambda: None, actor_name="locked", lock="a", broker=broker)
@@ -218,7 +218,7 @@ def test_an_actor_that_would_run_without_its_lock_is_refused() -> None:
 
     dramatiq.actor(late, broker=broker)
     locks.locked("a")(late)
-    with pytest.raises(ConfigError, match=r"the actor 'late' \(.*late\) was registered without the decorator of holdfast"):
+    with pytest.raises(ConfigError, match="actor 'late' "):
         dramatiq.Worker(broker, worker_threads=1).start()
 
 

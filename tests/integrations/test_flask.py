@@ -169,7 +169,7 @@ def test_a_decorator_above_the_route_is_refused(nodes: Nodes) -> None:
     app.add_url_rule("/twice/<name>", "twice", logged(ext.locked("twice:{name}")(twice)))
     client = app.test_client()
     for path, endpoint in (("/above/a", "above"), ("/higher/a", "other.higher")):
-        with pytest.raises(ConfigError, match=f"the view '{endpoint}' .* was registered without the decorator of holdfast"):
+        with pytest.raises(ConfigError, match=f"view '{endpoint}' "):
             client.get(path)
     assert [client.get(it).status_code for it in ("/below/a", "/plain/a", "/twice/a", "/nowhere")] == [200, 200, 200, 404]
     app.extensions["holdfast"].close()

@@ -64,7 +64,7 @@ def test_what_can_be_said() -> None:
     for text in ("", "x" * 1024, "é" * 512, "a b\n\0{}"):
         assert note.text_of(text) == text
     assert note.text_of(None) == ""
-    with pytest.raises(ConfigError, match="a note has 1025 bytes of UTF-8; at most 1024 are allowed"):
+    with pytest.raises(ConfigError, match=r"1025 bytes .*1024"):
         note.text_of("x" * 1025)
     with pytest.raises(ConfigError, match="a note is text, not b'x'"):
         note.text_of(b"x")
@@ -97,7 +97,7 @@ def test_each_of_several_names_and_each_slot_has_its_own() -> None:
 
 
 def test_readers_have_none() -> None:
-    with pytest.raises(ConfigError, match="'x' can have many readers: leave the note out, or pass it to `write"):
+    with pytest.raises(ConfigError, match=r"'x' .*`write"):
         note.with_note((ReadWrite("x", READER, horizon=16_000),), "me")
 
 

@@ -62,7 +62,7 @@ def test_permits_that_cannot_be(permits: int) -> None:
 
 def test_more_than_there_are() -> None:
     # Rule P7.
-    with pytest.raises(ConfigError, match="6 permits at once can never be had of 'pool', which has 5"):
+    with pytest.raises(ConfigError, match=r"6 permits .*'pool', which has 5"):
         pool(5, 6)
     with pytest.raises(ConfigError, match="needs a name"):
         pool(name="")

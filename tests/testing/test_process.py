@@ -410,7 +410,7 @@ def test_a_client_belongs_to_one_process() -> None:
     def both(first: Coroutine[Any, Any, None] | None) -> Callable[[Holdfast], Awaitable[None]]:
         async def main(locks: Holdfast) -> None:
             await simulation.process(uses(locks), "a")
-            with pytest.raises(Misuse, match="belongs to process 'a', and process 'b' uses it"):
+            with pytest.raises(Misuse, match=r"process 'a'.*process 'b'"):
                 await simulation.process(uses(locks), "b")
             with pytest.raises(Misuse, match="and the code outside all processes uses it"):
                 await uses(locks)

@@ -140,7 +140,7 @@ def test_a_node_that_fails_in_the_middle_is_replaced_by_another_from_its_beginni
 
 def test_too_few_nodes_are_an_error_that_says_why() -> None:
     world = Nodes(away=(0, 2, 4))
-    with pytest.raises(NoQuorum, match=r"could not survey 'x\*': fewer than 3 nodes are usable") as caught:
+    with pytest.raises(NoQuorum, match=r"'x\*': .*3 nodes") as caught:
         world.rows(Search([of(5)], "x*", 0.0))
     assert caught.value.causes.keys() <= {"redis://node0:6379", "redis://node2:6379", "redis://node4:6379"}
     assert caught.value.waited > 0
