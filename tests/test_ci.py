@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-import stages
-from stages import NIGHT, PUSH, Outcome, Stage
+from stages import NIGHT, PUSH, Stage
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.guards
@@ -61,21 +60,6 @@ def test_a_stage_at_twice_its_bar_fails(tmp_path: Path) -> None:
     busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'"
     done, _ = ran([Stage("busy", busy, 1, bar=0.1), Stage("asleep", "sleep 0.4", 1, bar=0.2)], tmp_path, go_on=True)
     assert sorted(done) == [("asleep", ""), ("busy", "took 0 s of a core, more than 2 times its bar")]
-
-
-@pytest.mark.parametrize("wrong", ["", "failed with 3"])
-def test_the_night_writes_down_how_it_went(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run of some stages is no night, and is not written down."""
-    monkeypatch.setattr(stages, "LAST", tmp_path / "build/nightly.txt")
-    monkeypatch.setenv("HOLDFAST_SEED", "7")
-    monkeypatch.setattr(stages, "run", lambda chosen, go_on: [Outcome(it, 1.0, 1.0, wrong * (it.name == "spec")) for it in chosen])
-    assert stages.main(["nightly", "coverage"]) == 0
-    assert not stages.LAST.exists()
-    assert stages.main(["nightly"]) == bool(wrong)
-    first, _, *table, last = stages.LAST.read_text().splitlines()
-    passed = f"{len(NIGHT) - bool(wrong)} of {len(NIGHT)} stages passed in 0 minutes{'; failed: spec' * bool(wrong)}"
-    assert re.fullmatch(rf"\d{{4}}-.* UTC, \w+, seed 7: {passed}", first)
-    assert (len(table), last) == (len(NIGHT), passed)
 
 
 def tasks(lines: list[Stage]) -> set[str]:

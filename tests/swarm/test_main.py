@@ -40,32 +40,6 @@ def test_a_failing_world_is_shrunk_and_can_be_replayed_as_it_says(
     assert told[-3] in again
 
 
-def test_worlds_of_a_read_write_lock(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["--replay", "0", "--shared", "--quick"]) == 0
-    assert "seed 0, readers, calm: " in capsys.readouterr().out
-    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
-    assert main(["--seeds", "0..10", "--shared", "--quick"]) == 1
-    told = capsys.readouterr().out.splitlines()[-1]
-    found = re.search(r"replay (\d+) --quick --shared$", told)
-    assert found is not None
-    assert main(["--replay", found[1], "--quick", "--shared"]) == 1
-    assert main(["--shrink", found[1], "--quick", "--shared", "--runs", "5"]) == 1
-
-
-def test_what_cannot_be_shrunk_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--shrink", "14"]) == 2
-    assert main(["--shrink", "1", "--swarm"]) == 2
-    told = capsys.readouterr().out.splitlines()
-    assert told == ["seed 14 is a scene, and as small as it can be", "seed 1 (swarm): no law is broken"]
-
-
-@pytest.mark.parametrize("changes", ["clients", "clients='many'", "moons=2", "clients=1+1", "nodes=)"])
-def test_changes_that_a_plan_has_not_are_refused(changes: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["--replay", "1", "--plan", changes])
-    assert "error: argument --plan" in capsys.readouterr().err
-
-
 def test_a_law_that_never_looks_is_a_failure(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,19 +47,6 @@ def test_a_law_that_never_looks_is_a_failure(
     # One world alone has not something of everything.
     assert main(["--seeds", "3..4", "--swarm"]) == 2
     assert "laws that had nothing to look at: " in capsys.readouterr().out
-
-
-def test_where_no_operator_is_no_law_has_to_look_at_what_he_does(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(script, "ENOUGH", 1)
-    assert main(["--seeds", "0..10", "--shared"]) == 0
-    monkeypatch.setattr(script, "HANDS", ())
-    assert main(["--seeds", "0..10", "--shared"]) == 2
-    told = capsys.readouterr().out
-    # Whether a lease is lost to a gap in ten worlds is chance; an operator's hand is needed for the
-    # law "gap".
-    assert re.search("laws that had nothing to look at: gap(, unfounded)?\n", told)
 
 
 def test_what_is_not_the_same_each_time_is_told(
