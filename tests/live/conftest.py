@@ -1,13 +1,16 @@
-"""What tests on real servers share: one face for threads and one for asyncio, and the five nodes that no test harms."""
+"""What tests on real servers share: one face for threads and one for asyncio, and nodes that no test harms."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
+from live.kit import connected
 
+from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
 
@@ -23,3 +26,23 @@ async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
 def five(nodes: Nodes) -> Cluster:
     """The nodes of the session. A test that harms nodes starts its own."""
     return Cluster(nodes)
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """Three nodes of the module's own."""
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def client(three: Cluster) -> Iterator[Holdfast]:
+    """A client for threads that speaks with these three."""
+    with connected(three) as client:
+        yield client
+
+
+@pytest.fixture
+def name(request: pytest.FixtureRequest) -> str:
+    """A lock's name that no other test uses."""
+    return request.module.__name__.rpartition("test_")[2] + "." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)

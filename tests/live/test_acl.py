@@ -37,12 +37,6 @@ def one() -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
-
-
 def user(nodes: Cluster, name: str, grants: list[str]) -> None:
     """Make the user anew on every node."""
     rule = [it for it in grants if it != ">PASSWORD"]

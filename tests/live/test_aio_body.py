@@ -13,7 +13,7 @@ import pytest
 from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye, idle, lose, some, true, turns
 from proof.misuse import misuse
 
-from holdfast.aio import Holdfast, Lease, Lock
+from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers.aio.sockets import Link
 from holdfast.embedded import Nodes
@@ -137,52 +137,6 @@ async def test_a_lease_from_acquire_never_cancels_anybody(nodes: Nodes, eye: Eye
             lease.check()
 
 
-@pytest.mark.parametrize("how", ["renew=False", "max_hold"])
-@calm
-async def test_told_before_anybody_else_can_hold_it(nodes: Nodes, how: str) -> None:
-    """When its time is over, by the holder's clock, which it is a little earlier than by the nodes' clocks."""
-    options: dict[str, Any] = {"ttl": 1.2, "renew": False} if how == "renew=False" else {"ttl": 1.2, "max_hold": 0.5}
-    for attempt in range(4):
-        async with await connected(nodes) as locks, await connected(nodes) as others:
-            lock, told, waiting = locks.lock(some("told"), **options), list[float](), list[Any]()
-
-            async def works(lock: Lock = lock, told: list[float] = told, waiting: list[Any] = waiting, others: Holdfast = others) -> None:
-                async with lock:
-                    waiting.append(asyncio.create_task(_held_at(others.lock(lock.name))))
-                    try:
-                        await asyncio.sleep(SOON)
-                    finally:
-                        told.append(clock())
-
-            watch = asyncio.create_task(_longest_turn())
-            error = await raised(LockLost, works())
-            assert error.reason == ("expired" if how == "renew=False" else "max_hold")
-            held, fence = await waiting[0]
-            assert error.fence is not None and fence > error.fence
-            watch.cancel()
-            stalled = await watch
-            if told[0] < held:
-                return
-        assert stalled > 0.005, "told too late, though the loop was not busy"
-        assert attempt < 3, "the machine is too busy for this test"
-
-
-async def _held_at(lock: Any) -> tuple[float, int]:
-    lease = await lock.acquire()
-    now = clock()
-    await lease.release()
-    return now, lease.fence
-
-
-async def _longest_turn() -> float:
-    longest, last = 0.0, clock()
-    with contextlib.suppress(asyncio.CancelledError):
-        while True:
-            await asyncio.sleep(0.001)
-            longest, last = max(longest, clock() - last), clock()
-    return longest
-
-
 @calm
 async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, eye: Eye) -> None:
     """On the first turn after that the body is told, whatever lies unread; and nothing is renewed any more."""
@@ -206,27 +160,6 @@ async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, 
         (lease,) = told
         assert [what for at, what in said.of(lease) if at > lease._want.until and REQUEST.sha in what] == []
         await eye.gone(name)
-
-
-@calm
-async def test_s16_without_a_body(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name, said = some("blocked"), _Said(locks)
-        told: list[Lease] = []
-        lease = await locks.lock(name, ttl=0.4, on_lost=told.append).acquire()
-        await asyncio.sleep(0.1)
-        time.sleep(0.6)
-        assert not lease.held  # by the clock, before any turn
-        with pytest.raises(LockLost):
-            lease.check()
-        await turns(2)
-        assert lease.lost.is_set()
-        await turns(2)
-        assert told == [lease]
-        assert [what for at, what in said.of(lease) if at > lease._want.until and REQUEST.sha in what] == []
-        await eye.gone(name)
-        with pytest.raises(LockLost):
-            await lease.release()
 
 
 class _Said:

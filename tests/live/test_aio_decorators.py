@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from live.test_aio_body import me, raised
-from live.test_aio_kit import SOON, Complaints, Eye, at_every_turn, calm, client, connected, ended, eye, idle, lose, some, true, turns
+from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, ended, eye, idle, lose, some, true, turns
 
 from holdfast.aio import current
 from holdfast.embedded import Nodes
@@ -209,31 +208,6 @@ async def test_between_two_steps_nobody_is_cancelled(nodes: Nodes) -> None:
         assert me().cancelling() == 0
 
 
-@calm
-async def test_a_consumer_that_is_cancelled_in_a_step(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name, closed = some("consumer"), []
-
-        @locks.lock(name)
-        async def streams() -> Any:
-            try:
-                yield 1
-                await asyncio.sleep(SOON)
-            finally:
-                closed.append(current().held)
-
-        stream = streams()
-        await anext(stream)
-        task = asyncio.create_task(anext(stream))
-        await turns(2)
-        task.cancel()
-        await asyncio.wait([task], timeout=SOON)
-        assert task.cancelled()
-        assert closed == [True]
-        await eye.gone(name)
-        assert idle(locks)
-
-
 # ------------------------------------------------ loops
 
 
@@ -294,43 +268,3 @@ def test_a_generator_that_is_left_over_when_its_loop_ends(nodes: Nodes, eye: Eye
     ended(main)
     assert sorted(ends) == sorted(names)
     assert eye.left(*names) == []
-
-
-def test_decorated_at_module_level_and_used_in_one_loop_after_another_and_in_several_threads(nodes: Nodes, eye: Eye) -> None:
-    locks, name, inside, fences = client(nodes), some("module"), [0], list[int]()
-
-    @locks.lock(name)
-    async def works() -> None:
-        inside[0] += 1
-        assert inside[0] == 1
-        await asyncio.sleep(0)
-        fences.append(current().fence)
-        inside[0] -= 1
-
-    @locks.lock(name)
-    async def streams() -> Any:
-        inside[0] += 1
-        assert inside[0] == 1
-        yield current().fence
-        inside[0] -= 1
-
-    async def main() -> None:
-        await works()
-        async for fence in streams():
-            fences.append(fence)
-
-    def runs() -> None:
-        for _ in range(3):
-            asyncio.run(main())
-
-    with Complaints() as complaints:
-        runs()
-        threads = [threading.Thread(target=runs) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-    assert complaints.heard == []
-    assert len(fences) == 24
-    assert len(set(fences)) == 24
-    assert eye.left(name) == []

@@ -18,7 +18,7 @@ from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease
 from holdfast.embedded import Nodes
-from holdfast.errors import HoldfastError, LockLost, is_closed
+from holdfast.errors import HoldfastError, LockLost
 
 __all__ = ["eye"]
 
@@ -223,36 +223,6 @@ def test_a_loop_that_is_closed_without_further_ado(nodes: Nodes) -> None:
 
 async def _driver(locks: Holdfast) -> Any:
     return driver_of(locks)
-
-
-@calm
-async def test_closing_ends_everything(nodes: Nodes, eye: Eye) -> None:
-    locks, names = await connected(nodes), [some("closing") for _ in range(3)]
-    told: list[Lease] = []
-    lease = await locks.lock(names[0], on_lost=told.append).acquire()
-    lost = lease.lost
-
-    async def works() -> None:
-        async with locks.lock(names[1]):
-            await asyncio.sleep(SOON)
-
-    body, waiter = asyncio.create_task(works()), asyncio.create_task(locks.lock(names[0]).acquire())
-    await true(lambda: len(eye.left(*names)) == 20 and len(driver_of(locks)._leases) == 2)
-    await asyncio.gather(locks.close(), locks.close(), locks.aclose())
-    assert eye.left(*names) == []
-    await asyncio.wait([body, waiter])
-    assert is_closed(waiter.exception())
-    error = body.exception()
-    assert isinstance(error, LockLost) and error.reason == "closed"
-    assert lost.is_set() and not lease.held
-    await turns(3)
-    assert told == [lease]
-    with pytest.raises(LockLost):
-        await lease.release()
-    for refused in (locks.lock(names[0]).acquire(), locks.lock(names[0]).try_acquire(), locks.ready()):
-        with misuse("closed"):
-            await refused
-    await locks.close()
 
 
 @calm

@@ -22,7 +22,7 @@ from holdfast.clock import clock
 from holdfast.drivers import sockets
 from holdfast.drivers.aio import sockets as aio_sockets
 from holdfast.embedded import Nodes
-from holdfast.errors import ConfigError, LockLost, NoQuorum, is_closed
+from holdfast.errors import ConfigError, LockLost, is_closed
 
 __all__ = ["eye"]
 
@@ -89,59 +89,6 @@ async def test_b25_frozen_nodes_cost_nothing(own: Cluster, count: int) -> None:
         assert idle(locks)
 
 
-@calm
-async def test_s25_a_dead_minority_and_a_dead_majority() -> None:
-    with Cluster(Nodes(3)) as cluster:
-        async with await connected(cluster.nodes, ttl=1, max_ttl=1, restart_guard=None, outage=0.4) as locks:
-            healthy = statistics.median(await pairs(locks, 30))
-            await cluster.kill(0)
-            took = await pairs(locks, 50)
-            assert statistics.median(took) < max(20 * healthy, 0.02)
-            lease = await locks.lock(some("dead")).acquire()
-            assert await lease.release(confirm=True) == 2
-            lease = await locks.lock(some("dead")).acquire()
-            await cluster.kill(1)
-            began = clock()
-            assert await lease.release(confirm=True) <= 1  # bounded, and it says on how many
-            assert clock() - began < 1.0
-            began = clock()
-            with pytest.raises(NoQuorum) as raised:
-                await locks.lock(some("dead"), wait=5).acquire()
-            assert len(raised.value.causes) >= 2
-            with pytest.raises(NoQuorum):
-                await locks.lock(some("dead"), wait=0).try_acquire()
-            await cluster.restart(0, 1)
-            await true(lambda: all(it.state == "up" for it in locks.nodes()))
-            await asyncio.wait_for(pairs(locks, 5), SOON)
-
-
-@calm
-async def test_a_lease_lives_through_a_majority_that_is_frozen_for_a_while(own: Cluster) -> None:
-    """S-17: DOUBT, and held again; an extension that cannot be confirmed says so, and the next one can."""
-    async with await connected(own.nodes, ttl=6, max_ttl=6) as locks:  # node_timeout 0.3
-        lease = await locks.lock(some("doubt")).acquire()
-        async with frozen(own, 0, 1, 2):
-            with pytest.raises(NoQuorum):
-                await lease.extend()
-            assert lease.held and lease.state.name == "DOUBT"
-        await true(lambda: lease.state.name == "HELD")
-        assert await lease.extend() > 5
-        await lease.release()
-
-
-@calm
-async def test_b26_what_a_frozen_node_still_has_is_taken_back(own: Cluster) -> None:
-    """Acquired and released while a node is frozen: when it thaws, it does not keep the key for longer than the ttl."""
-    async with await connected(own.nodes) as locks:
-        name = some("thaw")
-        async with frozen(own, 4):
-            for _ in range(3):
-                async with locks.lock(name, ttl=1.5):
-                    pass
-        with Eye(own.nodes) as eye:
-            await eye.gone(name, within=4)
-
-
 # ------------------------------------------------ connections
 
 
@@ -205,38 +152,6 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
         assert driver_of(locks).sockets.links[3] is not link
         await true(lambda: lease.votes == 5)  # asked again with the next renewal
         await lease.release()
-
-
-@calm
-async def test_connections_are_cut_all_the_time(nodes: Nodes, eye: Eye) -> None:
-    """While dialling, greeting, waiting and holding: nobody is stuck, nothing is left over."""
-    async with await connected(nodes) as locks:
-        name, done = some("cut"), [0]
-
-        async def works(own: str) -> None:
-            while clock() < until or done[0] <= 10:
-                try:
-                    async with locks.lock(name, wait=SOON), locks.lock(own, wait=SOON):
-                        await asyncio.sleep(0.001)
-                    done[0] += 1
-                except LockLost:
-                    continue
-
-        owns = [some("cut") for _ in range(5)]
-        until = clock() + 0.6
-        workers = [asyncio.create_task(works(own)) for own in owns]
-        node = 0
-        while clock() < until:
-            eye.asks([node], [("CLIENT", "KILL", "TYPE", "pubsub")])
-            node = (node + 1) % 5
-            await asyncio.sleep(0.01)
-        async with asyncio.timeout(SOON):
-            await asyncio.gather(*workers)
-        await true(lambda: all(it.state == "up" for it in locks.nodes()))
-        async with locks.lock(name, wait=SOON):
-            pass
-        await true(lambda: idle(locks))
-        await eye.gone(name, *owns)
 
 
 @pytest.fixture(scope="module")
@@ -400,23 +315,6 @@ async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, L
 
 
 @calm
-async def test_a_blocked_loop_is_not_the_nodes_fault(nodes: Nodes) -> None:
-    """Answers that lie unread, for much longer than `node_timeout`, are not late."""
-    down = Down()
-    async with await connected(nodes, node_timeout=0.3, observer=down) as locks:
-        lease = await locks.lock(some("unread")).acquire()
-        for _ in range(2):
-            extension = asyncio.create_task(lease.extend())
-            acquisition = asyncio.create_task(locks.lock(some("unread"), wait=SOON).acquire())
-            await turns(2)  # all of it has left
-            time.sleep(0.45)
-            assert await extension > 5
-            await (await acquisition).release()
-        assert down.nodes == []
-        await lease.release()
-
-
-@calm
 async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
     """The second thing that is said in a turn leaves at its end; if somebody blocks the loop before that, no node has had any time."""
     down = Down()
@@ -458,18 +356,6 @@ async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, 
 
 
 # ------------------------------------------------ addresses
-
-
-@calm
-@pytest.mark.parametrize("tcp", [True, False])
-async def test_ports_and_unix_sockets(tcp: bool) -> None:
-    with Nodes(3, tcp=tcp) as nodes:
-        async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
-            assert [it.state for it in await locks.ready(SOON)] == ["up"] * 3
-            assert all(it.startswith("redis://127.0.0.1:" if tcp else "unix:///") for it in locks.urls)
-            async with locks.lock(some("address")) as lease:
-                await true(lambda: lease.votes == 3)
-        await true(lambda: len(asyncio.all_tasks()) == 1)
 
 
 @calm

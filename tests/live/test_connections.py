@@ -211,7 +211,7 @@ async def test_a_coroutine_is_nothing_for_threads(shared: Cluster) -> None:
 
     face = Threads()
     one = face.client(shared, credentials=later)
-    with pytest.raises(ConfigError, match=r"gives a password or \(user, password\), not coroutine"):
+    with pytest.raises(ConfigError, match="not coroutine"):
         await face.ready(one)
     await face.finish()
 
@@ -220,7 +220,7 @@ def test_credentials_that_cannot_be() -> None:
     for kind in (Holdfast, holdfast.aio.Holdfast):
         with pytest.raises(ConfigError, match="credentials is a function of one argument"):
             kind("redis://h", credentials=SECRET)
-        with pytest.raises(ConfigError, match="redis://h:6379: the address has a password, and there is credentials= too") as caught:
+        with pytest.raises(ConfigError, match=r"redis://h:6379: .*credentials=") as caught:
             kind(f"redis://:{quote(SECRET, safe='')}@h", "redis://i", credentials=print)
         assert unseen(caught.value)
 

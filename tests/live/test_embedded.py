@@ -534,5 +534,5 @@ def test_windows_is_refused_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_servers_that_were_stopped_with_their_client_are_not_promised_again() -> None:
     with Holdfast.local(nodes=1) as locks:
         locks.lock("a", wait=5).acquire().release()
-    with misuse("closed", match="the servers of this client were stopped when it was closed"), locks:
+    with misuse("closed", match="stopped"), locks:
         pass

@@ -94,12 +94,6 @@ class Redis:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def server() -> Iterator[Nodes]:
     with Nodes(1) as nodes:
         yield nodes

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
-
-from holdfast.embedded import Nodes
 
 PATCH = "from gevent import monkey; monkey.patch_all()\n"
 FIRST = pytest.mark.parametrize("first", [True, False], ids=["patched first", "patched after the import"])
@@ -50,12 +47,6 @@ def live(client, count):
     until(lambda: len(client._driver.io_thread.engine.live) == count)
 
 '''
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 def ran(source: str, nodes: Cluster, first: bool) -> Any:

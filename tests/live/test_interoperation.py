@@ -54,11 +54,6 @@ def other(five: Cluster) -> Iterator[Redlock]:
     other.close()
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return f"interop.{request.node.name}"
-
-
 async def test_while_we_hold_it_nobody_else_gets_it(face: Face, five: Cluster, other: Redlock, name: str) -> None:
     client = await face.connected(five, ttl=0.6)
     lease = await face.acquire(client.lock(name))

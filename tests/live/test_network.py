@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -115,11 +114,6 @@ class Way:
 async def three(face: Face) -> AsyncIterator[Cluster]:
     async with face.nodes(3) as cluster:
         yield cluster
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "network." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
 
 
 @asynccontextmanager

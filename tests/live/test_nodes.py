@@ -34,11 +34,6 @@ async def three(face: Face) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "nodes." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
-
-
 def cut(nodes: Cluster, *which: int) -> None:
     """Cut all connections of all clients."""
     for node in which or range(len(nodes)):
@@ -374,7 +369,7 @@ async def test_s11_a_key_of_another_type_on_a_minority_is_warned_of_once(face: F
 async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> None:
     assert three.ask(2, "REPLICAOF", "127.0.0.1", 1) == "OK"
     client = face.client(three)
-    with pytest.raises(ConfigError, match="it is a replica: use masters that are independent of each other") as caught:
+    with pytest.raises(ConfigError, match="replica") as caught:
         await face.ready(client)
     assert three.urls[2] in str(caught.value)
     assert not any(url in str(caught.value) for url in three.urls[:2])
@@ -570,7 +565,7 @@ async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
     assert [it.state for it in nodes] == ["refusing", "up", "up"]
     assert told in str(nodes[0].cause)
     assert three.ask(1, "CONFIG", "SET", *setting) == "OK"
-    with pytest.raises(NoQuorum, match="could not reach 'a majority of the nodes': fewer than 2 nodes are usable") as caught:
+    with pytest.raises(NoQuorum, match="2 nodes") as caught:
         await face.ready(client)
     assert set(caught.value.causes) == set(three.urls[:2])
     assert all(told in str(it) for it in caught.value.causes.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,12 +20,6 @@ from holdfast.events import NodeEvent
 
 TTL = 1.0
 WORKERS, JOBS = 50, 10
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 CROWD = f"""

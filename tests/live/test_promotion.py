@@ -28,11 +28,6 @@ async def pair(face: Face) -> AsyncIterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "promotion." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
-
-
 def replicate(nodes: Cluster, replica: int, primary: int) -> None:
     assert nodes.ask(replica, "REPLICAOF", "127.0.0.1", nodes.urls[primary].rpartition(":")[2]) == "OK"
 
@@ -216,9 +211,9 @@ async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(f
     async with ports(face, 4) as nodes, proxies(face, nodes) as ways:
         former = [way.url for way in ways[1:]]
         client = face.keep(face.kind(shards={"new": list(nodes.urls[:3])}, previous={"old": former}, fresh=nodes.fresh, ttl=2))
-        with pytest.raises(ConfigError, match="have 2 servers in common, and must have all or none"):
+        with pytest.raises(ConfigError, match="2 servers"):
             await face.acquire(client.lock(name, wait=5))
-        with pytest.raises(ConfigError, match="have 2 servers in common, and must have all or none"):
+        with pytest.raises(ConfigError, match="2 servers"):
             await face.call(client.rate(name, 4, 1000).take)
 
 
@@ -247,7 +242,7 @@ async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, na
     async with ports(face, 3) as nodes, proxies(face, nodes, delay=0.01) as ways:
         client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, outage=3))
         await face.ready(client)
-        with pytest.raises(ConfigError, match=r"ttl=0\.05 is too short for these nodes: .* take [0-9.]+ ms") as caught:
+        with pytest.raises(ConfigError, match=r"ttl=0\.05 .*[0-9.]+ ms") as caught:
             await face.acquire(client.lock(name, ttl=0.05))
         least = float(re.search(r"can work is ([0-9.]+) seconds", str(caught.value))[1])  # type: ignore[index]  # (it matches)
         # Three trips of twice the delay. It is rounded up to milliseconds, so it may be just that.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
 
 import pytest
 from contract.cluster import Cluster
@@ -12,16 +11,9 @@ from contract.programs import program
 from live.test_acl import DOCUMENT, RULES
 
 from holdfast import Holdfast, NoQuorum
-from holdfast.embedded import Nodes
 from holdfast.protocol.readwrite import rw_keys_of
 
 [MORE] = re.findall(r"\| Read-write locks \| `([^`]*)` \|", DOCUMENT.read_text())
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(three: Cluster) -> None:

@@ -28,11 +28,6 @@ from holdfast.testing import memory
 NODE_TIMEOUT = 10.0  # seconds: a refusal needs none of them, however busy the machine is
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "refusals." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
-
-
 def client(face: Face, url: str, **options: Any) -> Any:
     return face.keep(face.kind(url, **{"node_timeout": NODE_TIMEOUT, **options}))
 
@@ -243,7 +238,7 @@ async def test_a_proxy_that_understands_commands(face: Face, tmp_path: Path) -> 
             await face.until(lambda: answers(listens))
             one = client(face, f"redis://127.0.0.1:{listens}", outage=0.2)
             began = face.now()
-            with pytest.raises(NoQuorum, match=r"before it said a word: .*; if it is a proxy \(twemproxy\), name the server itself"):
+            with pytest.raises(NoQuorum, match="twemproxy"):
                 await face.acquire(one.lock("x", wait=NODE_TIMEOUT))
             assert face.now() - began < NODE_TIMEOUT
             await face.finish()

@@ -5,22 +5,13 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
 
-import pytest
 from contract.cluster import Cluster
 from contract.programs import program
 
 from holdfast import Holdfast, Lease
-from holdfast.embedded import Nodes
 
 TTL = 1.0
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 def test_b14_a_crashed_holder_s_permits_come_back_under_traffic(three: Cluster) -> None:

@@ -19,11 +19,6 @@ from holdfast.wire import connection as connection
 from holdfast.wire import handshake
 
 
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return "sentinels." + re.sub(r"[^\w-]+", ".", request.node.name, flags=re.ASCII)
-
-
 class Sign:
     """A sign that points to one of several servers."""
 
@@ -161,7 +156,7 @@ async def test_a_node_that_becomes_a_replica_is_asked_for_again(face: Face, name
         before = sign.asked
         replicate(nodes, 0, 1)
         began = face.now()
-        with pytest.raises(NoQuorum, match="replica: where the node is will be asked again"):
+        with pytest.raises(NoQuorum, match="replica"):
             await face.acquire(client.lock(name, wait=1))
         assert sign.asked > before, "it may be the server that was meant, so it is no ConfigError"
         sign.at = 1
@@ -194,7 +189,7 @@ async def test_a_function_that_does_not_answer_is_named(face: Face) -> None:
         return "127.0.0.1", 1
 
     client = face.keep(face.kind(Node("redis://the-node", resolve=slow), node_timeout=0.1, outage=0.1))
-    with pytest.raises(NoQuorum, match=r"no connection within 0\.1 s: no answer yet from resolve\(\)"):
+    with pytest.raises(NoQuorum, match=r"0\.1 s: .*resolve\(\)"):
         await face.ready(client, 0.3)
 
 
@@ -232,5 +227,5 @@ async def test_a_group_that_is_not_there_and_a_sentinel_as_a_node_are_refused(fa
     }.items():
         with pytest.raises(ConfigError, match=told):
             await face.ready(face.keep(face.kind(url)), 5)
-    with pytest.raises(NoQuorum, match=r"no majority of its Sentinels says where 'it' is: 127\.0\.0\.1:1 cannot be reached"):
+    with pytest.raises(NoQuorum, match=r"'it' .*127\.0\.0\.1:1"):
         await face.ready(face.keep(face.kind("redis+sentinel://127.0.0.1:1/it")), 0.3)

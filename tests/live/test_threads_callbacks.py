@@ -13,22 +13,16 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
-from live.test_threads_driver import ONLY_LINUX, connected, io_thread_of, things, until
+from live.kit import connected, io_thread_of, until
+from live.test_threads_driver import ONLY_LINUX, things
 from proof.books import word
 
 from holdfast import Holdfast, LeaseState, events
 from holdfast.drivers.callbacks import ThreadCalls
-from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, Misuse
 
 TTL = 0.6
 SHORT: dict[str, Any] = {"ttl": 0.2, "renew": False}  # a lease that is lost soon
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 class Handler(logging.Handler):

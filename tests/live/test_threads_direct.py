@@ -10,22 +10,12 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
+from live.kit import io_thread_of, until
 
 from holdfast import Holdfast
 from holdfast.drivers import unyielding
 from holdfast.drivers.threads import direct
-from holdfast.embedded import Nodes
 from holdfast.wire.connection import Connection
-
-
-def io_thread_of(client: Holdfast) -> Any:
-    return client._driver.io_thread
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -38,13 +28,6 @@ def client(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast
         client.lock("warm").acquire().release()
         until(lambda: io_thread_of(client).direct.near)
         yield client
-
-
-def until(condition: Any, within: float = 10.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def test_a_caller_settles_it_itself_and_the_io_thread_renews_what_is_kept(client: Holdfast, three: Cluster) -> None:

@@ -13,18 +13,18 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
+from live.kit import connected, io_thread_of, until
 from proof.misuse import misuse
 
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, unyielding
 from holdfast.drivers.threads import io_thread as io_thread_module
-from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep import Upkeep
@@ -37,47 +37,15 @@ ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="o
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="module")
 def ports() -> Iterator[Cluster]:
     """The same, with names of hosts in their addresses."""
     with Cluster(Nodes(3, tcp=True)) as cluster:
         yield cluster
 
 
-@pytest.fixture
-def client(three: Cluster) -> Iterator[Holdfast]:
-    with connected(three) as client:
-        yield client
-
-
-@contextlib.contextmanager
-def connected(nodes: Cluster, **options: Any) -> Iterator[Holdfast]:
-    """A client that speaks with every node."""
-    with Holdfast(*nodes.urls, fresh=nodes.fresh, **options) as client:
-        client.ready()
-        yield client
-
-
-def until(condition: Callable[[], object], within: float = 15.0) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def things() -> tuple[int, int]:
     """How many threads and open files this process has."""
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
-
-
-def io_thread_of(client: Holdfast) -> IOThread:
-    return client._driver.io_thread
 
 
 def runs(client: Holdfast) -> bool:

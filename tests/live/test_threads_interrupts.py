@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
+from live.kit import until
 
 from holdfast import Holdfast, HoldfastError, LockBusy, Misuse
-from holdfast.embedded import Nodes
 
 HITS = 5000
 
@@ -159,12 +159,6 @@ say(json.dumps({
 client.close()
 rival.close()
 """
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 def test_b35_thousands_of_interrupts_anywhere(three: Cluster) -> None:
@@ -383,11 +377,3 @@ def test_what_a_caller_does_not_come_for_is_released(three: Cluster) -> None:
         finally:
             signal.signal(signal.SIGALRM, before)
         assert order == ["thread", "handler", "body True"]
-
-
-def until(condition: object, within: float = 10.0) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + within
-    while not condition():  # type: ignore[operator]  # (a function, typed as an object)
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -6,37 +6,13 @@ import signal
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
+from live.kit import until
 
 from holdfast import Holdfast, Lease
-from holdfast.embedded import Nodes
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def client(three: Cluster) -> Iterator[Holdfast]:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
-        client.ready()
-        yield client
-
-
-def until(condition: Callable[[], object], within: float = 15.0) -> float:
-    """Wait until the condition holds; for how long that was."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + within
-        time.sleep(0.01)
-    return time.monotonic() - began
-
 
 # ------------------------------------------------ fork
 

@@ -14,7 +14,7 @@ import ssl
 import subprocess
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,6 @@ import holdfast.aio
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets
 from holdfast.drivers.tls import Tunnel
-from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, NoQuorum
 from holdfast.wire.address import parse
 
@@ -38,12 +37,6 @@ from holdfast.wire.address import parse
 @pytest.fixture(scope="session")
 def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
     return Papers(tmp_path_factory.mktemp("papers"))
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=FRONTS)
@@ -65,11 +58,6 @@ async def opened(front: Front, face: Face) -> AsyncIterator[Front]:
     yield front
     await face.finish()
     await front.close()
-
-
-@pytest.fixture
-def name(request: pytest.FixtureRequest) -> str:
-    return f"tls.{abs(hash(request.node.name))}"
 
 
 def client(face: Face, front: Front, urls: list[str] | None = None, **options: Any) -> Any:
@@ -340,7 +328,7 @@ def test_an_alert_about_versions_or_ciphers_does_not_advise_a_certificate_alone(
 
 async def test_a_host_is_compared_by_its_name(face: Face, proxy: Proxy) -> None:
     await proxy.show(proxy.papers.other)
-    with pytest.raises(ConfigError, match=r"Hostname mismatch.*'localhost'; name the node as its certificate does"):
+    with pytest.raises(ConfigError, match=r"Hostname mismatch.*'localhost'"):
         await face.ready(client(face, proxy, [it.replace("127.0.0.1", "localhost") for it in proxy.trusted]))
 
 
@@ -370,7 +358,7 @@ async def test_something_that_answers_without_tls(face: Face) -> None:
 
     async with listener(talk) as url:
         one = face.keep(face.kind(url))
-        with pytest.raises(ConfigError, match=r"it does not speak TLS .*: write redis:// instead of rediss://"):
+        with pytest.raises(ConfigError, match="redis:// instead of rediss://"):
             await face.ready(one, 15)
         await face.finish()
 

@@ -151,7 +151,7 @@ async def test_a_group_that_they_do_not_know(face: Face, place: Place, papers: P
 
 
 async def test_sentinels_whose_authority_is_not_trusted(face: Face, place: Place, papers: Papers) -> None:
-    with pytest.raises(NoQuorum, match="no majority of its Sentinels says where 'it' is") as caught:
+    with pytest.raises(NoQuorum, match="'it'") as caught:
         await face.ready(client(face, place, papers.stranger), 1)
     assert str(caught.value).count("its certificate is not good for 127.0.0.1") == 3
 
@@ -159,7 +159,7 @@ async def test_sentinels_whose_authority_is_not_trusted(face: Face, place: Place
 async def test_sentinels_without_tls(face: Face, place: Place, papers: Papers) -> None:
     plain = ",".join(f"127.0.0.1:{it.plain}" for it in place.sentinels)
     url = f"rediss+sentinel://app:{SECRET}@{plain}/it?ssl_ca_certs={papers.authority}"
-    with pytest.raises((NoQuorum, ConfigError), match="no majority of its Sentinels says where 'it' is"):
+    with pytest.raises((NoQuorum, ConfigError), match="'it'"):
         await face.ready(face.keep(face.kind(url, node_timeout=1)), 3)
 
 

@@ -19,8 +19,6 @@ from pathlib import Path
 import pytest
 from contract.cluster import Cluster
 
-from holdfast.embedded import Nodes
-
 UWSGI = Path(sys.executable).with_name("uwsgi")
 
 pytestmark = pytest.mark.skipif(not UWSGI.exists(), reason="pyuwsgi has no wheel for this system")
@@ -62,12 +60,6 @@ CONFIGURATIONS = {
     "workers that come and go": (["--cheaper", "1", "--enable-threads"], "True None"),
     "python is told": (["--py-call-osafterfork", "--enable-threads"], "True None"),
 }
-
-
-@pytest.fixture(scope="module")
-def three() -> Iterator[Cluster]:
-    with Cluster(Nodes(3)) as cluster:
-        yield cluster
 
 
 @contextlib.contextmanager
