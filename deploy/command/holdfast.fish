@@ -51,7 +51,7 @@ function _shtab_holdfast_using
 end
 
 set -g _shtab_holdfast_commands run hold once elect rate ls inspect top release repair nodes doctor bench check local serve
-set -g _shtab_holdfast_opts_with_value --advertise --and --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --listen --max-connections --max-hold --max-keepalives --max-lag --max-leases --max-requests --max-streams --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --resp --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
+set -g _shtab_holdfast_opts_with_value --advertise --and --at-least --audit --bind --ca --client-ca --command --config --conflict-exit-code --count --credentials-file --drain --every --grafana-url --guard --host-name --keep --key --kill-after --leftovers --listen --max-connections --max-hold --max-keepalives --max-lag --max-leases --max-requests --max-streams --max-ttl --new-token --nodes --note --on-lost --only --owner --pause --peer-ca --per --prefix --profile --reason --resp --seconds --server-cert --server-key --signal --slots --status-fd --tls-cert --tls-key --tokens --trust-proxy --ttl --value --wait --zone -E -c -n -w
 
 complete -c holdfast -e
 complete -c holdfast -f
@@ -68,6 +68,7 @@ complete -c holdfast -n '_shtab_holdfast_using run' -s x -l exclusive -d 'be the
 complete -c holdfast -n '_shtab_holdfast_using run' -l slots -x -d 'at most K at a time; HOLDFAST_SLOT says which one this is'
 complete -c holdfast -n '_shtab_holdfast_using run' -l count -x -d 'take C of the K slots, all or none'
 complete -c holdfast -n '_shtab_holdfast_using run' -l and -x -d 'hold this name too, all or none'
+complete -c holdfast -n '_shtab_holdfast_using run' -l at-least -x -d 'keep the name taken so long from the start, up to a day'
 complete -c holdfast -n '_shtab_holdfast_using run' -l fail-open -d 'run without the lock if no majority of the nodes answers'
 complete -c holdfast -n '_shtab_holdfast_using run' -l note -x -d 'what others see of the holder (default: user@host pid: command; '"'"''"'"': no note)'
 complete -c holdfast -n '_shtab_holdfast_using run' -l ttl -x -d 'how long others wait after a crash (default 15s)'
@@ -101,6 +102,7 @@ complete -c holdfast -n '_shtab_holdfast_using hold' -s x -l exclusive -d 'be th
 complete -c holdfast -n '_shtab_holdfast_using hold' -l slots -x -d 'at most K at a time; HOLDFAST_SLOT says which one this is'
 complete -c holdfast -n '_shtab_holdfast_using hold' -l count -x -d 'take C of the K slots, all or none'
 complete -c holdfast -n '_shtab_holdfast_using hold' -l and -x -d 'hold this name too, all or none'
+complete -c holdfast -n '_shtab_holdfast_using hold' -l at-least -x -d 'keep the name taken so long from the start, up to a day'
 complete -c holdfast -n '_shtab_holdfast_using hold' -l fail-open -d 'run without the lock if no majority of the nodes answers'
 complete -c holdfast -n '_shtab_holdfast_using hold' -l note -x -d 'what others see of the holder (default: user@host pid: command; '"'"''"'"': no note)'
 complete -c holdfast -n '_shtab_holdfast_using hold' -l ttl -x -d 'how long others wait after a crash (default 15s)'

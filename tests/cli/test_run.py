@@ -42,6 +42,8 @@ STATUSES: dict[str, tuple[list[str], int]] = {
     "a ttl too long": (["--ttl", "1h", "x", "true"], 78),
     "a wrong node": (["--nodes", "http://a", "x", "true"], 78),
     "nobody there": (["--nodes", "redis://127.0.0.1:1", "-n", "x", "true"], 69),
+    "at-least and permits": (["--at-least", "2s", "--slots", "2", "x", "true"], 64),
+    "at-least for two days": (["--at-least", "2d", "x", "true"], 78),
     "max-hold": (["--ttl", "3s", "--kill-after", "100ms", "--max-hold", "300ms", "x", "--", "sleep", "30"], 124),
 }
 
@@ -57,6 +59,14 @@ def test_exit_statuses(case: str, holdfast: Command) -> None:
     else:
         assert all(it.startswith(("holdfast: ", "  ")) for it in done.stderr.splitlines()), done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_the_name_stays_taken_though_the_command_and_its_holder_have_ended(holdfast: Command) -> None:
+    began = time.monotonic()
+    assert holdfast.run("run", "--at-least", "2s", "job", "--", "true").returncode == 0
+    assert holdfast.run("run", "-n", "job", "--", "true").returncode == 75
+    assert holdfast.run("run", "job", "--", "true").returncode == 0
+    assert time.monotonic() - began >= 2.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP, signal.SIGPIPE])

@@ -336,6 +336,7 @@ LOCK = {
     "wait": Argument(SECONDS, between("0", "1000000000", none=True, waits=True), f"^wait ({NUMBER})"),
     "renew": Argument(FLAGS, lambda it: it is True or it is False, "^renew is True or False", right=2),
     "max_hold": Argument(SECONDS, between("0.05", none=True, waits=True), f"^max_hold ({NUMBER})"),
+    "at_least": Argument(SECONDS, between("0", "86400", none=True, waits=True), f"^at_least ({NUMBER})"),
     "reentrant": Argument(FLAGS, lambda it: it is True or it is False, "^reentrant is True or False", right=2),
     "fail_open": Argument(FLAGS, lambda it: it is True or it is False, "^fail_open is True or False", right=2),
     "on_lost": Argument(FUNCTIONS, is_function, "^on_lost is a function of one argument"),
@@ -462,7 +463,7 @@ def test_an_unknown_option_is_refused_with_what_it_is_called_here(face: str) -> 
         ({"timeout": 5}, r"'timeout'. Did you mean ttl \(.*\) or wait \("),
         ({"blocking_timeout": 5}, "'blocking_timeout'. Did you mean wait "),
         ({"blocking": False}, "'blocking'. Did you mean wait=0"),
-        ({"name": "x"}, "'name'. Valid options are ttl, wait, max_hold, on_lost, renew, reentrant, fail_open, note.$"),
+        ({"name": "x"}, "'name'. Valid options are ttl, wait, max_hold, on_lost, renew, reentrant, fail_open, note, at_least.$"),
     ):
         for call in (partial(client.lock, "x"), client.rwlock("x").read):
             complaint(partial(call, **options), f"^unknown lock option {told}")

@@ -70,7 +70,7 @@ class Mute:
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("a claim packs nothing")
 
-    def release(self, token: bytes, held: bool) -> bytes:
+    def release(self, token: bytes, held: bool, rest: float) -> bytes:
         raise AssertionError("a claim packs nothing")
 
 

@@ -35,7 +35,7 @@ class Lock:
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
         raise AssertionError("nobody packs anything here")
 
-    def release(self, token: bytes, held: bool) -> bytes:
+    def release(self, token: bytes, held: bool, rest: float) -> bytes:
         raise AssertionError("nobody packs anything here")
 
 

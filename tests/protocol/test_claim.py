@@ -39,6 +39,25 @@ def played(*lines: str, yes: object = None) -> Script:
     return script
 
 
+# ---------------------------------------------------------------- a name that stays taken
+
+
+@pytest.mark.parametrize("released, rest", [(1.0, 4.0), (4.5, 0.5), (5.0, 0.0), (6.0, 0.0)])
+def test_a_release_says_what_is_left_of_the_time_for_which_the_name_stays_taken(released: float, rest: float) -> None:
+    """Rule RT1: counted from the acquisition, whatever was waited for; also for those who were not held."""
+    talk = played("waits", "0.1: 0 1 usual").talk
+    talk.claim.timing = talk.claim.timing._replace(at_least=5.0)
+    talk.claim.release(talk.claim.since + released)
+    assert [(it.mode, it.ttl) for _, it in talk.claim.sends[-1:]] == [(RELEASE, pytest.approx(rest))]
+
+
+def test_what_was_not_held_leaves_nothing_taken() -> None:
+    claim = played("waits", "0.1: 0 usual").talk.claim
+    claim.timing = claim.timing._replace(at_least=5.0)
+    claim.release(1.0)
+    assert [(it.mode, it.ttl) for _, it in claim.sends[-1:]] == [(RELEASE, 0.0)]
+
+
 # ---------------------------------------------------------------- what it tells of itself
 
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import holdfast.scripts
 from holdfast.errors import ConfigError
 from holdfast.protocol.exclusive import LONGEST, SHORTEST, Exclusive, key_of, keys_of, tag_of, undo, user_name
+from holdfast.scripts import RETIRE
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
@@ -356,3 +357,15 @@ def test_a_holder_may_have_something_to_say() -> None:
     assert (lock.statement, other.statement) == (None, statement)
     assert type(other) is Exclusive
     assert other.request(TOKEN, 10, b"w", 7) == lock.request(TOKEN, 10, b"w", 7), "the lock is the same"
+
+
+def test_a_lock_that_is_given_back_later() -> None:
+    """By another script, which tells the nodes for how long; its requests are as usual."""
+    lock = Exclusive("n", ttl=10, horizon=16_000)
+    lasting, token = lock.lasting(), b"t"
+    assert (lock.basic, lasting.basic) == (True, False)
+    assert lasting.release(token) == lock.release(token)
+    assert lasting.request(token, 10, b"w", 5) == lock.request(token, 10, b"w", 5)
+    told = lasting.release(token, rest=2.5)
+    assert RETIRE.sha in told and told.endswith(b"$1\r\nt\r\n$4\r\n2500\r\n")
+    assert lasting.release(token, rest=1e-9).endswith(b"$1\r\n1\r\n")

@@ -37,6 +37,7 @@ from holdfast.scripts import (
     REGISTRY,
     RELEASE,
     REQUEST,
+    RETIRE,
     RW_FORCE_RELEASE,
     RW_RELEASE,
     RW_REQUEST,
@@ -50,7 +51,7 @@ from holdfast.scripts import (
 )
 
 ALL = (*LOADED, INSPECT, FORCE_RELEASE, RW_FORCE_RELEASE, NAMES, REGISTERS)
-OWN = (*EXCLUSIVE, ADOPT, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)  # each of which is one file
+OWN = (*EXCLUSIVE, RETIRE, ADOPT, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)  # each of which is one file
 
 FOLDER = Path(holdfast.scripts.__file__).parent
 
@@ -107,14 +108,14 @@ def named(word: str, head: str) -> tuple[str, ...]:
 
 def test_those_that_connections_load() -> None:
     assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
+    assert (*EXCLUSIVE, RETIRE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
     assert MENDING == (RECALL, MEND)
     assert EXCLUSIVE == (REQUEST, RELEASE)
     assert RATES == (GCRA, WINDOW)
     assert ELECTION == (ANNOUNCE, WATCH)
     assert ONCE == (LOOK, STORE)
     assert FILLS == (PEEK, PUT, VOID)
-    names = ["request", "release", "adopt", "permits", "gcra", "window", "announce", "watch", "look", "store"]
+    names = ["request", "release", "retire", "adopt", "permits", "gcra", "window", "announce", "watch", "look", "store"]
     names += ["peek", "put", "void", "arrive", "registry", "recall", "mend"]
     assert [script.name for script in OWN] == names
 

@@ -164,6 +164,9 @@ def _kinds(parser: Parser) -> None:
         "--and", metavar="NAME", dest="also", action="append", default=[], help="hold this name too, all or none"
     )
     parser.add_argument(
+        "--at-least", metavar="DUR", type=duration, help="keep the name taken so long from the start, up to a day"
+    )
+    parser.add_argument(
         "--fail-open", action="store_true", help="run without the lock if no majority of the nodes answers"
     )
 

@@ -87,6 +87,8 @@ def check_kinds(options: Namespace) -> None:
         raise Usage("--and takes several plain locks; it goes with neither --slots nor -s nor -x")
     if options.count != 1 and options.slots is None:
         raise Usage("--count says how many of the --slots to take")
+    if options.at_least is not None and (options.slots is not None or options.shared or options.exclusive):
+        raise Usage("--at-least is for plain locks; it goes with neither --slots nor -s nor -x")
     if options.shared and options.note:
         raise Usage("-s has no --note: many readers hold the lock at once")
 

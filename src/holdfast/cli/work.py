@@ -28,7 +28,7 @@ def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable
     Args:
         locks: The client.
         options: The command line: `name`, `also`, `wait`, `shared`, `exclusive`, `slots`, `count`,
-            `fail_open`, `note`.
+            `fail_open`, `note`, `at_least`.
         ttl: The length of the lease, in seconds.
         on_lost: What is called when it is lost.
     """
@@ -50,6 +50,7 @@ def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable
     asked["note"] = options.note
     if options.exclusive:
         return locks.rwlock(options.name).write(**asked)
+    asked["at_least"] = options.at_least
     return locks.lock(options.name, *options.also, **asked)
 
 

@@ -483,6 +483,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             note: A text of at most 1 KiB that says who holds the lock, such as "build 4711". It is
                 on the nodes while the lock is held, and `inspect`, `survey` and LockBusy show it.
                 Entering a reentrant lock again does not change it (default: none).
+            at_least: Seconds, up to a day, for which the name stays taken after it was acquired,
+                however soon it is released. For a short job that several hosts start at about the
+                same time (default: none).
 
         Returns:
             The description. Make it once, and share it between threads or tasks.

@@ -587,7 +587,7 @@ class Engine:
             connections = self.connections
             for nodes, command in claim.sends:
                 if command.mode is RELEASE:
-                    command.data = recipe.release(command.token, claim.fence > 0)
+                    command.data = recipe.release(command.token, claim.fence > 0, command.ttl)
                 else:
                     command.data = recipe.request(
                         command.token, command.ttl, command.mode, command.fence, command.clock

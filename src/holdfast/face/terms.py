@@ -19,6 +19,7 @@ from ..protocol.readwrite import ReadWrite
 from ..protocol.semaphore import Slots
 from ..protocol.timing import Timing
 
+LONGEST = 86400.0  # seconds: a name that stays taken by mistake is free the next day
 LONGEST_WAIT = 10.0**9  # seconds: what every clock and lock of the system can count
 
 
@@ -60,11 +61,13 @@ class Options(ElectionOptions, total=False):
         reentrant: Whether the thread or task that holds the lock may enter it again.
         fail_open: Whether to go on without the lock when no majority answers.
         note: What the holder says of itself.
+        at_least: Seconds for which the name stays taken, however soon it is released.
     """
 
     reentrant: bool
     fail_open: bool
     note: str | None
+    at_least: Seconds | None
 
 
 class PermitOptions(ElectionOptions, total=False):
@@ -147,6 +150,7 @@ def terms(
     fail_open: bool = False,
     on_lost: Callable[[Any], object] | None = None,
     note: str | None = None,
+    at_least: Seconds | None = None,
 ) -> LockTerms:
     """Check the options of something that is held.
 
@@ -165,18 +169,27 @@ def terms(
     checks.flags(renew=renew, reentrant=reentrant, fail_open=fail_open)
     if on_lost is not None and not callable(on_lost):
         raise ConfigError(f"on_lost is a function of one argument, the lease; not {checks.shown(on_lost)}")
+    recipes = what(lease) if note is None else noted(what(lease), note)
     return LockTerms(
-        recipes=what(lease) if note is None else noted(what(lease), note),
+        recipes=recipes if at_least is None else _lasting(recipes),
         timing=Timing(
             ttl=lease,
             wait=waiting(wait),
             renew=renew,
             max_hold=inf if max_hold is None else holding(max_hold),
+            at_least=0.0 if at_least is None else checks.seconds(at_least, "at_least", most=LONGEST, waits=True),
         ),
         reentrant=reentrant,
         fail_open=fail_open,
         on_lost=on_lost,
     )
+
+
+def _lasting(recipes: tuple[Recipe, ...] | Slots) -> tuple[Recipe, ...]:
+    """Return the same locks, which their holder may give back at a later time."""
+    if not all(isinstance(it, Exclusive) for it in recipes):
+        raise ConfigError("at_least is for exclusive locks, and this is a read-write lock")
+    return tuple(it.lasting() for it in recipes if isinstance(it, Exclusive))
 
 
 def noted(recipes: tuple[Recipe, ...] | Slots, note: str | None) -> tuple[Recipe, ...] | Slots:

@@ -52,10 +52,10 @@ class Adopted(Exclusive):
     """
 
     __slots__ = ("_adopt", "_given", "proposes")
-    basic = False
 
     def __init__(self, given: Handover, *, prefix: str = "", ttl: float, horizon: int) -> None:
         super().__init__(given.name, prefix=prefix, ttl=ttl, horizon=horizon)
+        self.basic = False
         self._given = given.token
         self.proposes = given.fence
 
@@ -65,9 +65,9 @@ class Adopted(Exclusive):
             return super().request(token, ttl, mode, fence, clock)
         return self._moves(self._given, token, ttl)
 
-    def release(self, token: bytes, held: bool = True) -> bytes:
+    def release(self, token: bytes, held: bool = True, rest: float = 0.0) -> bytes:
         """Return the bytes of a release. Not `held`: take the adoption back (rule H4)."""
-        return super().release(token) if held else self._moves(token, self._given, 0.0)
+        return super().release(token, rest=rest) if held else self._moves(token, self._given, 0.0)
 
     def _moves(self, start: bytes, end: bytes, ttl: float) -> bytes:
         key, fence, _, _ = keys_of(self.name)

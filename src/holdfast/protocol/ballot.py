@@ -109,9 +109,19 @@ class Ballot(ABC):
             self.sends.append((nodes, self._request(mode, ttl or self.ttl, now, watch)))
         return True
 
-    def _undo(self, nodes: Sequence[int], now: float, heard: bool = False) -> bool:
-        """Send a release to these nodes. `heard`: somebody waits for the answers."""
-        self.sends.append((nodes, Command(self if heard else None, RELEASE, self.token, now)))
+    def _undo(self, nodes: Sequence[int], now: float, heard: bool = False, rest: float = 0.0) -> bool:
+        """Send a release to these nodes.
+
+        Args:
+            nodes: The nodes to tell.
+            now: The time.
+            heard: Somebody waits for the answers.
+            rest: In how many seconds the name is to be free (rule RT1).
+
+        Returns:
+            True: this is something to do.
+        """
+        self.sends.append((nodes, Command(self if heard else None, RELEASE, self.token, now, rest)))
         return True
 
     def _cede(self, now: float) -> None:

@@ -93,12 +93,13 @@ class Recipe(Protocol):
             clock: The time by the ticket's clock, in microseconds.
         """
 
-    def release(self, token: bytes, held: bool) -> bytes:
+    def release(self, token: bytes, held: bool, rest: float) -> bytes:
         """Return the bytes of a release.
 
         Args:
             token: The token to give back.
             held: Whether its claim was ever held.
+            rest: In how many seconds the lock is to be free.
         """
 
 
@@ -117,7 +118,8 @@ class Command:
         mode: What it is: WAIT, TRY, CEDE, KEEP, RELEASE or READ.
         token: The token that it is about.
         sent: A moment before its first byte left.
-        ttl: The length of the lease that it asks for, in seconds.
+        ttl: The length of the lease that it asks for, in seconds. Of a release: what is to be left
+            of it.
         fence: The fence that it proposes.
         data: Its bytes, once packed.
         watch: The node is to tell when what this reads has changed.

@@ -13,7 +13,8 @@ from typing import Self
 
 from .. import checks
 from ..errors import ConfigError
-from ..scripts import RELEASE, REQUEST
+from ..scripts import RELEASE, REQUEST, RETIRE
+from ..wire.resp import pack
 from .command import Statement
 
 LONGEST = 512  # bytes of a name
@@ -42,13 +43,13 @@ class Exclusive:
 
     # fmt: off
     __slots__ = (
-        "_k", "_lease", "_release", "_request", "_ttl", "horizon", "label", "name", "part", "primitive", "slot",
-        "statement",
+        "_k", "_lease", "_release", "_request", "_ttl", "basic", "horizon", "label", "name", "part", "primitive",
+        "slot", "statement",
     )
     # fmt: on
     kind = b""
-    basic = True
     proposes = 0
+    basic: bool
     statement: Statement | None
 
     def __init__(
@@ -76,6 +77,7 @@ class Exclusive:
 
     def _prepare(self) -> None:
         self.statement = None
+        self.basic = True
         # Everything that does not change from one command to the next is packed once.
         one, two, three, four = keys_of(self.name)
         keys = _KEYS % (len(one), one, len(two), two, len(three), three, len(four), four)
@@ -86,6 +88,12 @@ class Exclusive:
         """The same lock, for a caller that has something to say while it holds the lock."""
         other = copy(self)
         other.statement = statement
+        return other
+
+    def lasting(self) -> Self:
+        """The same lock, for a caller that may give it back at a later time."""
+        other = copy(self)
+        other.basic = False
         return other
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:
@@ -107,8 +115,18 @@ class Exclusive:
             self._request, len(token), token, lease, mode,
             len(proposed), proposed, self._k, len(expiry), expiry)  # fmt: skip
 
-    def release(self, token: bytes, held: bool = True) -> bytes:
-        """Return the bytes of a release. `held`: whether the claim was ever held."""
+    def release(self, token: bytes, held: bool = True, rest: float = 0.0) -> bytes:
+        """Return the bytes of a release.
+
+        Args:
+            token: The token to give back.
+            held: Whether its claim was ever held.
+            rest: In how many seconds the lock is to be free (rule RT1).
+        """
+        if rest:
+            name, _, queue, waiters = keys_of(self.name)
+            left = b"%d" % max(1, round(rest * 1000))
+            return pack(b"EVALSHA", RETIRE.sha, b"3", name, queue, waiters, token, left)
         return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 

@@ -62,8 +62,8 @@ class ReadWrite:
         return b"%b$%d\r\n%b\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$1\r\n%b\r\n$16\r\n%016d\r\n" % (
             self._request, len(token), token, len(k), k, len(lease), lease, mode, fence)  # fmt: skip
 
-    def release(self, token: bytes, held: bool = True) -> bytes:
-        """Return the bytes of a release. `held`: whether the claim was ever held."""
+    def release(self, token: bytes, held: bool = True, rest: float = 0.0) -> bytes:
+        """Return the bytes of a release, which is at once in any case."""
         return self._release + _bulk(token) + _bulk(b"%d" % self.horizon)
 
 

@@ -17,6 +17,7 @@ class Timing(NamedTuple):
         max_hold: Seconds after which a held lease ends, however often it was renewed.
         news_needed: How many nodes must report news of the name to end the wait (`Overtaken`).
             With 0, news do not end it.
+        at_least: Seconds for which the name stays taken, however soon the lease is released.
     """
 
     ttl: float
@@ -24,3 +25,4 @@ class Timing(NamedTuple):
     renew: bool = True
     max_hold: float = inf
     news_needed: int = 0
+    at_least: float = 0.0

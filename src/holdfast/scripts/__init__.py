@@ -44,6 +44,7 @@ __all__ = [
     "RELEASE",
     "REQUEST",
     "REGISTRY",
+    "RETIRE",
     "RW_FORCE_RELEASE",
     "RW_RELEASE",
     "RW_REQUEST",
@@ -107,6 +108,7 @@ _ASIDE = re.compile(rb"^[ \t]+(?:--.*)?|^--.*", re.MULTILINE)
 
 REQUEST = _script("request", 4, "token", "ttl", "mode", "P", "K", "PXAT")
 RELEASE = _script("release", 4, "token", "K")
+RETIRE = _script("retire", 3, "token", "rest")
 ADOPT = _script("adopt", 2, "from", "to", "ttl", "P", "K")
 PERMITS = _script("permits", 1, "permits")
 REGISTRY = _script("registry", 4, "me", "note", "was", "life", "most", "lasts")
@@ -154,4 +156,4 @@ MENDING = (RECALL, MEND)
 BASIC = (*EXCLUSIVE, REGISTRY)
 
 # Those that are called by their digests. A connection loads the others before their first use.
-LOADED = (*EXCLUSIVE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)
+LOADED = (*EXCLUSIVE, RETIRE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING)

@@ -25,7 +25,7 @@ from ..protocol.joint import JointRequest
 from ..protocol.readwrite import rw_keys_of
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import kind_of
-from ..scripts import ADOPT, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
+from ..scripts import ADOPT, RELEASE, REQUEST, RETIRE, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
 from .driver import Driver, Witness
 from .network import Node, SimulatedConnection
@@ -73,10 +73,10 @@ TICK = 0.001
 MEMORY = 1.0
 # Of what asks for a token or gives it back: other scripts have as many keys. (What takes the place of
 # a token gives that one back.)
-_BACK = (RELEASE.sha, RW_RELEASE.sha, ADOPT.sha)
+_BACK = (RELEASE.sha, RW_RELEASE.sha, RETIRE.sha, ADOPT.sha)
 _SHAS = b"|".join((REQUEST.sha, RW_REQUEST.sha, *_BACK))
 _COMMANDS = re.compile(
-    rb"\$40\r\n(%b)\r\n\$1\r\n[246]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
+    rb"\$40\r\n(%b)\r\n\$1\r\n[2346]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
 )
 SHARED = b"shared"
 # The bytes of a token before its kind.

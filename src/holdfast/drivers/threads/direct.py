@@ -284,7 +284,7 @@ class Direct:
             data = command.data = (
                 recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
                 if command.owner is claim
-                else recipe.release(command.token, claim.fence > 0)
+                else recipe.release(command.token, claim.fence > 0, command.ttl)
             )
             for node in nodes:
                 # (Of the connection there is now: if it ends meanwhile, it is nobody's.)
