@@ -518,4 +518,4 @@ def _late(dice: Random) -> float | None:
 
 def promote(node: Node, recipe: Recipe) -> None:
     """Hand a free lock on to the first waiter, by the release of a token that nobody has."""
-    node.tell(recipe.release(b"%016d:%032x:%08x" % (1, 0, 0), False))
+    node.tell(recipe.release(b"%016d:%032x:%08x" % (1, 0, 0), False, 0.0))
