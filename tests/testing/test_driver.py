@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from proof.misuse import misuse
 from swarm.stage import Hold, Stage
 
-from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver, Witness
@@ -43,58 +41,6 @@ class Theatre(Stage):
 @pytest.fixture
 def stage() -> Theatre:
     return Theatre()
-
-
-def test_acquire_renew_release(stage: Theatre) -> None:
-    world = stage.world
-    claim = world.do(stage.take(stage.one))
-    assert claim.state is State.HELD
-    stage.later(5.0)
-    assert claim.state is State.HELD
-    assert stage.holders() == [claim.token] * 3
-    assert world.do(stage.one.release(claim, confirm=True)) >= 2
-    assert claim.state is State.OVER
-    assert world.do(stage.one.release(claim)) == claim.freed
-    stage.later(0.1)
-    assert stage.holders() == [b""] * 3
-
-
-def test_one_waits_for_the_other(stage: Theatre) -> None:
-    first = stage.world.do(stage.take(stage.one))
-    with pytest.raises(LockBusy):
-        stage.world.do(stage.take(stage.two, wait=0))
-    with pytest.raises(LockBusy):
-        stage.world.do(stage.take(stage.two, wait=0.5))
-    second = stage.two.run(stage.take(stage.two))
-    stage.later(0.5)
-    assert not second.done
-    stage.one.let_go(first)
-    stage.later(0.02)
-    assert second.result().fence > first.fence
-
-
-def test_a_cancelled_waiter_leaves_nothing_behind(stage: Theatre) -> None:
-    claim = stage.world.do(stage.take(stage.one))
-    waiter = stage.two.run(stage.take(stage.two))
-    stage.later(0.5)
-    waiter.cancel()
-    stage.later(0.1)
-    assert waiter.done
-    stage.one.let_go(claim)
-    stage.later(0.1)
-    assert stage.holders() == [b""] * 3
-    assert not stage.two.engine.live
-
-
-def test_an_extension_is_waited_for(stage: Theatre) -> None:
-    stage.settings = stage.one.settings
-    claim = stage.world.do(stage.take(stage.one, renew=False))
-    until = claim.until
-    stage.later(0.5)
-    stage.world.do(stage.one.extend(claim, 1.0))
-    assert claim.until > until + 0.4
-    stage.one.let_go(claim)
-    stage.world.do(stage.one.extend(claim, 1.0))  # nothing to extend: nothing to wait for
 
 
 def test_a_stopped_process_reads_everything_before_it_looks_at_the_time(stage: Theatre) -> None:
@@ -186,41 +132,6 @@ def test_a_lease_that_nobody_has_any_more_is_not_renewed(stage: Theatre) -> None
     assert claim.state is State.LOST
 
 
-def test_whoever_has_the_lease_is_told_of_its_loss(stage: Theatre) -> None:
-    fell: list[float] = []
-
-    class Telling(Hold):
-        def _told_lost(self) -> None:
-            fell.append(stage.world.now)
-
-    hold = Telling()
-    stage.world.do(stage.one.acquire(hold, [stage.recipe(1.0)], Timing(1.0)))
-    for node in stage.nodes:
-        node.vanish(5.0)
-    stage.later(2.0)
-    (when,) = fell
-    assert stage.one.clock.when(hold.claim.until) <= when < stage.one.clock.when(hold.claim.until) + 1e-5
-
-
-def test_closing_releases_and_nobody_can_go_on(stage: Theatre) -> None:
-    claim = stage.world.do(stage.take(stage.one))
-
-    async def wait() -> None:
-        with misuse("closed"):
-            await stage.take(stage.one)
-
-    waiter = stage.one.run(wait())
-    stage.later(0.1)
-    stage.world.do(stage.one.close())
-    stage.world.do(stage.one.close())
-    assert (claim.state, claim.reason) == (State.LOST, "closed")
-    with misuse("closed"):
-        stage.world.do(stage.take(stage.one))
-    assert waiter.done
-    stage.later(0.1)
-    assert stage.holders() == [b""] * 3
-
-
 def test_closing_waits_no_longer_than_node_timeout(stage: Theatre) -> None:
     stage.world.do(stage.take(stage.one))
     for node in stage.nodes:
@@ -228,49 +139,6 @@ def test_closing_waits_no_longer_than_node_timeout(stage: Theatre) -> None:
     began = stage.world.now
     stage.world.do(stage.one.close())
     assert stage.world.now == pytest.approx(began + stage.settings.node_timeout, rel=0.01)
-
-
-def test_ready_tells_how_the_nodes_are() -> None:
-    stage = Stage(0, 3, 1.0)
-    driver = stage.client()
-    stage.nodes[2].stop()
-    status = stage.world.do(driver.ready(5.0))
-    assert [it.state for it in status] == ["up", "up", "down"]
-
-
-def test_ready_waits_so_long_and_says_what_is_wrong() -> None:
-    stage = Stage(0, 3, 1.0)
-    driver = stage.client()
-    for node in stage.nodes[1:]:
-        node.vanish(60.0)
-    with pytest.raises(NoQuorum):
-        stage.world.do(driver.ready(2.0))
-    assert 1.99 <= stage.world.now < 2.1  # (its clock is not quite right)
-    for node in stage.nodes[1:]:
-        node.server.role = b"slave"
-        node.dark = 0.0
-    with pytest.raises(ConfigError, match="replica"):
-        stage.world.do(driver.ready(50.0))
-    assert stage.world.now < 6.0
-
-
-def test_a_node_that_is_still_unknown_when_time_is_up() -> None:
-    stage = Stage(0, 3, 1.0)
-    driver = stage.client()
-    assert [it.state for it in driver.status()] == ["connecting"] * 3
-    stage.nodes[0].freeze(60.0)
-    assert [it.state for it in stage.world.do(driver.ready(0.1))] == ["connecting", "up", "up"]
-
-
-def test_a_restarted_node_is_left_alone_for_its_guard(stage: Theatre) -> None:
-    stage.nodes[0].restart()
-    stage.later(1.0)
-    assert [it.state for it in stage.one.status()] == ["guarded", "up", "up"]
-    claim = stage.world.do(stage.take(stage.one))
-    stage.later(1.0)
-    assert stage.holders() == [b"", claim.token, claim.token]
-    stage.later(4.0)
-    assert stage.holders() == [claim.token] * 3
 
 
 def test_events_are_kept(stage: Theatre) -> None:
