@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -133,46 +134,62 @@ async def test_others_on_a_minority_are_no_obstacle(face: Face, five: Cluster, o
     assert other.give(name) == [1, 1, 0, 0, 0]
 
 
-async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str) -> None:
-    client, inside, turns, over = await face.connected(five, ttl=5), [0], {"ours": 0, "others": 0}, threading.Event()
+class Turns:
+    """Clients of two kinds at one lock: never two inside, and how often each kind was."""
 
-    def enter(who: str) -> None:
-        inside[0] += 1
-        assert inside[0] == 1
-        turns[who] += 1
+    def __init__(self, face: Face, *may: type[Exception]) -> None:
+        self.face, self.may, self.over = face, may, threading.Event()
+        self.inside, self.ours, self.others = 0, 0, 0
+
+    def enter(self) -> None:
+        self.inside += 1
+        assert self.inside == 1
+
+    def other(self) -> None:
+        """Be inside for a moment, as a client of the other kind."""
+        self.enter()
+        self.others += 1
+        time.sleep(0.001)
+        self.inside -= 1
+
+    async def body(self, lease: Any) -> None:
+        """Be inside for a moment, with a lease."""
+        self.enter()
+        self.ours += 1
+        await self.face.sleep(0.001)
+        self.inside -= 1
+
+    async def user(self, lock: Any) -> None:
+        """One of ours. `may`: what may keep it outside."""
+        while not self.over.is_set():
+            with contextlib.suppress(*self.may):
+                await self.face.within(lock, self.body)
+            await self.face.sleep(0.005)
+
+    async def play(self, lock: Callable[[], Any], compete: Callable[[], None], least: int) -> None:
+        """Two of each kind, until both have had so many turns."""
+        others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
+        ours = [asyncio.create_task(self.user(lock())) for _ in range(2)]
+        await self.face.until(lambda: min(self.ours, self.others) >= least)
+        self.over.set()
+        await asyncio.gather(*others, *ours)
+
+
+async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str) -> None:
+    client, turns = await face.connected(five, ttl=5), Turns(face, LockBusy)
 
     def compete() -> None:
         other = Redlock(five.urls)
         try:
-            while not over.is_set():
+            while not turns.over.is_set():
                 if other.lock(name, 5):
-                    enter("others")
-                    time.sleep(0.001)
-                    inside[0] -= 1
+                    turns.other()
                     other.give(name)
                 time.sleep(0.005)
         finally:
             other.close()
 
-    async def body(lease: Any) -> None:
-        enter("ours")
-        await face.sleep(0.001)
-        inside[0] -= 1
-
-    async def user() -> None:
-        while not over.is_set():
-            try:
-                await face.within(client.lock(name, ttl=0.3, wait=0.2), body)
-            except LockBusy:
-                pass
-            await face.sleep(0.005)
-
-    others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
-    ours = [asyncio.create_task(user()) for _ in range(2)]
-    await face.sleep(0.4)
-    await face.until(lambda: min(turns.values()) > 3)
-    over.set()
-    await asyncio.gather(*others, *ours)
+    await turns.play(lambda: client.lock(name, ttl=0.3, wait=0.2), compete, 4)
 
 
 async def test_the_lock_of_redis_py_on_one_node(face: Face, name: str) -> None:
@@ -222,37 +239,15 @@ async def test_s11_the_lock_of_redis_py_without_a_timeout(face: Face, name: str)
 async def test_s11_a_mixed_fleet_without_timeouts(face: Face, name: str) -> None:
     """Programs of both kinds on one node, each with its own defaults: one at a time, and everybody has turns."""
     async with face.nodes(1) as one:
-        client, inside, over = await face.connected(one), [0], threading.Event()
-        turns = {"ours": 0, "others": 0}
-
-        def enter(who: str) -> None:
-            inside[0] += 1
-            assert inside[0] == 1
-            turns[who] += 1
+        client, turns = await face.connected(one), Turns(face)
 
         def compete() -> None:
             with redis.Redis.from_url(one.urls[0]) as node:
                 lock = node.lock(name, sleep=0.002)
-                while not over.is_set():
+                while not turns.over.is_set():
                     if lock.acquire(blocking_timeout=0.1):
-                        enter("others")
-                        time.sleep(0.001)
-                        inside[0] -= 1
+                        turns.other()
                         lock.release()
                     time.sleep(0.005)
 
-        async def body(lease: Any) -> None:
-            enter("ours")
-            await face.sleep(0.001)
-            inside[0] -= 1
-
-        async def user() -> None:
-            while not over.is_set():
-                await face.within(client.lock(name), body)
-                await face.sleep(0.005)
-
-        others = [asyncio.create_task(in_a_thread(compete)) for _ in range(2)]
-        ours = [asyncio.create_task(user()) for _ in range(2)]
-        await face.until(lambda: min(turns.values()) >= 20)
-        over.set()
-        await asyncio.gather(*others, *ours)
+        await turns.play(lambda: client.lock(name), compete, 20)
