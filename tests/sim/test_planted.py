@@ -7,12 +7,11 @@ A fault is looked for where it shows: in the first worlds of the kind that is na
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 import pytest
+from sim.planting import HOLDS, Planted, is_found, lua, python
 from swarm.explore import WORLDS, explore
 
 from holdfast.engine.health import Health
@@ -20,40 +19,8 @@ from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim
 from holdfast.protocol.renewal import Renewal
 from holdfast.protocol.vote import Vote
-from holdfast.scripts import EXCLUSIVE, bare
-from holdfast.testing.server import Lua
-from holdfast.testing.world import Violation
+from holdfast.scripts import EXCLUSIVE
 from holdfast.wire.connection import Connection
-
-Fault = Callable[[pytest.MonkeyPatch], dict[str, Any]]  # plants it; returns what the world needs to know
-
-
-def lua(*changes: tuple[str, str, str]) -> Fault:
-    """A change of the scripts' text: (script, what stands there, what should)."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        runs = Lua()
-        for script in EXCLUSIVE:
-            text = script.source
-            for which, old, new in changes:
-                if which == script.name:
-                    assert bare(old.encode()) in text
-                    text = text.replace(bare(old.encode()), bare(new.encode()))
-            # Under the digest of the script as it should be: clients do not know the difference.
-            runs._compiled[script.sha] = runs._compile(text)
-        return {"lua": runs}
-
-    return plant
-
-
-def python(where: object, name: str, make: Callable[[Any], Any]) -> Fault:
-    """Something else instead of a function: `make` is given the one that stands there."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        monkeypatch.setattr(where, name, make(getattr(where, name)))
-        return {}
-
-    return plant
 
 
 def no_guard(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -164,18 +131,6 @@ def unsaid(broke: Any) -> Any:
     return forget
 
 
-@dataclass(frozen=True)
-class Planted:
-    """A fault, the laws of which it breaks one, and where, within how many worlds."""
-
-    fault: Fault
-    laws: tuple[str, ...]
-    world: str
-    within: int
-
-
-HOLDS = ("counted", "majority", "exclusion")  # P-V and P-S1
-
 PLANTED = {
     "no agreement on the fence": Planted(
         python(quorum, "agreed", lambda _: lambda least, fences: max(fences) if len(fences) >= least else 0), ("fence",), "calm three", 3
@@ -232,12 +187,5 @@ def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) ->
     planted = PLANTED[name]
     known = planted.fault(monkeypatch)
     wild = planted.world == "swarm"
-    first, found = 0 if wild else WORLDS.index(planted.world), []
-    for turn in range(planted.within):
-        try:
-            explore(first + turn * (1 if wild else len(WORLDS)), wild=wild, **known).run()
-        except Violation as violation:
-            found.append(str(violation).partition(":")[0])
-            if found[-1] in planted.laws:
-                return
-    pytest.fail(f"not found in {planted.within} worlds; other laws that were broken: {found}", pytrace=False)
+    first, step = (0, 1) if wild else (WORLDS.index(planted.world), len(WORLDS))
+    is_found(planted.laws, (explore(first + turn * step, wild=wild, **known) for turn in range(planted.within)))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from proof.misuse import misuse
 from sim.face import Holdfast
-from sim.test_planted import lua
+from sim.planting import lua
 
 from holdfast.errors import LockBusy, LockLost, NoQuorum
 from holdfast.face.lease import LeaseState
