@@ -58,15 +58,6 @@ def test_bytes_arrive_in_order_each_way_however_long_they_take() -> None:
     assert node.holder(b"k") == b"49"
 
 
-def test_a_node_has_a_clock_and_an_uptime_of_its_own() -> None:
-    world, node, peer, link = connection()
-    node.clock.step(-3.0)
-    link.send(pack(b"TIME"))
-    world.run(0.2)
-    assert b"%d" % (WALL - 3) in peer.data
-    assert node.server.uptime() > 9000
-
-
 def test_a_key_is_gone_when_its_time_is_up() -> None:
     world, node, _, link = connection()
     link.send(pack(b"SET", b"k", b"v", b"PX", b"500"))
@@ -75,21 +66,6 @@ def test_a_key_is_gone_when_its_time_is_up() -> None:
     world.run(1.0)
     assert node.holder(b"k") == b""
     assert node.keys() == []
-
-
-def test_a_restart_forgets_everything_and_breaks_connections() -> None:
-    world, node, peer, link = connection()
-    link.send(set_key(b"k"))
-    world.run(0.2)
-    before = node.server.run_id
-    link.send(set_key(b"on its way"))
-    node.restart()
-    world.run(0.5)
-    assert peer.words == ["connected", "ConnectionResetError"]
-    assert node.keys() == []
-    assert node.server.run_id != before
-    assert node.server.uptime() == 0
-    assert node.born == 0.2
 
 
 def test_a_promotion_forgets_what_was_not_received_and_the_process_is_old() -> None:
@@ -155,22 +131,6 @@ def test_a_restart_with_a_snapshot_keeps_everything_but_the_process() -> None:
     assert (node.server.run_id != before.run_id, node.server.uptime(), node.server.scripts) == (True, 0, set())
     assert peer.words == ["connected", "ConnectionResetError"]
     assert node.server.data[0].deadlines[b"k"] == before.data[0].deadlines[b"k"]
-
-
-def test_a_restart_with_its_last_moments_lost_is_as_it_was_then() -> None:
-    world, node, _, link = connection()
-    node.keeps = True
-    for number in range(20):
-        link.send(set_key(b"k", b"%d" % number))
-        world.run(world.now + 0.1)
-    assert node.holder(b"k") == b"19"
-    node.restart(lost=0.45)
-    assert node.holder(b"k") == b"15"
-    assert node.had == {(b"k", b"19"): world.now}
-    node.restart(lost=0.45)  # the journal is of one life
-    assert node.holder(b"k") == b"15"
-    node.restart()
-    assert node.keys() == []
 
 
 def test_a_node_that_is_rolled_back_is_the_same_run_a_moment_earlier() -> None:
@@ -301,17 +261,6 @@ def test_a_frozen_node_takes_connections_and_executes_everything_when_it_runs_ag
     world.run(6.0)
     assert keys(node) >= {b"a", b"b"}
     assert peer.data == b"+OK\r\n+OK\r\n"
-
-
-def test_a_freeze_may_end_early_or_be_made_longer() -> None:
-    world, node, _, link = connection()
-    node.freeze(2.0)
-    node.freeze(4.0)
-    link.send(set_key(b"a"))
-    world.run(3.0)
-    assert node.keys() == []
-    node.thaw(now=True)
-    assert node.keys() == [b"a"]
 
 
 def test_what_waits_for_a_frozen_node_dies_with_it() -> None:
