@@ -112,9 +112,12 @@ class Cluster:
         self.wires = self.all[:count]
 
     def empty(self) -> None:
-        """No keys, and all counters at nought."""
+        """No keys but the word that a server is new, and all counters at nought."""
         for wire in self.wires:
+            run = wire.say(b"GET", b"{holdfast}:adopted")
             wire.say(b"FLUSHALL")
+            if isinstance(run, bytes):
+                wire.say(b"SET", b"{holdfast}:adopted", run, b"PX", b"86400000")
         self.empty_counters()
 
     def empty_counters(self) -> None:

@@ -131,7 +131,7 @@ def handed_over(rounds: int) -> list[float]:
     It is longer than the time from the grant by half a round trip, and by what the kernel needs to load a small program.
     """
     found, name, moment = [], "bench:hand-over", str(environments.program("moment"))
-    with Nodes(5) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Nodes(5) as nodes, Holdfast(*nodes.urls) as locks:
         ours = {**os.environ, **nodes.environment, "PYTHONPATH": str(ROOT / "src")}
         for _ in range(rounds):
             lease = locks.lock(name).acquire()

@@ -163,7 +163,7 @@ def measure(count: int, rounds: int, nodes: Nodes) -> dict[str, list[float]]:
     """Measure each in turn. The first round warms up and does not count."""
     environment = {**os.environ, **nodes.environment, "PYTHONPATH": str(ROOT / "src")}
     rows: dict[str, list[float]] = {}
-    with ExitStack() as stack, Holdfast(*nodes.urls, fresh=nodes.run_ids) as library:
+    with ExitStack() as stack, Holdfast(*nodes.urls) as library:
         lock = library.lock("light:library")
         for turn in range(rounds + 1):
             light = Light(environment)

@@ -125,7 +125,7 @@ def once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row:
 def _once(stage: Stage, case: Case, contender: Contender, seconds: float) -> Row:
     cluster, urls = stage.of(case)
     cluster.empty()
-    parameters = {"seconds": seconds, **case.parameters, "urls": list(urls), "fresh": sorted(cluster.nodes.run_ids)}
+    parameters = {"seconds": seconds, **case.parameters, "urls": list(urls)}
     if contender.face == C:
         command = [str(environments.program("floors/floor")), case.work, contender.adapter, *_flags(parameters)]
     else:

@@ -206,8 +206,8 @@ def measure(rounds: int, count: int) -> dict[str, list[float]]:
             started(SERVE, ours) as gateway,
             started(["-c", EMPTY], ours) as empty,
             started(["-c", LIBRARY], ours) as library,
-            Holdfast(*nodes.urls, fresh=nodes.run_ids) as one,
-            Holdfast(*nodes.urls, fresh=nodes.run_ids) as two,
+            Holdfast(*nodes.urls) as one,
+            Holdfast(*nodes.urls) as two,
         ):
             rows["killed"] = [killed(nodes, ours, one) for _ in range(5)]
             leases = [secrets.token_hex(16) for _ in range(MANY)]

@@ -76,12 +76,12 @@ async def measure() -> dict[str, float]:
     with Nodes(NODES) as servers:
         node = Node(servers.urls[0])
         found["connections of a client"] = -node.connections()
-        async with Holdfast(*servers.urls, fresh=servers.run_ids, ttl=30) as locks, AsyncExitStack() as held:
+        async with Holdfast(*servers.urls, ttl=30) as locks, AsyncExitStack() as held:
             await locks.ready(30)
             found["connections of a client"] += node.connections()
 
             before = await node.rests()
-            others = [Holdfast(*servers.urls, fresh=servers.run_ids) for _ in range(CLIENTS)]
+            others = [Holdfast(*servers.urls) for _ in range(CLIENTS)]
             await asyncio.gather(*(it.ready(30) for it in others))
             found["bytes of a connection"] = (await node.rests() - before) / CLIENTS
             await asyncio.gather(*(it.close() for it in others))

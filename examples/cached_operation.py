@@ -57,7 +57,7 @@ def lookup(node: Redis, cache: dict[str, str], compute: Callable[[], str], meanw
 
 
 def main() -> bool:
-    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as here, Holdfast(*here.urls, fresh=here.fresh) as there:
+    with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as here, Holdfast(*here.urls) as there:
         theirs, ours, cache = Expensive(), Expensive(), dict[str, str]()
         with Redis.from_url(here.urls[0]) as node:
             lookup(node, cache, theirs, meanwhile=lambda: lookup(node, cache, theirs))

@@ -54,7 +54,7 @@ def said(ask: Callable[[], object]) -> bool:
 
 def client(nodes: Nodes) -> Holdfast:
     """A client, for which an outage begins when a majority has been away for half a second."""
-    return Holdfast(*nodes.urls, fresh=nodes.run_ids, outage=0.5)
+    return Holdfast(*nodes.urls, outage=0.5)
 
 
 def main() -> bool:

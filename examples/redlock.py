@@ -80,7 +80,7 @@ def holdfast() -> bool:
     """The same, with holdfast: are both inside?"""
     with Nodes(3) as nodes:
         nodes.kill(2)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as here, Holdfast(*nodes.urls, fresh=nodes.run_ids) as there:
+        with Holdfast(*nodes.urls) as here, Holdfast(*nodes.urls) as there:
             lease = here.lock(NAME).acquire()
             print(f"holdfast:         3 is away; A asks: inside, with fence {lease.fence}")
             nodes.restart(1)

@@ -84,7 +84,7 @@ def said(node: Redis, key: str) -> int:
 
 def holdfast(nodes: Nodes) -> bool:
     """The same with holdfast: does it work?"""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         with locks.lock("example:ours", ttl=10) as lease:
             left = lease.extend(20)
             print(f"holdfast:  acquired, with fence {lease.fence}, and extended: {left:.0f} s are left")

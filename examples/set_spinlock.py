@@ -53,7 +53,7 @@ def spins(node: Redis) -> int | None:
 def main() -> bool:
     with Holdfast() if "HOLDFAST_NODES" in os.environ else Holdfast.local() as locks:
         with Redis.from_url(locks.urls[0]) as node:
-            nodes = {"HOLDFAST_NODES": " ".join(locks.urls), "HOLDFAST_FRESH": " ".join(locks.fresh)}
+            nodes = {"HOLDFAST_NODES": " ".join(locks.urls)}
             command = [sys.executable, "-c", DIES, str(TTL)]
             with subprocess.Popen(command, env={**os.environ, **nodes}, stdout=subprocess.PIPE, text=True) as holder:
                 assert holder.stdout is not None and holder.stdout.readline() == "inside\n"

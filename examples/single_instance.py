@@ -80,7 +80,7 @@ def restart(nodes: Nodes, node: Redis, here: Holdfast, there: Holdfast) -> tuple
 def main() -> bool:
     print("Does B come in while A is inside?            one instance    holdfast")
     with Nodes(5) as nodes, Redis.from_url(nodes.urls[0], retry=Retry(NoBackoff(), 1)) as node:
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as here, Holdfast(*nodes.urls, fresh=nodes.run_ids) as there:
+        with Holdfast(*nodes.urls) as here, Holdfast(*nodes.urls) as there:
             here.ready()
             there.ready()
             found = {

@@ -241,7 +241,7 @@ from test_budget import Counts, counted
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
 
-with Nodes(int(sys.argv[1])) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+with Nodes(int(sys.argv[1])) as nodes, Holdfast(*nodes.urls) as locks:
     locks.ready()
     lock, costs = locks.lock("budget"), []
     for _ in range(200):

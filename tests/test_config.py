@@ -45,13 +45,12 @@ def test_text_becomes_what_the_option_is() -> None:
         "node_timeout": "0.5",
         "restart_guard": "off",
         "owner": "web-3",
-        "fresh": "1111, 2222",
         "observer": f"{__name__}:observer",
         "outage": None,
     }
     made = Clients(settings).locks
     assert (made.settings.max_ttl, made.settings.node_timeout, made.settings.guard) == (60.0, 0.5, None)
-    assert (made.settings.owner, made.fresh) == ("web-3", frozenset({"1111", "2222"}))
+    assert made.settings.owner == "web-3"
     assert Clients({"nodes": "redis://a", "restart_guard": None}).locks.settings.guard is None
 
 
@@ -148,7 +147,7 @@ def test_dotted_paths() -> None:
 
 
 def test_a_client_for_real_nodes(nodes: Nodes) -> None:
-    clients = Clients({"NODES": list(nodes.urls), "FRESH": list(nodes.run_ids), "PREFIX": "config:"})
+    clients = Clients({"NODES": list(nodes.urls), "PREFIX": "config:"})
     with clients.locks.lock("a", wait=0):
         pass
     clients.close()

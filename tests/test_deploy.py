@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
@@ -101,11 +102,9 @@ def answered(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
 def use(urls: list[str], operator: list[str]) -> None:
     """Use all primitives on these nodes, and then repair them. Clients must be content with the nodes."""
     told: list[events.Event] = []
-    run_ids = set()
-    for url in operator:
-        with redis.Redis.from_url(url) as node:
-            run_ids.add(node.info("server")["run_id"])
-    with Holdfast(*urls, fresh=run_ids, observer=told.append, owner="test") as locks:
+    adopts = [sys.executable, "-m", "holdfast", "nodes", "adopt", "--nodes", " ".join(operator)]
+    subprocess.run(adopts, check=True, timeout=30, stdout=subprocess.DEVNULL)
+    with Holdfast(*urls, observer=told.append, owner="test") as locks:
         locks.ready(15)
         with locks.lock("a", "b", wait=5) as lease:
             assert lease.fences
@@ -122,7 +121,7 @@ def use(urls: list[str], operator: list[str]) -> None:
         assert locks.latch("h", 1).arrive("me")
         leadership = locks.election("i", "me").campaign()
         leadership.resign()
-    with Holdfast(*operator, fresh=run_ids) as locks:
+    with Holdfast(*operator) as locks:
         assert locks.repair().left_out == ()
         assert locks.inspect("a").state == "free"
     assert [it for it in told if isinstance(it, events.NodeEvent) and it.state in ("down", "warned")] == []

@@ -168,7 +168,6 @@ def tasks() -> set[str]:
 @pytest.mark.parametrize("document", RUNNABLE, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_python_blocks_run(document: Path, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
-    monkeypatch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
     monkeypatch.chdir(tmp_path)
     terminate = signal.getsignal(signal.SIGTERM)
     try:
@@ -195,7 +194,7 @@ CONFIGURATIONS = [
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
 def test_a_server_starts_with_the_configuration_and_clients_are_content(configuration: str) -> None:
     told: list[events.Event] = []
-    with Nodes(1, arguments=arguments(configuration)) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids, observer=told.append) as locks:
+    with Nodes(1, arguments=arguments(configuration)) as nodes, Holdfast(*nodes.urls, observer=told.append) as locks:
         with locks.lock("configured", wait=30):
             pass
     assert not [it for it in told if isinstance(it, events.NodeEvent) and it.state == "warned"]

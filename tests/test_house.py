@@ -106,14 +106,14 @@ def test_importing_holdfast_loads_no_more_of_ours_than_it_did() -> None:
 
 
 # Nodes have ten seconds to answer: one that is late on a busy machine is told of in the log, which loads `logging`.
-A_CLIENT = "import holdfast; locks = holdfast.Holdfast(*{urls}, fresh={fresh}, node_timeout=10, ttl=30)"
+A_CLIENT = "import holdfast; locks = holdfast.Holdfast(*{urls}, node_timeout=10, ttl=30)"
 A_LOCK = f"{A_CLIENT}; locks.lock('a').acquire().release(); locks.close()"
 
 
 def test_nothing_slow_is_on_the_way_to_a_lock() -> None:
     # Servers of its own: what other tests have left in theirs may be warned of.
     with Nodes(3) as nodes:
-        loaded = loaded_by(A_LOCK.format(urls=nodes.urls, fresh=set(nodes.run_ids)), PACKAGE.parent)
+        loaded = loaded_by(A_LOCK.format(urls=nodes.urls), PACKAGE.parent)
     assert sorted(loaded & HEAVY) == []
     assert sorted(WITH_A_CLIENT - loaded) == [], "these are not called so"
 

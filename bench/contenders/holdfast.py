@@ -11,7 +11,7 @@ from ..work.adapter import TTL
 
 
 def options(parameters: dict[str, Any]) -> dict[str, Any]:
-    return {"ttl": parameters.get("ttl", TTL), "max_ttl": parameters.get("max_ttl", 30.0), "fresh": parameters["fresh"]}
+    return {"ttl": parameters.get("ttl", TTL), "max_ttl": parameters.get("max_ttl", 30.0)}
 
 
 class Threads:

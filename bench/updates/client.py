@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 class Client:
-    """`parameters`: the adapter's own (`urls`, `fresh`, `ttl`), and which `adapter`; the `name` of the lock, the `file` of the register;
+    """`parameters`: the adapter's own (`urls`, `ttl`), and which `adapter`; the `name` of the lock, the `file` of the register;
     the `number` of this client, and its `seed`; for how long it may `think`, in seconds; does it show its `fence`, does it `check` its lock
     before it writes; where the `trap` is set."""
 

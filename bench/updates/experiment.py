@@ -87,7 +87,7 @@ class Group:
         self._processes = []
         for number in range(clients):
             told = {
-                "urls": nodes.urls, "fresh": sorted(nodes.run_ids), "ttl": LEASE, "adapter": way.contender.adapter,
+                "urls": nodes.urls, "ttl": LEASE, "adapter": way.contender.adapter,
                 "name": f"updates:{folder.name}",
                 "file": str(self._file), "trap": str(self._trap), "number": number, "seed": f"{seed} {number}", "think": THINK,
                 "fence": way.fence and not blind, "check": way.check,

@@ -1,6 +1,6 @@
 """What every contender looks like to the work.
 
-An adapter's class is made with the parameters (`urls`, `fresh`, `ttl` and what the work adds) and says how its library is used as its own
+An adapter's class is made with the parameters (`urls`, `ttl` and what the work adds) and says how its library is used as its own
 documentation shows it. With asyncio, all but `__init__` and `lock` are coroutines. Those that take part in `bench.updates` also say
 whether they still hold what they have: `holds(held)`, as far as their library can tell.
 """

@@ -300,8 +300,7 @@ class Node:
         if any(it.writer or now < it.guard.heard + client.guard for it in others):  # T8
             raise ValueError("another address has this server")
         uptime = INF if adopted == facts["run_id"].encode() else int(facts["uptime_in_seconds"])  # G5
-        usable = self.guard.meets(facts["run_id"], uptime, now, client.guard)
-        return now if facts["run_id"] in client.fresh else usable
+        return self.guard.meets(facts["run_id"], uptime, now, client.guard)
 
     async def _ask(self, reader, *words):
         self.write(*words)
@@ -340,12 +339,12 @@ async def answer(reader):
 
 
 class Client:
-    """Claims on the same nodes. All clients of them have the same `max_ttl` (G6). `fresh`: G5."""
+    """Claims on the same nodes. All clients of them have the same `max_ttl` (G6)."""
 
-    def __init__(self, *addresses, max_ttl=30.0, prefix="", fresh=()):
+    def __init__(self, *addresses, max_ttl=30.0, prefix=""):
         self.guard, self.horizon = max_ttl + 2, int((max_ttl + 2) * 500)
         self.patience = min(max(max_ttl / 20, 0.05), 1.0)
-        self.max_ttl, self.prefix, self.fresh = max_ttl, prefix.encode(), fresh
+        self.max_ttl, self.prefix = max_ttl, prefix.encode()
         self.nodes = [Node(self, number, it) for number, it in enumerate(addresses)]
         self.claims, self.scripts, self.ticket = {}, {}, 0
         self.inbox, self.serials = os.urandom(16).hex(), itertools.count(1)

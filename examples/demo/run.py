@@ -181,7 +181,6 @@ class Workers:
             "DEMO_LOCK": lock,
             "DEMO_REDIS": nodes.urls[0],
             "HOLDFAST_NODES": " ".join(nodes.urls),
-            "HOLDFAST_FRESH": " ".join(nodes.run_ids),  # just made, so they need no restart guard; restarted, they have other run_ids
         }
 
     def __enter__(self) -> Self:

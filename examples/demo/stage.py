@@ -141,7 +141,7 @@ class Stage:
         """Start a process that runs `role(*words)`, with words as text. It uses the same servers."""
         file = inspect.getfile(role)
         command = [sys.executable, file, role.__name__, *map(str, words)]
-        uses = {"HOLDFAST_NODES": " ".join(self.locks.urls), "HOLDFAST_FRESH": " ".join(self.locks.fresh)}
+        uses = {"HOLDFAST_NODES": " ".join(self.locks.urls)}
         part = Part(command, {**os.environ, **uses, **environment})
         self._stack.callback(part.close)
         return part

@@ -133,7 +133,7 @@ def independent(unguarded: bool) -> bool:
 def client(servers: Nodes, unguarded: bool) -> Holdfast:
     """A client that is connected to all nodes."""
     options: dict[str, Any] = {"restart_guard": None} if unguarded else {}
-    locks = Holdfast(*servers.urls, fresh=servers.run_ids, **options)
+    locks = Holdfast(*servers.urls, **options)
     locks.ready(wait=PATIENCE)
     return locks
 

@@ -1,8 +1,8 @@
 """The service of the walkthrough: it may create three items, and a lock chosen by WALK_LOCK surrounds its work.
 
 The locks are those of the document "Redlock: Distributed Lock Manager with Redis", version by version, and holdfast.
-`../walkthrough.py` starts several processes of this file on one SQLite database. It sets WALK_FOLDER, WALK_LOCK,
-HOLDFAST_NODES and HOLDFAST_FRESH. Each process serves on a free port, prints it, and ends when its stdin ends.
+`../walkthrough.py` starts several processes of this file on one SQLite database. It sets WALK_FOLDER, WALK_LOCK
+and HOLDFAST_NODES. Each process serves on a free port, prints it, and ends when its stdin ends.
 """
 
 from __future__ import annotations

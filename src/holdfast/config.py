@@ -6,7 +6,6 @@ one says how its settings are called.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
@@ -173,8 +172,6 @@ def _value(option: str, value: object, name: str) -> Any:
             raise ConfigError(f"{name} is a number of seconds{more}, not {checks.shown(value)}") from None
     if option in _OBJECTS:
         return imported(value, name)
-    if option == "fresh":
-        return re.split(r"[,\s]+", value.strip()) if value.strip() else []
     return spreading.listed(Url(value)) if option in ("shards", "previous") else value
 
 

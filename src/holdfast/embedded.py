@@ -32,6 +32,7 @@ import hiredis
 from .checks import shown
 from .errors import ConfigError, Misuse
 from .folders import private
+from .wire.handshake import ADOPTED
 
 __all__ = ["Nodes", "find_server"]
 
@@ -42,12 +43,13 @@ _PORTS = range(20_000, 30_000)
 _TRIES = 10  # ports for one server before giving up
 # Seconds for a server to answer; on an idle machine it takes 0.1.
 _PATIENCE = 30.0
+# Milliseconds for which a server is marked as new: longer than any restart guard.
+_MARKED = 86_400_000
 _SOCKET = "socket"  # the name of a node's socket in the node's own folder
 
-# The run_ids of all servers that this process, or the process that it was forked from, has started
-# with `Nodes.start`, by address without a password. Clients need no restart guard for them, because
-# a new server has forgotten nothing.
-started: dict[str, str] = {}
+# The addresses, without passwords, of all servers that this process, or the process that it was
+# forked from, has started with `Nodes.start`. Credentials of the environment are not for them.
+started: set[str] = set()
 
 # Asks the kernel (Linux) to kill this process together with its parent, and then becomes the
 # server. PR_SET_PDEATHSIG is 1, SIGKILL is 9. A `preexec_fn` would run Python between fork and
@@ -78,9 +80,8 @@ class Nodes:
     with mode 0700. With `tcp=True` they listen on 127.0.0.1 and ask for a random password. The
     password is in `urls` and in a file in that directory, and on no command line.
 
-    A client in this process needs no restart guard for servers that `start()` has started. A client
-    in another process needs none if it has the variables of `environment`. A node that was
-    restarted has a new run id, and clients do wait for it.
+    `start()` marks the servers as new, so clients need no restart guard for them. They do wait for
+    a node that was restarted.
 
     Threads may share the object. In any process but the one that started the servers, such as a
     forked child, its methods raise `Misuse`. Nodes are counted from 0.
@@ -101,6 +102,8 @@ class Nodes:
     """The run ids of the servers as `start()` started them. Empty before `start()`."""
     version: str
     """The name and version of the servers, such as "valkey 9.1.2". Empty before `start()`."""
+    # Whether the servers are marked as new.
+    _new = True
 
     def __init__(
         self, count: int = 5, *, server: str | None = None, arguments: Sequence[str] = (), tcp: bool = False
@@ -122,10 +125,9 @@ class Nodes:
     def environment(self) -> dict[str, str]:
         """The environment variables with which `Holdfast()` in another process uses these nodes.
 
-        They are `HOLDFAST_NODES` and `HOLDFAST_FRESH`, which avoids waiting for a restart guard.
         Pass them to a child process, or to `monkeypatch.setenv` in a test.
         """
-        return {"HOLDFAST_NODES": " ".join(self.urls), "HOLDFAST_FRESH": " ".join(sorted(self.run_ids))}
+        return {"HOLDFAST_NODES": " ".join(self.urls)}
 
     def start(self) -> Self:
         """Start all servers at once, and return when every one has answered. Idempotent.
@@ -153,12 +155,14 @@ class Nodes:
                     self._servers[-1].spawn()
                 for server in self._servers:
                     server.settle()
+                    if self._new:
+                        server.adopt()
             except BaseException:
                 self._finalizer()
                 raise
             self.urls = tuple(server.url for server in self._servers)
             self.run_ids = frozenset(server.run_id for server in self._servers)
-            started.update({server.label: server.run_id for server in self._servers})
+            started.update(server.label for server in self._servers)
             self.version = self._servers[0].version
             return self
 
@@ -196,8 +200,8 @@ class Nodes:
     def restart(self, node: int) -> None:
         """Kill a node, start an empty server at its address, and return when it has answered.
 
-        The new run id is not added to `run_ids`, so clients ignore the node until their restart
-        guard is over.
+        Clients ignore the node until their restart guard is over. Its new run id is not in
+        `run_ids`.
 
         Args:
             node: The node, counted from 0.
@@ -429,6 +433,10 @@ class _Server:
             f"{self._executable} answered {told} for {_PATIENCE:.0f} s; its log ends with:\n{self._told()}"
         )
 
+    def adopt(self) -> None:
+        """Mark the server as new. One that does not take it, by its arguments, has its guard."""
+        _asked(self.url, f"SET {ADOPTED.decode()} {self.run_id} PX {_MARKED}\r\n", 1)
+
     def alive(self) -> subprocess.Popen[bytes]:
         """Return the process. Raise Misuse if it is dead."""
         if self._process is None or self._process.poll() is not None:
@@ -527,25 +535,33 @@ def _greeting(url: str) -> dict[str, str]:
 
     The result has a key "refused" if the server refuses, and is empty if no server answers yet.
     """
+    replies = _asked(url, "PING\r\nINFO server\r\n", 2)
+    if not replies:
+        return {}
+    if replies.pop(0) != "OK":
+        return {"refused": "that its password is another one"}
+    if replies[0] != "PONG":
+        return {"refused": str(replies[0])}
+    return dict(line.split(":", 1) for line in str(replies[1]).splitlines() if ":" in line)
+
+
+def _asked(url: str, said: str, answers: int) -> list[object]:
+    """Return how a server welcomes us, and so many answers. Nothing if no server answers."""
     reader = hiredis.Reader(encoding="utf-8", errors="replace")
     replies: list[object] = []
     try:
         connection, first = _connected(url)
         with connection:
-            connection.sendall(b"%bPING\r\nINFO server\r\n" % first)
-            while len(replies) < (3 if first else 2):
+            connection.sendall(first + said.encode())
+            while len(replies) < answers + bool(first):
                 if not (chunk := connection.recv(65536)):
-                    return {}
+                    return []
                 reader.feed(chunk)
                 while (reply := reader.gets()) is not False:
                     replies.append(reply)
     except (OSError, hiredis.ProtocolError):
-        return {}
-    if first and replies.pop(0) != "OK":
-        return {"refused": "that its password is another one"}
-    if replies[0] != "PONG":
-        return {"refused": str(replies[0])}
-    return dict(line.split(":", 1) for line in str(replies[1]).splitlines() if ":" in line)
+        return []
+    return replies if first else ["OK", *replies]
 
 
 def _version(said: dict[str, str]) -> str:

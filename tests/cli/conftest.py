@@ -21,7 +21,7 @@ def holdfast(tmp_path: Path, nodes: Nodes) -> Command:
 @pytest.fixture
 def locks(nodes: Nodes) -> Iterator[Holdfast]:
     """A client of the same nodes, connected to all of them: a lease that is taken before is on a majority only."""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="the-test") as found:
+    with Holdfast(*nodes.urls, owner="the-test") as found:
         found.ready()
         until(lambda: all(it.state == "up" for it in found.nodes()))
         yield found

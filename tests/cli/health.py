@@ -194,14 +194,14 @@ async def acquired(locks: Holdfast, name: str) -> str:
 async def look(faults: Sequence[str], folder: Path) -> Seen:
     """Harm as many servers as there are faults, and ask every tool."""
     servers = await started(folder, EVERY_SECOND if "disk is full" in faults else FORGETFUL)
-    urls, fresh = [it.url for it in servers], [it.run_id for it in servers]
+    urls = [it.url for it in servers]
     log, registry = _Lines(), CollectorRegistry()
     logging.getLogger("holdfast.node").addHandler(log)
     metrics = Metrics(registry=registry)
-    locks = Holdfast(*urls, fresh=fresh, observer=metrics)
-    command = Command(folder, {"HOLDFAST_NODES": " ".join(urls), "HOLDFAST_FRESH": " ".join(fresh)})
+    locks = Holdfast(*urls, observer=metrics)
+    command = Command(folder, {"HOLDFAST_NODES": " ".join(urls)})
     try:
-        async with Tasks(*urls, fresh=fresh) as tasks:
+        async with Tasks(*urls) as tasks:
             transport = httpx.ASGITransport(gateway_app(tasks))
             async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as http:
                 assert await acquired(locks, "before") == "granted"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli.kit import Command, until
-from contract.cluster import ask, asks
+from contract.cluster import ask, asks, unmark
 
 from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes
@@ -21,6 +21,7 @@ DAY = 86_400_000
 @pytest.fixture
 def three() -> Iterator[Nodes]:
     with Nodes(3) as nodes:
+        unmark(nodes.urls)
         yield nodes
 
 
@@ -45,7 +46,7 @@ def test_the_first_lock_on_new_servers_takes_less_than_a_second(adopts: Command,
     assert words(three) == run_ids(three)
     assert all(0 < ask(it, "PTTL", "{holdfast}:adopted") <= DAY for it in three.urls)
     began = time.monotonic()
-    with Holdfast(*three.urls, fresh=()) as locks, locks.lock("invoice:42", wait=5):
+    with Holdfast(*three.urls) as locks, locks.lock("invoice:42", wait=5):
         assert time.monotonic() - began < 1
     again = adopts.run("nodes", "adopt", "--json")
     assert (again.returncode, [json.loads(line) for line in again.stdout.splitlines()]) == (
@@ -56,13 +57,13 @@ def test_the_first_lock_on_new_servers_takes_less_than_a_second(adopts: Command,
 
 def test_a_node_that_restarted_is_not_new(adopts: Command, three: Nodes) -> None:
     assert adopts.run("nodes", "adopt").returncode == 0
-    with Holdfast(*three.urls, fresh=()) as locks, locks.lock("invoice:42", wait=5):
+    with Holdfast(*three.urls) as locks, locks.lock("invoice:42", wait=5):
         until(lambda: all(ask(it, "EXISTS", "invoice:42") for it in three.urls))
     three.restart(1)
     refused = adopts.run("nodes", "adopt")
     assert refused.returncode == 1 and refused.stdout.count(" keys, so it is in use, or kept them when it restarted") == 2
     assert words(three)[1] is None
-    with Holdfast(*three.urls, fresh=()) as locks, locks.lock("invoice:42", wait=5):
+    with Holdfast(*three.urls) as locks, locks.lock("invoice:42", wait=5):
         until(lambda: [it.state for it in locks.nodes()] == ["up", "guarded", "up"])
 
 
@@ -94,6 +95,7 @@ def test_nothing_is_marked_where_one_node_may_not_be_new(adopts: Command, three:
 
 def test_a_server_that_loaded_what_expired_since_is_not_new(tmp_path: Path) -> None:
     with Nodes(1) as nodes:
+        unmark(nodes.urls)
         ask(nodes.urls[0], "SET", "a", "b", "PX", 300)
         assert str(ask(nodes.urls[0], "SAVE")) == "OK"
         until(lambda: ask(nodes.urls[0], "EXISTS", "a") == 0)
@@ -104,7 +106,7 @@ def test_a_server_that_loaded_what_expired_since_is_not_new(tmp_path: Path) -> N
 
 
 def test_nothing_is_marked_where_clients_are_connected(adopts: Command, three: Nodes) -> None:
-    with Holdfast(*three.urls, fresh=(), owner="web:7") as locks:
+    with Holdfast(*three.urls, owner="web:7") as locks:
         with pytest.raises(NoQuorum):
             locks.lock("a", wait=0.1).acquire()
         until(lambda: all(it.state == "guarded" for it in locks.nodes()))

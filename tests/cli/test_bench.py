@@ -24,7 +24,7 @@ def test_what_is_measured_is_labelled(holdfast: Command, nodes: Nodes) -> None:
         assert 0 < told[it]["p50"] <= told[it]["p99"] < 2
     assert told["acquire"]["p50"] < told["pair"]["p50"]
     assert told["round_trips_a_lock"] == pytest.approx(told["acquire"]["p50"] / told["round_trip"]["p50"], abs=0.01)
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         assert locks.names(f"{PREFIX}*") == [], "nothing is left"
 
 

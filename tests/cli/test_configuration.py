@@ -191,7 +191,7 @@ def test_credentials_that_others_may_read_are_refused(mode: int, tmp_path: Path)
 def test_the_command_uses_a_file_and_says_what_is_wrong_with_it(nodes: Nodes, tmp_path: Path) -> None:
     urls = json.dumps(list(nodes.urls))
     written(tmp_path / ".config/holdfast/config.toml", f'nodes = {urls}\nttl = "5s"\n[profile.dead]\nnodes = "redis://127.0.0.1:1"\n')
-    holdfast = Command(tmp_path, {"HOLDFAST_FRESH": nodes.environment["HOLDFAST_FRESH"]})
+    holdfast = Command(tmp_path, {})
     assert holdfast.run("run", "x", "-c", "echo $HOLDFAST_TTL").stdout == "5\n", "the ttl of the file"
     assert holdfast.run("run", "--ttl", "4s", "x", "-c", "echo $HOLDFAST_TTL").stdout == "4\n"
     assert holdfast.run("run", "x", "-c", "echo $HOLDFAST_TTL", env={"HOLDFAST_TTL": "3"}).stdout == "3\n"

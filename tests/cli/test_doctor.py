@@ -126,7 +126,7 @@ def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str
         bound = options.pop("bound", 0)
         urls = [f"{it}?failover={bound}" if bound else it for it in nodes.urls]
         urls += extra.urls if options.pop("more", 0) else ()
-        with Holdfast(*urls, fresh=nodes.run_ids | extra.run_ids, node_timeout=0.05, **options) as other:
+        with Holdfast(*urls, node_timeout=0.05, **options) as other:
             with other.lock("x"):
                 pass
             key = "{holdfast}:clients::"
@@ -142,7 +142,7 @@ def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str
 
 
 def test_who_is_connected_is_told(tmp_path: Path) -> None:
-    with Nodes(1) as nodes, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="web-3") as other, redis.Redis.from_url(nodes.urls[0]) as node:
+    with Nodes(1) as nodes, Holdfast(*nodes.urls, owner="web-3") as other, redis.Redis.from_url(nodes.urls[0]) as node:
         other.ready()
         node.client_setname("celery-worker")
         told = examined(tmp_path, nodes.environment)
@@ -181,7 +181,7 @@ def test_keys_of_other_programs_are_found(case: str, tmp_path: Path) -> None:
     with Nodes(1) as nodes:
         with redis.Redis.from_url(nodes.urls[0]) as node:
             node.execute_command(*command)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="app:") as locks, locks.lock("held"):
+        with Holdfast(*nodes.urls, prefix="app:") as locks, locks.lock("held"):
             told = examined(tmp_path, nodes.environment, "--prefix", "app:")
             (found,) = (it for it in told["checks"] if it["check"] == "keys")
     assert found["level"] == level, found
@@ -430,9 +430,9 @@ def test_every_client_that_differs_is_named_from_whichever_side_one_looks(tmp_pa
     """By its node list, its prefix and its version."""
     note = "v2 30000 5   0 0.0.9"
     with Nodes(5) as nodes:
-        few = Holdfast(*nodes.urls[:3], fresh=nodes.run_ids, owner="few")
-        elsewhere = Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="elsewhere", prefix="other:")
-        with few, elsewhere, Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="many") as many, redis.Redis.from_url(nodes.urls[0]) as node:
+        few = Holdfast(*nodes.urls[:3], owner="few")
+        elsewhere = Holdfast(*nodes.urls, owner="elsewhere", prefix="other:")
+        with few, elsewhere, Holdfast(*nodes.urls, owner="many") as many, redis.Redis.from_url(nodes.urls[0]) as node:
             for it in (many, few, elsewhere):
                 it.ready()
             for key, member in (("{holdfast}:clients::", note), ("{holdfast}:clients::" + note, "old:1 0123abcd")):
@@ -470,7 +470,7 @@ def busy(node: redis.Redis) -> None:
 
 def elsewhere(nodes: Nodes, urls: Sequence[str], **options: Any) -> Callable[[], None]:
     """Another client notes its settings. What is returned ends it, and its notes are as old as after a minute and a half."""
-    other = Holdfast(*urls, fresh=nodes.run_ids, owner="other", **options)
+    other = Holdfast(*urls, owner="other", **options)
     other.ready()
 
     def ends() -> None:

@@ -66,7 +66,7 @@ def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, no
             assert process.wait(5) == 76
         else:
             until(lambda: not alive(holder))
-            with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            with Holdfast(*nodes.urls) as locks:
                 assert not locks.is_locked("tree"), "the lock was released, and did not have to run out"
 
 
@@ -87,7 +87,7 @@ def test_the_supervisor_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Com
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
         below, holder = everybody_below(process.pid), holder_of(process.pid)
         tree.send(holder, signal.SIGSTOP)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with Holdfast(*nodes.urls) as locks:
             with locks.lock("halt", wait=10):
                 assert not any(map(alive, below)), "somebody lives, and the lock is another's"
         assert process.wait(5) == 76
@@ -96,7 +96,7 @@ def test_the_supervisor_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Com
 def test_forced_release_kills_at_once(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     words = ("run", "--json", "force", "--", "sh", "-c", TREE, str(mark))
-    with holdfast.started(*words, stderr=subprocess.PIPE) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.started(*words, stderr=subprocess.PIPE) as process, Holdfast(*nodes.urls) as locks:
         until(mark.exists)
         below = everybody_below(process.pid)
         locks.force_release("force", "a test")
@@ -112,7 +112,7 @@ def test_a_supervisor_that_is_stopped_keeps_nobody_from_killing(holdfast: Comman
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
         below = everybody_below(process.pid)
         tree.send(process.pid, signal.SIGSTOP)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with Holdfast(*nodes.urls) as locks:
             locks.force_release("still", "a test")
         until(lambda: not any(map(alive, below)))
         tree.send(process.pid, signal.SIGCONT)
@@ -137,7 +137,7 @@ def test_a_command_that_ends_within_max_hold_is_not_told(holdfast: Command) -> N
 def test_who_does_not_end_at_max_hold_is_killed_before_the_lock_is_free(holdfast: Command, nodes: Nodes) -> None:
     """The lock is held, and renewed, until nothing of the command is there."""
     words = ("run", "--ttl", "3s", "--max-hold", "1s", "--kill-after", "1s", "long", "-c", "trap '' TERM; sleep 30 & sleep 30")
-    with holdfast.started(*words) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.started(*words) as process, Holdfast(*nodes.urls) as locks:
         until(lambda: len(everybody_below(process.pid)) >= 3)
         below = everybody_below(process.pid)
         with locks.lock("long", wait=10):
@@ -148,7 +148,7 @@ def test_who_does_not_end_at_max_hold_is_killed_before_the_lock_is_free(holdfast
 def test_on_lost_term_lets_the_command_end_by_itself(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     line = f"trap 'sleep 0.3; echo clean > {mark}; exit 0' TERM; echo > {mark}; while :; do sleep 0.02; done"
-    with holdfast.started("run", "--on-lost", "term", "soft", "-c", line) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.started("run", "--on-lost", "term", "soft", "-c", line) as process, Holdfast(*nodes.urls) as locks:
         until(mark.exists)
         locks.force_release("soft", "a test")
         assert process.wait(10) == 76
@@ -210,7 +210,7 @@ def test_two_hundred_children_are_gone_before_the_lock_is(holdfast: Command, nod
         below = everybody_below(process.pid)
         assert len(below) > 200
         tree.send(process.pid, signal.SIGKILL)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with Holdfast(*nodes.urls) as locks:
             with locks.lock("crowd", wait=10):
                 assert not any(map(alive, below))
 
@@ -222,7 +222,7 @@ def test_a_full_pipe_keeps_nobody_from_the_deadline(holdfast: Command, nodes: No
     with holdfast.started("run", "-v", "--json", "pipe", "-c", line, stderr=subprocess.PIPE) as process:
         until(mark.exists)
         time.sleep(0.3)
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with Holdfast(*nodes.urls) as locks:
             locks.force_release("pipe", "a test")
             assert process.wait(5) == 76
 
@@ -292,7 +292,7 @@ def _of(file: Path) -> int:
 
 def test_what_does_not_die_keeps_the_lock(nodes: Nodes, beats: str, tmp_path: Path) -> None:
     holdfast, words, file = _deathless(tmp_path, beats, nodes)
-    with holdfast.started(*words, stderr=subprocess.DEVNULL) as process, Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.started(*words, stderr=subprocess.DEVNULL) as process, Holdfast(*nodes.urls) as locks:
         until(lambda: life(file))
         pid, holder = _of(file), holder_of(process.pid)
         try:

@@ -45,7 +45,7 @@ def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     def told(*words: str) -> list[dict[str, Any]]:
         return lines(holdfast.run(*words, "--json").stdout)
 
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         with locks.lock("page:a"), locks.rwlock("page:r").read(), locks.semaphore("page:s", 2):
             with holdfast.started("run", "page:a", "true"):
                 until(lambda: locks.inspect("page:a").queue)

@@ -48,8 +48,8 @@ def configured(folder: Path, nodes: Nodes) -> None:
 
 
 def of_cron(holdfast: Command) -> dict[str, str]:
-    """What cron gives to its jobs, and what the tests need besides: where the source is, and that its nodes are new."""
-    ours = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "HOLDFAST_FRESH", "HOME")
+    """What cron gives to its jobs, and what the tests need besides: where the source is."""
+    ours = ("PYTHONPATH", "PYTHONPYCACHEPREFIX", "HOME")
     kept = {it: holdfast.environment[it] for it in ours if it in holdfast.environment}
     return {**kept, "PATH": "/usr/bin:/bin"}
 
@@ -87,7 +87,7 @@ def test_cron(programs: Path, holdfast: Command, nodes: Nodes) -> None:
     assert [run(commands[0]) for _ in range(3)] == [0, 0, 0]
     assert len([it for it in ran(programs) if "/bin/report" in it]) == 1
     # The last one still runs: skipped, quietly.
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, locks.lock("backup"):
+    with Holdfast(*nodes.urls) as locks, locks.lock("backup"):
         done = subprocess.run(["/bin/sh", "-c", commands[1]], env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert not any("/bin/backup" in it for it in ran(programs))
@@ -168,5 +168,5 @@ def test_a_shell_script(programs: Path, holdfast: Command, nodes: Nodes) -> None
     done = subprocess.run(words, env=holdfast.environment, capture_output=True, text=True, timeout=20, check=True)
     assert json.loads(done.stdout)["name"] == "deploy"
     assert any("migrate.sh" in it for it in ran(programs))
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         assert not locks.is_locked("deploy")

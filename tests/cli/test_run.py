@@ -87,7 +87,7 @@ def test_the_command_is_told_of_its_lock(holdfast: Command, nodes: Nodes) -> Non
     assert told["HOLDFAST_FENCING_TOKEN"] == f'"told";fence="{told["HOLDFAST_FENCE"]}"'
     assert told["HOLDFAST_TTL"] == "15"
     assert "HOLDFAST_SLOT" not in told
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         with locks.lock("told", wait=0) as lease:
             assert lease.fence > int(told["HOLDFAST_FENCE"])
 
@@ -129,7 +129,7 @@ def test_the_same_name_inside_is_refused_at_once_and_another_one_works(holdfast:
 def busy(nodes: Nodes, request: pytest.FixtureRequest) -> Iterator[str]:
     """A name that somebody else holds."""
     name = f"busy:{request.node.name}"
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="somebody-else") as locks:
+    with Holdfast(*nodes.urls, owner="somebody-else") as locks:
         with locks.lock(name, wait=0):
             yield name
 
@@ -241,7 +241,7 @@ def test_a_signal_for_the_command_alone_does_not_reach_its_group(holdfast: Comma
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_ends_the_wait(number: signal.Signals, busy: str, holdfast: Command, nodes: Nodes) -> None:
     with holdfast.started("run", busy, "echo", "ran", stdout=subprocess.PIPE) as process:
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with Holdfast(*nodes.urls) as locks:
             until(lambda: locks.inspect(busy).queue)
             process.send_signal(number)
             assert process.wait(10) == -number
@@ -252,7 +252,7 @@ def test_a_signal_ends_the_wait(number: signal.Signals, busy: str, holdfast: Com
 
 def test_a_signal_at_the_moment_of_the_grant_leaves_no_lock_and_no_command(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
     mark, chance = tmp_path / "mark", random.Random(1)
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         for _ in range(20):
             mark.unlink(missing_ok=True)
             lease, number = locks.lock("moment", wait=5).acquire(), chance.choice(ENDING)
@@ -309,7 +309,7 @@ def test_a_command_is_told_each_time_that_its_lease_is_in_danger(monkeypatch: py
 
 
 def test_the_lock_is_free_when_it_returns(holdfast: Command, nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         for _ in range(3):
             assert holdfast.run("run", "-n", "free", "true").returncode == 0
             assert not locks.is_locked("free")
@@ -323,7 +323,7 @@ def test_many_at_once(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
         codes = list(pool.map(lambda _: holdfast.run("run", "many", "-c", line).returncode, range(12)))
     assert codes == [0] * 12
     assert count.read_text().strip() == "12"
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         assert "many" not in locks.names("*")
 
 

@@ -80,7 +80,7 @@ def test_the_command_reads_the_terminal_stops_and_goes_on(terminal: Terminal, no
     before = terminal.do("stty -g")
     terminal.type("holdfast run job cat\n")
     terminal.expect(r"job cat\r\n")
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         until(lambda: locks.is_locked("job"))
         terminal.type("one\n")
         terminal.expect("one\r\none\r\n")
@@ -139,7 +139,7 @@ def test_ctrl_backslash_quits(terminal: Terminal) -> None:
 
 
 def test_ctrl_z_while_it_waits_keeps_the_command_from_beginning(terminal: Terminal, nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         with locks.lock("turn", wait=0):
             terminal.type("holdfast run turn echo ran\n")
             terminal.expect(r"echo ran\r\n")
@@ -170,7 +170,7 @@ def test_the_terminal_is_as_it_was_when_the_command_is_killed(terminal: Terminal
 
 
 def test_who_holds_it_is_shown_in_one_line_that_is_written_over(terminal: Terminal, nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, owner="somebody-else") as locks:
+    with Holdfast(*nodes.urls, owner="somebody-else") as locks:
         with locks.lock("shown", wait=0):
             terminal.type("holdfast run shown echo ran\n")
             terminal.expect(r"\r\x1b\[Kholdfast: waiting [\d.]+ s for 'shown': 1 of 1 in line; held by somebody-else")

@@ -121,7 +121,7 @@ def test_a_number_is_never_cut(
     name = "top:a-name-that-is-longer-than-its-column"
 
     async def wait() -> None:
-        async with Tasks(*nodes.urls, fresh=nodes.run_ids) as waiting:
+        async with Tasks(*nodes.urls) as waiting:
             tasks = [asyncio.create_task(waiting.lock(name).acquire()) for _ in range(39)]
             await asyncio.to_thread(look)
             for it in tasks:

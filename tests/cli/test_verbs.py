@@ -328,7 +328,7 @@ def test_repair_reports(holdfast: Command) -> None:
 
 def test_local_nodes_are_gone_with_the_command(holdfast: Command) -> None:
     inner = "holdfast run a -c 'echo $HOLDFAST_FENCE; exit 7'; echo $?; echo $HOLDFAST_NODES"
-    done = holdfast.run("local", "-n", "3", "--", "sh", "-c", inner, env={"HOLDFAST_NODES": "", "HOLDFAST_FRESH": ""})
+    done = holdfast.run("local", "-n", "3", "--", "sh", "-c", inner, env={"HOLDFAST_NODES": ""})
     fence, status, urls = done.stdout.splitlines()
     assert fence.isdigit()
     assert status == "7"

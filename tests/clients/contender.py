@@ -15,7 +15,7 @@ from holdfast import Holdfast, LockBusy, LockLost, NoQuorum
 
 def main(task: dict[str, Any]) -> None:
     file = os.open(task["file"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    locks = Holdfast(*task["urls"], max_ttl=task["maxTtl"] / 1000, prefix=task["prefix"], fresh=task["fresh"], ttl=task["ttl"] / 1000)
+    locks = Holdfast(*task["urls"], max_ttl=task["maxTtl"] / 1000, prefix=task["prefix"], ttl=task["ttl"] / 1000)
     register = socket.create_connection(("127.0.0.1", task["register"])).makefile("rw")
 
     def says(*words: object) -> str:

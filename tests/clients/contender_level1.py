@@ -30,7 +30,7 @@ async def main(task: dict[str, Any]) -> None:
         writer.write(" ".join(map(str, words)).encode() + b"\n")
         return (await reader.readline()).decode().strip()
 
-    options = {"max_ttl": task["maxTtl"] / 1000, "prefix": task["prefix"], "fresh": task["fresh"]}
+    options = {"max_ttl": task["maxTtl"] / 1000, "prefix": task["prefix"]}
     async with level1.Client(*task["urls"], **options) as client:
         while True:
             claim = await client.acquire(task["name"], ttl=task["ttl"] / 1000, wait=5)

@@ -101,7 +101,7 @@ class Storm:
         self.register = Register()
         self.dice = random.Random(1)
         self.harmed = 0
-        task = {"urls": nodes.urls, "fresh": sorted(nodes.run_ids), "name": "contended", "prefix": "storm:"}
+        task = {"urls": nodes.urls, "name": "contended", "prefix": "storm:"}
         self.contenders = []
         for number, language in itertools.product(range(each), LANGUAGES):
             more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(level1), "long": long}

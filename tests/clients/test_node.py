@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from clients.storm import CLIENT
+from contract.cluster import ask
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -17,8 +18,8 @@ from holdfast.embedded import Nodes
 HEAD = f"""
 import {{ Holdfast, LockBusy, LockLost, NoQuorum }} from {json.dumps(str(CLIENT / "dist/src/index.js"))};
 import {{ setTimeout as sleep }} from 'node:timers/promises';
-const {{ urls, fresh }} = JSON.parse(process.argv[1]);
-const client = (options) => new Holdfast(urls, {{ fresh, maxTtl: 3000, ...options }});
+const {{ urls }} = JSON.parse(process.argv[1]);
+const client = (options) => new Holdfast(urls, {{ maxTtl: 3000, ...options }});
 const failed = async (what) => await what().then(() => 'nothing', (error) => `${{error.constructor.name}}: ${{error.message}}`);
 """
 
@@ -30,7 +31,7 @@ def servers() -> Iterator[Nodes]:
 
 
 def program(nodes: Nodes, text: str, urls: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    told = json.dumps({"urls": urls or nodes.urls, "fresh": sorted(nodes.run_ids)})
+    told = json.dumps({"urls": urls or nodes.urls})
     command = ["node", "--input-type=module", "-e", HEAD + text, told]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE)
 
@@ -68,7 +69,7 @@ def test_a_try_is_refused_while_another_language_holds_the_lock(servers: Nodes) 
         console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
         await a.close();
     """
-    with Holdfast(*servers.urls, fresh=servers.run_ids) as locks:
+    with Holdfast(*servers.urls) as locks:
         with locks.lock("jobs", wait=5):
             assert said(servers, text).startswith("LockBusy")
         assert said(servers, text) == "nothing"
@@ -79,13 +80,15 @@ def test_a_released_lock_is_free_at_once_for_another_language(servers: Nodes) ->
         servers,
         "const a = client(); const lease = await a.acquire('jobs'); lease.release(); console.log(lease.fence); await a.close();",
     )
-    with Holdfast(*servers.urls, max_ttl=3, ttl=3, fresh=servers.run_ids) as locks, locks.lock("jobs", wait=0) as lease:
+    with Holdfast(*servers.urls, max_ttl=3, ttl=3) as locks, locks.lock("jobs", wait=0) as lease:
         assert lease.fence > fence
 
 
 def test_servers_that_may_have_forgotten_locks_are_not_used(servers: Nodes) -> None:
+    for url in servers.urls:
+        ask(url, "DEL", "{holdfast}:adopted")
     text = """
-        const a = client({ fresh: [], maxTtl: 30_000 });
+        const a = client({ maxTtl: 30_000 });
         console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
         await a.close();
     """

@@ -54,10 +54,10 @@ NODE = {
         ("claim.js", "vote.base = request.good", "vote.base = performance.now() + request.good - request.sent"),
         "stops_a_process",
     ),
-    "there is no guard": (("node.js", "fresh.has(run) && !isPromoted ? now : usable", "now"), "restarts_a_majority"),
+    "there is no guard": (("node.js", "this.wake = this.guard.meets(", "this.wake = -this.guard.meets("), "restarts_a_majority"),
 }
 ONE = {
-    "there is no guard": (('return now if facts["run_id"] in client.fresh else usable', "return now"), "restarts_a_majority"),
+    "there is no guard": (("return self.guard.meets(", "return -self.guard.meets("), "restarts_a_majority"),
 }
 
 

@@ -32,7 +32,7 @@ NAME = "report"
 def one(**options: Any) -> Iterator[tuple[Holdfast, Any, Nodes]]:
     """A node, a client of holdfast and one of redis-py."""
     with Nodes(1, tcp=True) as nodes, redis.Redis.from_url(nodes.urls[0]) as client:
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=TTL, **options) as locks:
+        with Holdfast(*nodes.urls, ttl=TTL, **options) as locks:
             locks.ready()
             yield locks, client, nodes
 
@@ -67,7 +67,7 @@ def a_foreign_release() -> str:
         assert statistics.median(waits) < TICK, waits
         client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "&*", "+@all", "-client|tracking")
         address = f"redis://plain:secret@{locks.nodes()[0].node.partition('://')[2]}"
-        with Holdfast(address, fresh=[client.info()["run_id"]], ttl=TTL) as others:
+        with Holdfast(address, ttl=TTL) as others:
             slow = [behind(others, client) for _ in range(3)]
         assert max(slow) < TTL / 3 + LATE, slow
     return f"{statistics.median(waits) * 1000:.1f} ms after, at most {max(waits) * 1000:.1f}; without tracking at most {max(slow):.2f} s"
@@ -123,7 +123,7 @@ def the_bridge() -> str:
                 client.lpush(f"lock-signal:{event.name}", 1)
                 client.pexpire(f"lock-signal:{event.name}", 1000)
 
-        with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="lock:", observer=signal) as locks:
+        with Holdfast(*nodes.urls, prefix="lock:", observer=signal) as locks:
             lease = locks.lock(NAME).acquire()
             theirs, got = redis_lock.Lock(client, NAME, expire=20), list[float]()
 

@@ -88,7 +88,7 @@ def overlapping(sections: Sequence[tuple[int, int]]) -> int:
 def run(storm: Storm, seconds: float, python: Path, ours: str = "", **more: str) -> Outcome:
     """Let them have their storm. `ours`: the key that holdfast uses, if it is another one; `more`: variables for the processes."""
     with Nodes(storm.nodes, tcp=True) as nodes, tempfile.TemporaryDirectory() as folder:
-        variables = {**os.environ, "HOLDFAST_FRESH": ",".join(nodes.run_ids), "PEER_MODULES": str(PLACE / "node")}
+        variables = {**os.environ, "PEER_MODULES": str(PLACE / "node")}
         variables |= {"PEER_REST": str(storm.rest), **more}
         started, files = [], []
         for number, library in enumerate((*["ours"] * OURS, *storm.others)):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -44,6 +44,12 @@ def asks(url: str, commands: Sequence[Sequence[object]], *, patience: float = 5.
     return answers[len(first) :]
 
 
+def unmark(urls: Iterable[str]) -> None:
+    """Have nobody say any more that these servers are new."""
+    for url in urls:
+        assert ask(url, "DEL", "{holdfast}:adopted") == 1
+
+
 class Cluster:
     """Real nodes. What steers them waits beside the event loop, which clients may live in."""
 
@@ -66,7 +72,7 @@ class Cluster:
         return self.nodes.urls
 
     @property
-    def fresh(self) -> frozenset[str]:
+    def run_ids(self) -> frozenset[str]:
         """The run_ids of the servers as they were started first."""
         return self.nodes.run_ids
 

@@ -112,14 +112,13 @@ class Face(ABC):
     # ------------------------------------------------ clients
 
     def client(self, nodes: Cluster, **options: Any) -> Any:
-        """A client of all these nodes, closed when the test ends. Servers that were just made need no guard."""
-        return self.keep(self.kind(*nodes.urls, **{"fresh": nodes.fresh, **options}))
+        """A client of all these nodes, closed when the test ends."""
+        return self.keep(self.kind(*nodes.urls, **options))
 
     def spread(self, shards: dict[str, Cluster], previous: dict[str, Cluster] | None = None, **options: Any) -> Any:
         """A client of several sets of nodes, by what they are called."""
         sets, former = ({name: it.urls for name, it in them.items()} for them in (shards, previous or {}))
-        fresh = frozenset().union(*[it.fresh for it in (*shards.values(), *(previous or {}).values())])
-        return self.keep(self.kind(shards=sets, previous=former, **{"fresh": fresh, **options}))
+        return self.keep(self.kind(shards=sets, previous=former, **options))
 
     async def connected(self, nodes: Cluster, **options: Any) -> Any:
         """The same, once it speaks with every node. (A lock that is acquired sooner is first asked of a bare majority.)"""

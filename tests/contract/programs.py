@@ -17,7 +17,7 @@ import gc, os, signal, sys, threading, time
 from holdfast import *
 from holdfast.errors import *
 
-URLS, FRESH = os.environ["HOLDFAST_NODES"].split(), os.environ["HOLDFAST_FRESH"].split()
+URLS = os.environ["HOLDFAST_NODES"].split()
 
 def say(*words):
     # One write: threads that say something at the same moment do not mix their lines.
@@ -68,7 +68,7 @@ class Program:
 @contextlib.contextmanager
 def program(source: str, nodes: Cluster, *arguments: object, flags: Sequence[str] = (), first: str = "") -> Iterator[Program]:
     """A program that runs while the block does. It gets the nodes from its environment, as users' programs do. `first`: before all else."""
-    environment = {**os.environ, "HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.fresh)}
+    environment = {**os.environ, "HOLDFAST_NODES": " ".join(nodes.urls)}
     # (A warning that is an error: in a finalizer it would only be printed, so that tests look at what is printed, too.)
     command = [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", *flags, "-c", first + HEAD + textwrap.dedent(source)]
     pipe = subprocess.PIPE

@@ -33,7 +33,7 @@ class SimulatedCluster:
     def __init__(self, world: World, count: int) -> None:
         self.nodes = [Node(world, index, DriftingClock(world, WALL)) for index in range(count)]
         self.urls = tuple(f"redis://node{index}:6379" for index in range(count))
-        self.fresh = frozenset(node.server.run_id.decode() for node in self.nodes)
+        self.run_ids = frozenset(node.server.run_id.decode() for node in self.nodes)
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -125,12 +125,11 @@ class Simulated(Face):
         yield SimulatedCluster(self.world, count)
 
     def client(self, nodes: Any, **options: Any) -> Any:
-        return self.keep(Holdfast(self.world, nodes.nodes, **{"fresh": nodes.fresh, **options}))
+        return self.keep(Holdfast(self.world, nodes.nodes, **options))
 
     def spread(self, shards: dict[str, Any], previous: dict[str, Any] | None = None, **options: Any) -> Any:
-        fresh = frozenset().union(*[it.fresh for it in (*shards.values(), *(previous or {}).values())])
         sets, former = ({name: it.nodes for name, it in them.items()} for them in (shards, previous or {}))
-        return self.keep(Holdfast(self.world, (), shards=sets, previous=former or None, **{"fresh": fresh, **options}))
+        return self.keep(Holdfast(self.world, (), shards=sets, previous=former or None, **options))
 
     def set_wall(self, client: Any, seconds: float) -> None:
         for it in client._drivers:

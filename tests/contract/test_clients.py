@@ -31,7 +31,7 @@ async def test_ready_says_how_the_nodes_are(face: Face, five: Cluster) -> None:
     assert [(it.node, it.state, it.version, it.run_id) for it in before] == [(url, "connecting", "", "") for url in five.urls]
     nodes = await face.ready(client)
     assert [(it.node, it.state, it.cause, it.version) for it in nodes] == [(url, "up", None, five.nodes.version) for url in five.urls]
-    assert {it.run_id for it in nodes} == five.fresh
+    assert {it.run_id for it in nodes} == five.run_ids
     assert all(it.ahead is not None and abs(it.ahead) < 1 for it in nodes)
 
 
@@ -53,7 +53,7 @@ async def test_ready_without_a_majority(face: Face, three: Cluster) -> None:
 
 async def test_b15_ready_complains_of_one_server_with_two_names(face: Face, three: Cluster) -> None:
     twice = [three.urls[0], three.urls[1], three.urls[1].replace("/node-", "/./node-")]
-    client, began = face.keep(face.kind(*twice, fresh=three.fresh)), face.now()
+    client, began = face.keep(face.kind(*twice)), face.now()
     with pytest.raises(ConfigError, match="same server"):
         await face.ready(client)
     assert face.now() - began < 3
@@ -67,7 +67,7 @@ async def test_b58_passwords_are_sent_and_never_shown(face: Face, three: Cluster
     assert three.everywhere("CONFIG", "SET", "requirepass", "s3cret") == ["OK"] * 3
 
     def client(who: str) -> Any:
-        return face.keep(face.kind(*[it.replace("//", f"//{who}") for it in three.urls], fresh=three.fresh))
+        return face.keep(face.kind(*[it.replace("//", f"//{who}") for it in three.urls]))
 
     right = client(":s3cret@")
     await face.ready(right)
@@ -321,21 +321,18 @@ async def test_local_brings_its_own_nodes(face: Face, name: str, monkeypatch: py
     client = face.keep(face.kind.local(nodes=3, ttl=5))  # type: ignore[attr-defined]  # (of a real face)
     nodes = Cluster(client.servers)
     assert client.urls == nodes.urls
-    assert client.fresh == nodes.fresh
     lease = await face.acquire(client.lock(name, wait=0))  # without a guard
 
     monkeypatch.setenv("HOLDFAST_NODES", " ".join(client.urls))
-    monkeypatch.setenv("HOLDFAST_FRESH", ",".join(client.fresh))
     other = face.keep(face.kind())
     assert other.urls == client.urls
     assert await face.try_acquire(other.lock(name)) is None
     await face.release(lease)
     await face.release(await face.acquire(other.lock(name)))
     monkeypatch.setenv("HOLDFAST_NODES", " , ".join(client.urls[:2]))
-    monkeypatch.delenv("HOLDFAST_FRESH")
     pair = face.keep(face.kind())
     assert pair.urls == client.urls[:2]
-    await face.release(await face.acquire(pair.lock(name, wait=0)))  # this process has started them itself
+    await face.release(await face.acquire(pair.lock(name, wait=0)))
     await nodes.kill(0)
     await face.release(await face.acquire(client.lock(name)))
     await face.close(client)

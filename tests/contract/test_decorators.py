@@ -564,7 +564,7 @@ def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
             pass
 
     async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
             for function in (asynchronous, locks.lock("forgotten")(asynchronous)):
                 argument = Argument()
                 gone = weakref.ref(argument)
@@ -574,7 +574,7 @@ def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
 
     gc.disable()
     try:
-        with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        with holdfast.Holdfast(*nodes.urls) as locks:
             for function in (body, locks.lock("forgotten")(body)):
                 argument = Argument()
                 gone = weakref.ref(argument)
@@ -617,11 +617,11 @@ def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> N
         return told
 
     async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
             expected = await uses_asynchronous(asynchronous())
             assert await uses_asynchronous(locks.lock("variables")(asynchronous)()) == expected
 
-    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.Holdfast(*nodes.urls) as locks:
         expected = contextvars.copy_context().run(uses, body())
         assert contextvars.copy_context().run(uses, locks.lock("variables")(body)()) == expected
     asyncio.run(main())
@@ -629,7 +629,7 @@ def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> N
 
 def test_a_generator_s_return_value_and_its_use_by_others(nodes: Nodes) -> None:
     """`yield from`, `for` and `contextlib` take a decorated generator as they take any other."""
-    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.Holdfast(*nodes.urls) as locks:
 
         @locks.lock("delegated")
         def inner() -> Any:
@@ -766,7 +766,7 @@ def check_hold(leases: list[Any], begun: bool, over: bool) -> None:
 
 
 def test_a_decorated_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
-    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.Holdfast(*nodes.urls) as locks:
 
         @settings(max_examples=150, deadline=None)
         @given(PLANS, MOVES)
@@ -795,7 +795,7 @@ def test_a_decorated_generator_behaves_as_the_generator_itself(nodes: Nodes) -> 
 
 def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
     with asyncio.Runner() as runner:
-        locks = holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids)
+        locks = holdfast.aio.Holdfast(*nodes.urls)
 
         async def same(plan: Any, moves: Any) -> None:
             logs: tuple[list[Any], list[Any]] = [], []
@@ -841,7 +841,7 @@ def test_a_generator_that_yields_when_it_is_closed(nodes: Nodes) -> None:
         except GeneratorExit:
             yield 2
 
-    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with holdfast.Holdfast(*nodes.urls) as locks:
         for generator in (stubborn(), locks.lock("stubborn")(stubborn)()):
             assert next(generator) == 1
             with pytest.raises(RuntimeError, match="generator ignored GeneratorExit"):
@@ -849,7 +849,7 @@ def test_a_generator_that_yields_when_it_is_closed(nodes: Nodes) -> None:
             assert list(generator) == []
 
     async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
             for generator in (stubborn_async(), locks.lock("stubborn")(stubborn_async)()):
                 assert await anext(generator) == 1
                 with pytest.raises(RuntimeError, match="async generator ignored GeneratorExit"):

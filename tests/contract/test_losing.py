@@ -317,7 +317,7 @@ async def test_s33_nodes_that_are_flushed_while_a_lock_is_held(face: Face, three
     await face.until_lost(lease)
     with pytest.raises(LockLost):
         await face.release(lease)
-    other = await face.connected(three)
+    other = await face.connected(three, restart_guard=None)
     second = await face.acquire(other.lock(name))
     assert second.fence > lease.fence
     await face.release(second)

@@ -130,7 +130,7 @@ CASES += [(Generator_, "one caller"), (Decorated, "one caller")]
 @pytest.fixture
 def client(nodes: Nodes) -> Iterator[Any]:
     cluster = Cluster(nodes)
-    with holdfast.Holdfast(*cluster.urls, fresh=cluster.fresh) as client:
+    with holdfast.Holdfast(*cluster.urls) as client:
         client.ready()
         yield client
 
@@ -217,7 +217,7 @@ async def in_a_task(call: Callable[[], Any]) -> Any:
 )
 async def test_two_users_of_asyncio(nodes: Nodes, name: str, block: type[Any], runs: Callable[..., Any]) -> None:
     cluster = Cluster(nodes)
-    async with aio.Holdfast(*cluster.urls, fresh=cluster.fresh) as client:
+    async with aio.Holdfast(*cluster.urls) as client:
         await client.ready()
         # Two stacks of one task have one owner, who would wait for itself.
         one = (block, runs) == (AsyncStack, here)
@@ -244,7 +244,7 @@ async def test_two_users_of_asyncio(nodes: Nodes, name: str, block: type[Any], r
 async def test_whom_a_lost_lease_cancels(nodes: Nodes, name: str, block: str) -> None:
     """The task that is certainly inside, and no other: it may be busy with something else by now."""
     cluster = Cluster(nodes)
-    async with aio.Holdfast(*cluster.urls, fresh=cluster.fresh) as client, AsyncExitStack() as stack:
+    async with aio.Holdfast(*cluster.urls) as client, AsyncExitStack() as stack:
         lock = client.lock(name)
 
         async def works() -> None:

@@ -320,7 +320,7 @@ class Bench(ABC):
         if self.resolve is not None:
             # (The nodes here keep no notes.)
             usual["restart_guard"] = None
-        return settings([it.address for it in self.ways()], ttl=TTL, owner="me", prefix="", fresh=(), **usual)
+        return settings([it.address for it in self.ways()], ttl=TTL, owner="me", prefix="", **usual)
 
     def ways(self) -> tuple[Access, ...]:
         """The ways in at the nodes."""

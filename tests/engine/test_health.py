@@ -163,7 +163,7 @@ def test_a_promoted_server_is_guarded_once_and_says_why() -> None:
 
 
 def test_one_node_that_was_promoted_holds_nothing_for_a_new_client_in_its_guard() -> None:
-    world = World(1, outage=1.0, fresh={run_id(0)})
+    world = World(1, outage=1.0)
     world.nodes[0].facts = dict(PROMOTED)
     claim = world.claim(deadline=START + 5.0)
     world.run(6.0)
@@ -560,7 +560,7 @@ def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fen
     world.run(2.0)
     world.nodes[0].ahead = 100.0
     floor = int((WALL + 92.0) * 1e6)
-    world.nodes[0].answer = lambda asked: granted(floor, fresh=1)
+    world.nodes[0].answer = lambda asked: granted(floor)
     claim = world.claim()
     world.run(0.2)
     assert (claim.state, claim.fence) == (State.HELD, claim.ticket), "what no clock allows is counted nowhere"

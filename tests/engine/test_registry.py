@@ -26,7 +26,7 @@ LONG = dict.fromkeys(RUNS, 1e6)  # all servers have run for long
 
 def some(nodes: int = 3, failovers: tuple[float | None, ...] = (), **options: Any) -> Settings:
     usual: dict[str, Any] = {"ttl": 0.05, "max_ttl": 30.0, "prefix": "", "node_timeout": 0.5, "restart_guard": DEFAULT_GUARD}
-    usual |= {"outage": None, "owner": "me:1", "fresh": ()}
+    usual |= {"outage": None, "owner": "me:1"}
     bounds = [*failovers, *[None] * nodes][:nodes]
     urls = [f"redis://n{at}:1" + ("" if bound is None else f"?failover={bound:g}") for at, bound in enumerate(bounds)]
     return settings(urls, **(usual | options))

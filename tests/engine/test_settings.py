@@ -27,7 +27,6 @@ USUAL: dict[str, Any] = {
     "restart_guard": DEFAULT_GUARD,
     "outage": None,
     "owner": "host:1",
-    "fresh": (),
 }
 
 
@@ -62,7 +61,6 @@ def test_what_is_not_said() -> None:
         outage=10.0,
         owner="host:1",
         prefix="",
-        fresh=frozenset(),
     )
     assert made(shard="a", spreads=("1f",)) == made()._replace(shard="a", spreads=("1f",))
     assert made(around=Tracer) == made()._replace(around=Tracer)
@@ -80,7 +78,6 @@ def test_what_is_said() -> None:
         "restart_guard": 90,
         "outage": timedelta(seconds=7),
         "owner": "!worker-1@host~",
-        "fresh": ["a", "b", "a"],
     }
     assert made("redis://a", **options) == Settings(
         addresses=(parse("redis://a"),),
@@ -91,7 +88,6 @@ def test_what_is_said() -> None:
         outage=7.0,
         owner="!worker-1@host~",
         prefix="shop:",
-        fresh=frozenset({"a", "b"}),
     )
 
 
@@ -276,19 +272,6 @@ def test_the_longest_texts() -> None:
     assert (it.prefix, it.owner) == ("\u00e9" * 128, "o" * 128)
 
 
-NO_RUN_IDS = (None, 5, "4a6d4a6d", b"4a6d", iter(["a"]), [None], [5], ["a", b"b"], [["a"]], {"a": 1, 5: 2})
-
-
-@pytest.mark.parametrize("fresh", NO_RUN_IDS, ids=lambda it: type(it).__name__)
-def test_fresh_is_a_collection_of_texts(fresh: object) -> None:
-    assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
-
-
-@pytest.mark.parametrize("fresh", [b"", bytearray(), b"a"])
-def test_bytes_are_no_run_ids_though_they_can_be_gone_through(fresh: object) -> None:
-    assert complaint(fresh=fresh).startswith("fresh is a collection of run_ids, which are texts, not ")
-
-
 def test_a_ttl_that_is_hardly_too_long_is_told_to_the_last_digit() -> None:
     assert complaint(ttl=30.0000001).startswith("ttl is 30.0000001 s, and max_ttl 30 s: use a shorter ttl")
     assert complaint(ttl=30.0000001).endswith("or set max_ttl=30.0000001 for all clients of these nodes")
@@ -303,11 +286,6 @@ def test_a_ttl_in_milliseconds_is_not_answered_with_a_longer_max_ttl(ttl: int, s
     assert complaint(ttl=ttl) == f"ttl is {said}, and max_ttl 30 s (seconds, not milliseconds: did you mean ttl={ttl / 1000:g}?)"
     assert "milliseconds" not in complaint(ttl=timedelta(days=1)), "a timedelta has its unit with it"
     assert "milliseconds" not in complaint(ttl=999)
-
-
-@pytest.mark.parametrize("fresh", [(), [], ("a",), {"a"}, frozenset("a"), {"a": 1}])
-def test_any_collection_of_texts_is_good(fresh: Any) -> None:
-    assert made(fresh=fresh).fresh == frozenset(fresh)
 
 
 no_number: st.SearchStrategy[object] = st.one_of(

@@ -243,7 +243,7 @@ class World:
         self, nodes: int = 3, *, telling: bool = False, inbox: bytes = INBOX, in_step: bool = False, query: str = "", **options: Any
     ) -> None:
         usual: dict[str, Any] = {"ttl": 10.0, "max_ttl": 30.0, "prefix": "", "node_timeout": None, "restart_guard": DEFAULT_GUARD}
-        usual |= {"outage": None, "owner": "me", "fresh": ()}
+        usual |= {"outage": None, "owner": "me"}
         self.settings = settings([f"redis://n{number}:1{query}" for number in range(nodes)], **(usual | options))
         with mock.patch.object(upkeep_module, "Connection", PlantedConnection):
             self.engine = Engine(self.settings, inbox, exclusive.undo, "1.2")

@@ -114,10 +114,6 @@ def is_owner(value: Any) -> bool:
     return value is None or (isinstance(value, str) and 1 <= len(value) <= 128 and all(33 <= ord(letter) <= 126 for letter in value))
 
 
-def is_fresh(value: Any) -> bool:
-    return value is None or (isinstance(value, list | tuple | set | frozenset | dict) and all(isinstance(it, str) for it in value))
-
-
 def is_function(value: Any) -> bool:
     return value is None or callable(value)
 
@@ -279,9 +275,6 @@ TEXTS = NAMES | st.text(st.characters(min_codepoint=30, max_codepoint=130), min_
 FLAGS = st.one_of(st.booleans(), st.integers(-1, 2), st.floats(), ODD)
 FUNCTIONS = st.one_of(st.sampled_from([None, print, len, str, Rude]), st.integers().map(lambda n: lambda it: n), st.integers(), ODD)
 OBSERVERS = FUNCTIONS | st.lists(FUNCTIONS, max_size=3)
-RUN_IDS = st.one_of(
-    st.lists(st.text(max_size=5), max_size=3), st.sets(st.text(max_size=5), max_size=3), st.lists(ODD, min_size=1, max_size=2), ODD
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -319,7 +312,6 @@ CLIENT = {
     "outage": Argument(SECONDS, between("0", none=True), f"^outage ({NUMBER})"),
     "prefix": Argument(TEXTS, is_prefix, "^prefix .*(is text|at most 256 are allowed|has a brace in it|UTF-8 cannot say)"),
     "owner": Argument(TEXTS, is_owner, "^owner .*(is text|at most 128 are allowed|printable ASCII|UTF-8 cannot say)"),
-    "fresh": Argument(RUN_IDS, is_fresh, "^fresh is a collection of run_ids"),
     "observer": Argument(OBSERVERS, are_observers, "^observer is a function of one argument, the event, or a list of such functions"),
     "around": Argument(
         st.one_of(ODD, st.none(), st.builds(Tracer), st.integers()), is_around, "^around is an object with a method begin", right=2
@@ -663,7 +655,7 @@ class Real:
 
     def __init__(self, face: str, nodes: Nodes) -> None:
         self.runner = asyncio.Runner() if face == "asyncio" else None
-        self.client: Any = KINDS[face](*nodes.urls, fresh=nodes.run_ids, max_ttl=LONGEST)
+        self.client: Any = KINDS[face](*nodes.urls, max_ttl=LONGEST)
         self.cluster = Cluster(nodes)
         self.call(self.client.ready)
         self.lease: Any = self.call(self.client.lock(f"arguments.{face}", ttl=LONGEST, renew=False).acquire)

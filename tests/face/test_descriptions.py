@@ -27,9 +27,6 @@ def test_nodes_are_named_one_by_one_or_in_an_iterable_or_by_the_environment(kind
     monkeypatch.setenv("HOLDFAST_NODES", " , ".join(URLS) + " ")
     assert kind().urls == expected
     assert kind("redis://elsewhere").urls == ("redis://elsewhere:6379",)
-    monkeypatch.setenv("HOLDFAST_FRESH", "abc,def")
-    assert kind().fresh == {"abc", "def"}
-    assert "ghi" in kind(fresh=["ghi"]).fresh
     assert "s3cret" not in f"{kind()!r} {kind().settings}"
 
 

@@ -25,7 +25,7 @@ def test_names_come_in_one_order_so_that_records_are_locked_in_one_order() -> No
 
 
 def test_real_leases(nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         with locks.lock("bearer") as lease:
             assert isinstance(lease, Bearer)
             assert fence_of(lease) == ("bearer", lease.fence)

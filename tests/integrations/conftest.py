@@ -58,7 +58,6 @@ def stage_with_broker(nodes: Nodes, broker: str, tmp_path: Path, request: pytest
     number = 1 + [it.name for it in request.session.items].index(request.node.name) % 15
     environment = {
         "HOLDFAST_NODES": ",".join(nodes.urls),
-        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
         "HOLDFAST_PREFIX": f"{tmp_path.name}:",
         "BROKER": f"{broker}/{number}",
     }

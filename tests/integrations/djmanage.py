@@ -19,7 +19,6 @@ from holdfast.embedded import Nodes
 def environment(nodes: Nodes, database: Database) -> dict[str, str]:
     return {
         "HOLDFAST_NODES": ",".join(nodes.urls),
-        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
         "POSTGRES": parse_qs(urlsplit(database.url).query)["host"][0],
     }
 
@@ -39,5 +38,4 @@ def manage(stage: Stage, *words: str, **environment: str) -> subprocess.Complete
 def other(stage: Stage) -> Holdfast:
     """A client that shares the names of the site."""
     nodes = stage.environment["HOLDFAST_NODES"].split(",")
-    fresh = stage.environment["HOLDFAST_FRESH"].split(",")
-    return Holdfast(*nodes, fresh=fresh, prefix=stage.environment["LOCK_PREFIX"], ttl=2, max_ttl=4)
+    return Holdfast(*nodes, prefix=stage.environment["LOCK_PREFIX"], ttl=2, max_ttl=4)

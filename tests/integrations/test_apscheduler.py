@@ -37,7 +37,6 @@ EACH = 0.2
 def stage(nodes: Nodes, tmp_path: Path) -> Iterator[Stage]:
     environment = {
         "HOLDFAST_NODES": ",".join(nodes.urls),
-        "HOLDFAST_FRESH": ",".join(nodes.run_ids),
         "HOLDFAST_PREFIX": f"{tmp_path.name}:",
         "TICKS": str(TICKS),
         "EACH": str(EACH),
@@ -125,8 +124,8 @@ def test_one_scheduler_leads_and_the_others_are_paused(stage: Stage, kind: str) 
     second = next_leader(stage, first, "one that is stopped")
     os.kill(second, signal.SIGKILL)
     third = next_leader(stage, {*first, second}, "one that is killed")
-    urls, fresh = (stage.environment[it].split(",") for it in ("HOLDFAST_NODES", "HOLDFAST_FRESH"))
-    with Holdfast(*urls, fresh=fresh, prefix=stage.environment["HOLDFAST_PREFIX"], max_ttl=4, ttl=2, node_timeout=1) as locks:
+    urls = stage.environment["HOLDFAST_NODES"].split(",")
+    with Holdfast(*urls, prefix=stage.environment["HOLDFAST_PREFIX"], max_ttl=4, ttl=2, node_timeout=1) as locks:
         terms = len(stage.entries("leads"))
         assert locks.force_release("apscheduler:default[election]", "it must pause")
         # Once when it began, and once more.

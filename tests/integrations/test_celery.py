@@ -120,7 +120,7 @@ def test_the_lock_of_a_task_that_ran_for_too_long_is_free(stage: Stage, app: Any
 
 @pytest.mark.parametrize("task, told", [("feed", "could not acquire 'feed:1'"), ("daily", "could not acquire 'celery:")])
 def test_without_a_majority_a_task_is_retried(stage: Stage, app: Any, task: str, told: str) -> None:
-    worker(stage, "--pool", "solo", HOLDFAST_NODES="redis://127.0.0.1:1", HOLDFAST_FRESH="", VISIBLE_AFTER="3600")
+    worker(stage, "--pool", "solo", HOLDFAST_NODES="redis://127.0.0.1:1", VISIBLE_AFTER="3600")
     error = app.send_task(f"proj.{task}", [1]).get(timeout=60, propagate=False)
     assert told in str(error)
     times = [it for it in (2, 4, 8) if f"Retry in {it}" in stage.logs()]

@@ -25,7 +25,6 @@ from holdfast.embedded import Nodes
 def site(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_NODES", ",".join(nodes.urls))
-        patch.setenv("HOLDFAST_FRESH", ",".join(nodes.run_ids))
         patch.setenv("LOCK_PREFIX", "atomic:")
         patch.setenv("RECORD", str(tmp_path_factory.mktemp("commands") / "record"))
         Path(os.environ["RECORD"]).touch()

@@ -95,7 +95,7 @@ def test_workers_of_parallel_tests_have_names_of_their_own(stage: Stage, unmigra
     runner = "holdfast.integrations.django.testing.HoldfastRunner"
     unmigrated.touch()
     stage.environment["POSTGRES"] = ""
-    tested = manage(stage, "test", "djapp", "--parallel", "2", RUNNER=runner, LOCAL="1", HOLDFAST_NODES="", HOLDFAST_FRESH="")
+    tested = manage(stage, "test", "djapp", "--parallel", "2", RUNNER=runner, LOCAL="1", HOLDFAST_NODES="")
     assert tested.returncode == 0, tested.stderr
     seen = [it.words[1:] for it in stage.entries("test")]
     assert {it[1] for it in seen} == {f"{stage.environment['LOCK_PREFIX']}{number}:" for number in (1, 2)}

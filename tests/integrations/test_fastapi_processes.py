@@ -76,7 +76,7 @@ async def storm(address: str, seconds: float, meanwhile: Callable[[], object]) -
 def test_a_stream_whose_client_has_gone_gives_its_lock_back(stage: Stage, five: Nodes, kind: str) -> None:
     """An async generator is closed at once. A plain one is left to Python, so its lock needs `max_hold`."""
     address = uvicorn(stage, 1)
-    with Holdfast(*five.urls, fresh=five.run_ids, ttl=2, max_ttl=4) as locks:
+    with Holdfast(*five.urls, ttl=2, max_ttl=4) as locks:
         # On a busy machine, connecting takes long, and operators' calls do not wait for it.
         locks.ready(30)
         with httpx.stream("GET", f"{address}/left/{kind}", timeout=30) as answer:
@@ -109,7 +109,7 @@ def test_the_recipe_for_a_process_that_serves_alone(stage: Stage, five: Nodes) -
     stage.until(ready, "one is ready")
     (first,) = ready()
     second = next(it for it in addresses if it != first)
-    with Holdfast(*five.urls, fresh=five.run_ids) as locks:
+    with Holdfast(*five.urls) as locks:
         locks.ready(30)
         assert locks.force_release("writer", "to see what happens")
     process = stage.processes[addresses.index(first)]
@@ -119,7 +119,7 @@ def test_the_recipe_for_a_process_that_serves_alone(stage: Stage, five: Nodes) -
     # One that is stopped gives the lock back.
     stage.processes[addresses.index(second)].terminate()
     assert stage.processes[addresses.index(second)].wait(timeout=30) in (0, -signal.SIGTERM)
-    with Holdfast(*five.urls, fresh=five.run_ids) as locks:
+    with Holdfast(*five.urls) as locks:
         locks.ready(30)
         assert not locks.is_locked("writer")
 

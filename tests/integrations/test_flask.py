@@ -28,7 +28,7 @@ TTL = 2.0
 
 @pytest.fixture
 def stage(nodes: Nodes, tmp_path: Path) -> Iterator[Stage]:
-    environment = {"HOLDFAST_NODES": ",".join(nodes.urls), "HOLDFAST_FRESH": ",".join(nodes.run_ids)}
+    environment = {"HOLDFAST_NODES": ",".join(nodes.urls)}
     with staged(tmp_path, environment) as stage:
         yield stage
 
@@ -36,7 +36,7 @@ def stage(nodes: Nodes, tmp_path: Path) -> Iterator[Stage]:
 @pytest.fixture
 def shop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The module of the application, in this process."""
-    for name in ("HOLDFAST_NODES", "HOLDFAST_FRESH", "RECORD"):
+    for name in ("HOLDFAST_NODES", "RECORD"):
         monkeypatch.setenv(name, stage.environment[name])
     monkeypatch.syspath_prepend(PROGRAMS)
     sys.modules.pop("flaskshop", None)
@@ -49,7 +49,7 @@ def shop(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @pytest.fixture
 def other(nodes: Nodes) -> Iterator[Holdfast]:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="flask:", ttl=2, max_ttl=4) as client:
+    with Holdfast(*nodes.urls, prefix="flask:", ttl=2, max_ttl=4) as client:
         # On a busy machine, connecting takes long, and operators' calls do not wait for it.
         client.ready(30)
         yield client

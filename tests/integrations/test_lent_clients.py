@@ -185,9 +185,9 @@ def test_two_clients_of_one_server_are_one_node_named_twice() -> None:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[str, frozenset[str]]]:
+def server() -> Iterator[str]:
     with Nodes(1, tcp=True) as nodes:
-        yield nodes.urls[0], nodes.run_ids
+        yield nodes.urls[0]
 
 
 def client_of(library: Library, url: str) -> Any:
@@ -197,12 +197,12 @@ def client_of(library: Library, url: str) -> Any:
 
 
 @pytest.mark.parametrize("kind", THERE)
-def test_a_lock_on_the_server_of_a_client_which_is_not_used(kind: str, server: tuple[str, frozenset[str]]) -> None:
-    library, (url, fresh) = Library(kind), server
-    client = client_of(library, url)
+def test_a_lock_on_the_server_of_a_client_which_is_not_used(kind: str, server: str) -> None:
+    library = Library(kind)
+    client = client_of(library, server)
     pool = client.connection_pool
     before = dict(pool.connection_kwargs)
-    with Holdfast(Node.of(client), fresh=fresh) as locks, locks.lock("lent", wait=15) as lease:
+    with Holdfast(Node.of(client)) as locks, locks.lock("lent", wait=15) as lease:
         assert lease.held
     assert dict(pool.connection_kwargs) == before
     opened = getattr(pool, "_created_connections", None)
@@ -213,10 +213,9 @@ def test_a_lock_on_the_server_of_a_client_which_is_not_used(kind: str, server: t
         client.close()
 
 
-async def test_a_lock_of_asyncio_on_the_server_of_a_client(server: tuple[str, frozenset[str]]) -> None:
-    url, fresh = server
+async def test_a_lock_of_asyncio_on_the_server_of_a_client(server: str) -> None:
     for kind in THERE:
-        async with holdfast.aio.Holdfast(Node.of(client_of(Library(kind), url)), fresh=fresh) as locks:
+        async with holdfast.aio.Holdfast(Node.of(client_of(Library(kind), server))) as locks:
             async with locks.lock("lent", wait=15) as lease:
                 assert lease.held
 
@@ -229,7 +228,7 @@ def test_a_node_that_refuses_and_one_that_is_frozen_are_not_waited_for(kind: str
         nobody.bind(("127.0.0.1", 0))
         clients = [*(client_of(library, it) for it in nodes.urls), library.client(port=nobody.getsockname()[1])]
         nodes.freeze(3)
-        with Holdfast(*map(Node.of, clients), fresh=nodes.run_ids, node_timeout=20) as locks:
+        with Holdfast(*map(Node.of, clients), node_timeout=20) as locks:
             began = time.monotonic()
             with locks.lock("lent", wait=60) as lease:
                 assert lease.votes >= 3

@@ -16,7 +16,7 @@ from holdfast.drivers.threads.io_thread import IOThread
 @contextmanager
 def connected(nodes: Cluster, **options: Any) -> Iterator[Holdfast]:
     """A client that speaks with every node."""
-    with Holdfast(*nodes.urls, fresh=nodes.fresh, **options) as client:
+    with Holdfast(*nodes.urls, **options) as client:
         client.ready()
         yield client
 

@@ -22,10 +22,11 @@ from holdfast.wire.resp import pack
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
 RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", DOCUMENT.read_text(), re.MULTILINE)}
 MORE = ["+zscore", "+zremrangebyscore", "+pexpireat", "+zcard"]  # what read-write locks, latches and barriers need, too
-GRANTS = [it for it in RULES["app"] if it[0] in "+~&"]
+MARK = "~{holdfast}:adopted"
+GRANTS = [it for it in RULES["app"] if it[0] in "+~&" and it != MARK]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
-NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:", "~{holdfast}:adopted"}
+NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:"}
 OPTIONAL = {*NOTES, "+mget", "+client|setname", "+client|tracking", "+client|caching"}
 UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
 REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")
@@ -45,7 +46,7 @@ def user(nodes: Cluster, name: str, grants: list[str]) -> None:
 
 def client(face: Face, nodes: Cluster, name: str = "app", **options: Any) -> Any:
     urls = [it.replace("//", f"//{name}:pw@") for it in nodes.urls]
-    return face.keep(face.kind(*urls, **{"fresh": nodes.fresh, "prefix": "app:", "ttl": 9, "outage": 0.5, **options}))
+    return face.keep(face.kind(*urls, **{"prefix": "app:", "ttl": 9, "outage": 0.5, **options}))
 
 
 async def life(face: Face, nodes: Cluster, name: str, who: str = "app") -> bool:
@@ -104,7 +105,7 @@ async def test_the_rule_is_enough_for_a_note_of_a_promotion(face: Face) -> None:
         locks = client(face, nodes, ttl=1, max_ttl=1)
         with pytest.raises(NoQuorum, match="was promoted lately"):
             await face.acquire(locks.lock("x", wait=0.5))
-        (note,) = nodes.ask(0, "KEYS", "*")
+        (note,) = nodes.ask(0, "KEYS", "*:reign:*")
         assert note.startswith("{app:}:reign:") and nodes.ask(0, "PTTL", note) > 86_000_000
         await face.finish()  # while there is somebody to say goodbye to
 
@@ -162,6 +163,14 @@ async def test_nothing_in_the_rule_is_superfluous(face: Face, one: Cluster, gran
         assert REFUSED.search(str(refusal)), refusal
         assert one.urls[0] in str(refusal)
         assert grant not in OPTIONAL
+
+
+async def test_who_may_not_read_that_a_server_is_new_waits_for_its_guard(face: Face) -> None:
+    with Cluster(Nodes(1)) as nodes:
+        user(nodes, "app", [it for it in RULES["app"] if it != MARK])
+        with pytest.raises(NoQuorum, match="guarded"):
+            await face.ready(client(face, nodes), 0.5)
+        await face.finish()
 
 
 def test_an_operator_may_do_what_an_application_may() -> None:

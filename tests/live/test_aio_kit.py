@@ -44,8 +44,8 @@ def some(name: str) -> str:
 
 
 def client(nodes: Nodes, **options: Any) -> Holdfast:
-    """A client of these nodes. They were just made, and need no guard."""
-    return Holdfast(*nodes.urls, **{"fresh": nodes.run_ids, **options})
+    """A client of these nodes."""
+    return Holdfast(*nodes.urls, **options)
 
 
 async def connected(nodes: Nodes, **options: Any) -> Holdfast:
@@ -263,7 +263,7 @@ def program(source: str, *arguments: str, environment: dict[str, str] | None = N
 
 def ran(nodes: Nodes, source: str, *arguments: str) -> str:
     """What such a program, which finds these nodes in its environment, prints; it may not complain, nor fail."""
-    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls)}
     with program(source, *arguments, environment=where) as process:
         try:
             said, complained = process.communicate(timeout=30)

@@ -396,7 +396,7 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
 
         asyncio.run(main())
     """
-    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls)}
 
     def seen() -> int:
         return sum("name=holdfast:forking:" in it for it in eye.everywhere("CLIENT", "LIST"))
@@ -572,7 +572,7 @@ def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(
 
         asyncio.run(main())
     """
-    where = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    where = {"HOLDFAST_NODES": " ".join(nodes.urls)}
     with program(source, environment=where) as process:
         said, _ = process.communicate(timeout=30)
     assert (said == "5 True\n") is not bool(fault)

@@ -362,7 +362,7 @@ async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, 
 async def test_addresses_that_lead_nowhere(nodes: Nodes) -> None:
     """A minority of them costs nothing; each says why it is of no use."""
     odd = ["redis://no-such-host.invalid:6379", "unix:///nowhere/at/all.sock"]
-    async with Holdfast(*nodes.urls[:3], *odd, fresh=nodes.run_ids, node_timeout=0.5) as locks:
+    async with Holdfast(*nodes.urls[:3], *odd, node_timeout=0.5) as locks:
         async with asyncio.timeout(SOON):
             async with locks.lock(some("nowhere"), wait=SOON) as lease:
                 assert lease.votes >= 3
@@ -383,7 +383,7 @@ async def test_a_name_server_that_takes_its_time(nodes: Nodes, monkeypatch: pyte
 
     monkeypatch.setattr(sockets, "places", slow)
     began = clock()
-    async with Holdfast(*nodes.urls[:2], "redis://slow.invalid", fresh=nodes.run_ids) as locks:
+    async with Holdfast(*nodes.urls[:2], "redis://slow.invalid") as locks:
         assert [it.state for it in await locks.ready(0.1)] == ["up", "up", "connecting"]
         async with locks.lock(some("slow")) as lease:
             assert lease.votes == 2
@@ -417,6 +417,6 @@ async def test_s03_connections_that_never_come_do_not_pile_up(nodes: Nodes, monk
 
 @calm
 async def test_one_server_under_two_names(nodes: Nodes) -> None:
-    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("/node-", "/./node-"), nodes.urls[1], fresh=nodes.run_ids) as locks:
+    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("/node-", "/./node-"), nodes.urls[1]) as locks:
         with pytest.raises(ConfigError, match="same server"):
             await locks.ready(SOON)

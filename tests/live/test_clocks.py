@@ -14,8 +14,8 @@ from holdfast.embedded import Nodes
 
 @pytest.mark.parametrize("step", [-86_400.0, 86_400.0])
 async def test_a_clients_own_clock_may_be_set_to_anything(nodes: Nodes, step: float) -> None:
-    with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=0.9) as threads:
-        async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=0.9) as tasks:
+    with holdfast.Holdfast(*nodes.urls, ttl=0.9) as threads:
+        async with holdfast.aio.Holdfast(*nodes.urls, ttl=0.9) as tasks:
             mine, theirs = threads.lock(f"mine {step}").acquire(), await tasks.lock(f"theirs {step}").acquire()
             for it in (threads._driver, threads._driver.io_thread, tasks._driver()):
                 it.wall = lambda: time.time() + step

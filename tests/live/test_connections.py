@@ -90,7 +90,7 @@ def words(url: str, commands: list[tuple[str, ...]]) -> None:
 
 async def test_a_user_in_the_address_and_a_password_from_a_function(face: Face, three: Cluster) -> None:
     three.everywhere("ACL", "SETUSER", "me", "on", ">pw", "~*", "&*", "+@all")
-    one = face.keep(face.kind(*[it.replace("//", "//me@") for it in three.urls], fresh=three.fresh, credentials=lambda node: "pw"))
+    one = face.keep(face.kind(*[it.replace("//", "//me@") for it in three.urls], credentials=lambda node: "pw"))
     await face.ready(one, 15)
     assert "user=me" in ask(three.urls[0], "CLIENT", "LIST", "TYPE", "pubsub")
 
@@ -259,10 +259,10 @@ async def test_b58_no_password_is_ever_seen(
         mine = f"ssl_certfile={papers.client.cert}&ssl_keyfile={papers.locked}&ssl_password={encoded}"
         plain, trusted = list(three.urls), [f"{it}&{mine}" for it in front.trusted]
         clients = [
-            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in plain], fresh=three.fresh),
-            face.kind(*[f"{it}?username=me&password={encoded}" for it in plain], fresh=three.fresh),
-            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in trusted], fresh=three.fresh),
-            *[face.kind(*trusted, fresh=three.fresh, credentials=it) for it in kinds(face, lambda node: ("me", SECRET))],
+            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in plain]),
+            face.kind(*[f"{it}?username=me&password={encoded}" for it in plain]),
+            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in trusted]),
+            *[face.kind(*trusted, credentials=it) for it in kinds(face, lambda node: ("me", SECRET))],
         ]
         for one in map(face.keep, clients):
             if state == "right":
@@ -312,7 +312,7 @@ def test_an_address_in_brackets_is_of_the_sixth_family() -> None:
 async def test_ipv6(face: Face) -> None:
     async with face.nodes(3, "--bind", "127.0.0.1", "::1", tcp=True) as nodes:
         urls = [it.replace("127.0.0.1", "[::1]") for it in nodes.urls]
-        one = face.keep(face.kind(*urls, fresh=nodes.fresh))
+        one = face.keep(face.kind(*urls))
         assert [it.node for it in await face.ready(one, 15)] == [f"redis://{it.partition('@')[2]}" for it in urls]
         lease = await face.acquire(one.lock("six"))
         await face.until(lambda: nodes.holders("six") == [lease.token] * 3)

@@ -23,7 +23,7 @@ from proof.misuse import misuse
 
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
-from holdfast.errors import ConfigError, Misuse, NoQuorum
+from holdfast.errors import ConfigError, Misuse
 from holdfast.folders import private
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
@@ -382,17 +382,10 @@ def test_a_node_that_was_restarted_is_guarded_all_the_same() -> None:
             assert [it.state for it in locks.ready()] == ["guarded", "up", "up"]
 
 
-def test_who_names_fresh_servers_names_them_all() -> None:
-    with Nodes(1) as nodes, Holdfast(*nodes.urls, fresh=()) as locks, pytest.raises(NoQuorum, match="guarded"):
-        locks.ready(0.5)
-
-
-def test_servers_of_others_are_guarded() -> None:
-    """What this process has not started may have forgotten something."""
+def test_servers_that_another_process_has_started_are_new_too() -> None:
     watch = "kernel" if sys.platform == "linux" else "watcher"
     with program(watch, "import sys; sys.stdin.read()") as (_, urls), Holdfast(*urls) as locks:
-        with pytest.raises(NoQuorum, match="guarded"):
-            locks.ready(0.5)
+        locks.ready(0.5)
 
 
 def test_free_ports_are_outside_the_ephemeral_range_and_bound_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -483,7 +476,7 @@ def test_no_nodes_is_an_error(count: Any) -> None:
 
 def test_wrong_options_are_told_before_any_server_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Nodes, "start", lambda self: pytest.fail("servers were started"))
-    for wrong in ({"ttl": 0}, {"fresh": 5}, {"nodes": 0}, {"owner": "a b"}):
+    for wrong in ({"ttl": 0}, {"outage": -1}, {"nodes": 0}, {"owner": "a b"}):
         with pytest.raises(ConfigError):
             Holdfast.local(**wrong)
 

@@ -42,7 +42,7 @@ def given() -> dict[str, str]:
 @pytest.mark.parametrize("file", SHORT, ids=lambda it: it.stem)
 def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     """On the nodes that the environment names, where the example does no harm to them."""
-    uses = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.run_ids)}
+    uses = {"HOLDFAST_NODES": " ".join(nodes.urls)}
     does_no_harm = "HOLDFAST_NODES" in file.read_text() or "with Stage()" in file.read_text()
     ended = run(file, **(uses if does_no_harm else {}))
     assert ended.returncode == 0, ended.stdout + ended.stderr
@@ -151,7 +151,7 @@ def test_the_crowd_works_on_the_nodes_that_it_is_given() -> None:
         command = [sys.executable, str(FOLDER / "crowd.py"), "--held", "5", "--changes", "50", "--seconds", "3"]
         seen = set()
         with subprocess.Popen(command, env={**os.environ, **nodes.environment}) as crowd:
-            with holdfast.Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+            with holdfast.Holdfast(*nodes.urls) as locks:
                 while crowd.poll() is None:
                     seen |= {it.partition(":")[0] for it in locks.names()}
                     time.sleep(0.1)

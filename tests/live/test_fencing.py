@@ -105,7 +105,7 @@ def test_s14_a_stopped_holder_that_wakes_up_late_writes_nothing(
 ) -> None:
     store = Sqlite(tmp_path) if kind == "sqlite" else Redis(server.urls[0])
     source = STORE[kind].rstrip() + ("" if guarded else "\n    guard = lambda cursor, lease: None") + HOLDER
-    with Holdfast(*three.urls, fresh=three.fresh) as client, program(source, three, store.where) as holder:
+    with Holdfast(*three.urls) as client, program(source, three, store.where) as holder:
         fence = int(holder.hear())
         holder.signal(signal.SIGSTOP)
         os.waitid(os.P_PID, holder.pid, os.WSTOPPED | os.WNOWAIT)

@@ -17,7 +17,7 @@ from holdfast.embedded import Nodes
 # Each computation leaves a line in a file that all processes share; every thread says what it got, and how.
 CALLERS = """
 path, seconds, threads = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-locks = Holdfast(*URLS, fresh=FRESH, ttl=2, max_ttl=10)
+locks = Holdfast(*URLS, ttl=2, max_ttl=10)
 locks.ready()
 
 def compute():

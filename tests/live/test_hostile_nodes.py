@@ -100,7 +100,7 @@ async def hostile(three: Cluster, face: Face) -> AsyncIterator[Hostile]:
 
 
 async def connected(face: Face, three: Cluster, urls: list[str], **options: Any) -> Any:
-    client = face.keep(face.kind(*urls, **{"fresh": three.fresh, "ttl": TTL, **options}))
+    client = face.keep(face.kind(*urls, **{"ttl": TTL, **options}))
     await face.ready(client)
     await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
     return client
@@ -209,7 +209,7 @@ async def test_without_descriptors_leases_survive_and_the_error_names_the_cause(
     client = await connected(face, three, three.urls)
     lease = await face.acquire(client.lock(name))
     with NoDescriptors() as none:
-        other = face.keep(face.kind(*three.urls, fresh=three.fresh, ttl=2, outage=1))
+        other = face.keep(face.kind(*three.urls, ttl=2, outage=1))
         with pytest.raises(NoQuorum, match="Too many open files"):
             await face.acquire(other.lock(f"{name}.other", wait=3))
         until = face.now() + 15
@@ -258,7 +258,7 @@ async def test_a_limit_of_threads_is_that_nodes_failure_which_needs_one(
         three.ask(2, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
         await face.until(lambda: "can't start new thread" in str(client.nodes()[2].cause))
         await outlives(face, client, lease, name)
-        other = face.keep(face.kind(*three.urls, fresh=three.fresh))
+        other = face.keep(face.kind(*three.urls))
         with pytest.raises(HoldfastError, match="can't start new thread"):
             await face.acquire(other.lock(f"{name}.third", wait=1))
     await face.until(lambda: client.nodes()[2].state == "up", 30)

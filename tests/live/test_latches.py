@@ -19,7 +19,7 @@ pytestmark = pytest.mark.stories
 
 # Says the number of those who have arrived, and then that it is open.
 WORKER = """
-locks = Holdfast(*URLS, fresh=FRESH, ttl=5, max_ttl=10)
+locks = Holdfast(*URLS, ttl=5, max_ttl=10)
 latch = locks.latch("loaded", 4)
 say(latch.arrive(sys.argv[1]))
 latch.wait()
@@ -28,7 +28,7 @@ say("open")
 
 # Says each generation that it passes, until it is told to end.
 PARTY = """
-locks = Holdfast(*URLS, fresh=FRESH, ttl=1, max_ttl=1)
+locks = Holdfast(*URLS, ttl=1, max_ttl=1)
 barrier = locks.barrier("step", 3)
 while True:
     generation = barrier.wait(sys.argv[1])
@@ -56,7 +56,7 @@ def test_a_worker_that_is_killed_has_arrived_and_is_the_same_when_it_begins_anew
         three.nodes.kill(0)
         workers.append(stack.enter_context(program(WORKER, three, "c")))
         assert workers[-1].hear() == "3"
-        with Holdfast(*three.urls, fresh=three.fresh, max_ttl=10) as here:
+        with Holdfast(*three.urls, max_ttl=10) as here:
             assert not here.latch("loaded", 4).is_open()
             assert here.latch("loaded", 4).arrive("d") == 4
             here.latch("loaded", 4, wait=0).wait()

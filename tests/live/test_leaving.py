@@ -97,7 +97,7 @@ def left(source: str, nodes: Cluster, first: str = "") -> None:
     token, until = out.split()
     assert clock() < float(until) - TTL / 4, "this machine is too busy to tell"
     assert nodes.holders("job").count(token) >= 3
-    with Holdfast(*nodes.urls, fresh=nodes.fresh) as locks, locks.lock("job", wait=20) as lease:
+    with Holdfast(*nodes.urls) as locks, locks.lock("job", wait=20) as lease:
         taken = clock()
         assert float(until) <= taken <= float(until) + BUSY
         assert lease.contended
@@ -114,7 +114,7 @@ def test_what_was_left_is_not_listed_before_the_io_thread_has_heard_of_it(
 ) -> None:
     if fault:
         patches.method(monkeypatch, IOThread, "given", "if it.phase is GIVEN", "")
-    with Holdfast(*five.urls, fresh=five.fresh) as locks:
+    with Holdfast(*five.urls) as locks:
         lease = locks.lock("listed", ttl=1).acquire()
         assert [it.name for it in locks.leases()] == ["listed"]
         locks._driver.io_thread.ask(lambda now: time.sleep(0.3))

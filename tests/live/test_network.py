@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from contract.cluster import Cluster, ask
+from contract.cluster import Cluster, ask, unmark
 from contract.faces import Face
 from proof.books import word
 
@@ -132,7 +132,7 @@ async def ways(face: Face, nodes: Cluster) -> AsyncIterator[list[Way]]:
 
 async def connected(face: Face, nodes: Cluster, through: list[Way], **options: Any) -> Any:
     """A client that knows only these ways."""
-    client = face.keep(face.kind(*[way.url for way in through], **{"fresh": nodes.fresh, **options}))
+    client = face.keep(face.kind(*[way.url for way in through], **options))
     await face.ready(client)
     return client
 
@@ -291,7 +291,7 @@ def black_hole() -> Iterator[str]:
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="only Linux drops connections silently when a line is full, and lists files")
 async def test_s03_a_node_that_swallows_connections_keeps_nobody_waiting(face: Face, three: Cluster, name: str) -> None:
     with black_hole() as nowhere:
-        client = face.keep(face.kind(*three.urls[:2], nowhere, fresh=three.fresh, node_timeout=0.3))
+        client = face.keep(face.kind(*three.urls[:2], nowhere, node_timeout=0.3))
         before, began = len(os.listdir("/proc/self/fd")), face.now()
         lease = await face.acquire(client.lock(name, wait=5))
         assert face.now() - began < 0.3 + TICK, "as fast as the other two are"
@@ -310,6 +310,7 @@ async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face
     """As a failover does it: what was promoted may have missed the last writes, whatever it says. The lease holds; nobody else gets in."""
     heard: list[Any] = []
     async with face.nodes(1) as spare, ways(face, three) as through:
+        unmark(spare.urls)
         client = await connected(face, three, through, ttl=1, max_ttl=1, outage=30, observer=heard.append)
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: lease.votes == 3)
@@ -319,7 +320,7 @@ async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face
         assert client.nodes()[0].run_id == ask(spare.urls[0], "INFO", "server").partition("run_id:")[2][:40]
         # (Observers are called when all else is done.)
         await face.until(lambda: any(word(it) == "guarded" for it in heard))
-        stranger = face.keep(face.kind(*[way.url for way in through], fresh=three.fresh, ttl=1, max_ttl=1))
+        stranger = face.keep(face.kind(*[way.url for way in through], ttl=1, max_ttl=1))
         assert await face.try_acquire(stranger.lock(name)) is None
         await face.sleep(1.2)
         assert lease.state is LeaseState.HELD

@@ -15,7 +15,7 @@ from typing import Any
 
 import hiredis
 import pytest
-from contract.cluster import Cluster, ask, asks
+from contract.cluster import Cluster, ask, asks, unmark
 from contract.faces import Face
 from live.tls_kit import Listener
 from proof.books import word
@@ -283,7 +283,7 @@ async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refu
 async def test_s12_nodes_of_a_cluster_that_do_not_serve_the_name(face: Face, name: str) -> None:
     """Each says CLUSTERDOWN, as it would say MOVED or TRYAGAIN: nobody can know, and nothing is left."""
     async with face.nodes(3, "--cluster-enabled", "yes", tcp=True) as nodes:
-        client = face.client(nodes, outage=0.3)
+        client = face.client(nodes, outage=0.3, restart_guard=None)
         with pytest.raises(NoQuorum, match="CLUSTERDOWN"):
             await face.ready(client)
         for wait in (0, 30):
@@ -395,7 +395,7 @@ async def test_s10_clients_that_differ_are_warned_once(
     one = await face.connected(five, owner="one", prefix=name, observer=heard["one"].append)
     await face.release(await face.acquire(one.lock("x")))
     options: dict[str, Any] = {"owner": "other", "prefix": name, "max_ttl": max_ttl}
-    other = face.kind(*five.urls[:few], fresh=five.fresh, observer=heard["other"].append, **options)
+    other = face.kind(*five.urls[:few], observer=heard["other"].append, **options)
     shown = await face.ready(face.keep(other))
     assert all(it.differences[0].startswith(to_other) for it in shown)
     await face.until(lambda: warned(heard["one"]) and warned(heard["other"]))
@@ -413,7 +413,7 @@ async def test_s10_clients_that_differ_are_warned_once(
 async def test_unix_sockets(face: Face, name: str) -> None:
     async with face.nodes(3) as nodes:
         assert all(it.startswith("unix:///") for it in nodes.urls)
-        client = face.keep(face.kind(*nodes.urls, fresh=nodes.fresh))
+        client = face.keep(face.kind(*nodes.urls))
         assert tuple(it.node for it in await face.ready(client)) == nodes.urls
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: nodes.holders(name) == [lease.token] * 3)
@@ -426,7 +426,7 @@ async def test_unix_sockets(face: Face, name: str) -> None:
 
 
 async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> None:
-    client = face.keep(face.kind(*[f"{it}?db=3" for it in three.urls], fresh=three.fresh))
+    client = face.keep(face.kind(*[f"{it}?db=3" for it in three.urls], restart_guard=None))
     await face.ready(client)
     lease = await face.acquire(client.lock(name))
     assert three.holders(name) == [None] * 3
@@ -539,7 +539,7 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
     port = await listener.open()
     heard: list[Any] = []
     urls = (*three.urls[:2], f"redis://127.0.0.1:{port}")
-    client = face.keep(face.kind(*urls, fresh=three.fresh, observer=heard.append))
+    client = face.keep(face.kind(*urls, observer=heard.append))
     await face.release(await face.acquire(client.lock(name)))
     await face.until(lambda: client.nodes()[2].state == "down")
     assert "asked for" in str(client.nodes()[2].cause) or isinstance(client.nodes()[2].cause, hiredis.HiredisError | ConnectionError)
@@ -576,7 +576,7 @@ async def test_what_no_waiting_mends_comes_at_once(face: Face, three: Cluster, w
     """A wrong password used to cost the whole wait, and to come as NoQuorum."""
     for node in range(3):
         assert three.ask(node, "CONFIG", "SET", "requirepass", "secret") == "OK"
-    client, began = face.keep(face.kind(*three.urls, fresh=three.fresh)), face.now()
+    client, began = face.keep(face.kind(*three.urls)), face.now()
     with pytest.raises(ConfigError, match="these nodes cannot be used:") as caught:
         await face.acquire(client.lock("a", wait=wait))
     assert face.now() - began < 5
@@ -606,11 +606,12 @@ async def test_first_contact_with_a_fresh_server_says_what_to_do(
     face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
-    client = face.keep(face.kind(*three.urls, fresh=()))
+    unmark(three.urls)
+    client = face.keep(face.kind(*three.urls))
     advice = r"it started \d+ s ago and may have forgotten locks \(for development and CI, set HOLDFAST_RESTART_GUARD=off\)"
     with pytest.raises(NoQuorum, match=advice):
         await face.acquire(client.lock(name, wait=0.5))
     monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")
-    lease = await face.acquire(face.keep(face.kind(*three.urls, fresh=())).lock(name, wait=5))
+    lease = await face.acquire(face.keep(face.kind(*three.urls)).lock(name, wait=5))
     assert lease.held
     await face.release(lease)

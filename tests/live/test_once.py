@@ -94,7 +94,7 @@ def test_a_runner_that_is_killed_is_replaced_within_its_ttl(three: Cluster) -> N
         time.sleep(600)
     locks.once("killed", keep=600).run(body)
     """
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
+    with Holdfast(*three.urls, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
         client.ready()
         fence = int(runner.hear())
         runner.signal(signal.SIGKILL)
@@ -118,7 +118,7 @@ def test_a_runner_that_is_stopped_is_told_when_it_goes_on(three: Cluster) -> Non
         say(lost.reason)
     say(locks.once("stopped", keep=600).run(body))
     """
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
+    with Holdfast(*three.urls, ttl=TTL, max_ttl=2) as client, program(source, three) as runner:
         client.ready()
         runner.expect("running")
         runner.signal(signal.SIGSTOP)
@@ -131,7 +131,7 @@ def test_a_runner_that_is_stopped_is_told_when_it_goes_on(three: Cluster) -> Non
 
 def outcomes(nodes: Nodes) -> tuple[bool, bool]:
     """Do a result and a count outlive the restart of all nodes at once? No guard: this asks what nodes remember."""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids, restart_guard=None) as client:
+    with Holdfast(*nodes.urls, restart_guard=None) as client:
         client.once("kept", keep=600).run(lambda: "the result")
         counted = client.rate("counted", 3, 600)
         assert all(counted.take() for _ in range(3))
@@ -161,11 +161,11 @@ def test_threads_and_tasks_are_told_the_same(three: Cluster) -> None:
         async def body() -> str:
             return "a task"
 
-        async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh) as locks:
+        async with holdfast.aio.Holdfast(*three.urls) as locks:
             once = locks.once("both", keep=600)
             return await asyncio.gather(once.run(body), once.run(body))
 
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         assert asyncio.run(twice()) == ["a task"] * 2
         assert client.once("both", keep=600).run(lambda: "a thread") == "a task"
 
@@ -178,7 +178,7 @@ def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) 
             time.sleep(0.8)  # (the fault that is meant)
             return "late"
 
-        async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, ttl=0.5, max_ttl=2) as locks:
+        async with holdfast.aio.Holdfast(*three.urls, ttl=0.5, max_ttl=2) as locks:
             await locks.ready()
             once = locks.once("blocked", keep=600)
             told = await once.run(body)
@@ -199,7 +199,7 @@ async def many_tasks(three: Cluster, key: str) -> list[NodeEvent]:
         if isinstance(event, NodeEvent) and event.state == "down":
             lost.append(event)
 
-    async with holdfast.aio.Holdfast(*three.urls, fresh=three.fresh, observer=observes) as locks:
+    async with holdfast.aio.Holdfast(*three.urls, observer=observes) as locks:
         await locks.ready()
 
         async def makes() -> str:

@@ -120,7 +120,7 @@ def using(peer: Peer, nodes: Nodes) -> Iterator[Other]:
 def both(peer: Peer, prefix: str) -> Iterator[tuple[Holdfast, Other]]:
     with (
         Nodes(peer.nodes, tcp=True) as nodes,
-        Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix=prefix) as locks,
+        Holdfast(*nodes.urls, prefix=prefix) as locks,
         using(peer, nodes) as other,
     ):
         yield locks, other
@@ -155,7 +155,7 @@ def woken(*, bridged: bool, within: float) -> bool:
         names: dict[str, Any] = {"server": server, "Ended": Ended}
         exec(BRIDGE.findall(PAGE.read_text())[0], names)
         observer = names["signal"] if bridged else None
-        locks = Holdfast(*nodes.urls, fresh=nodes.run_ids, prefix="lock:", observer=observer)
+        locks = Holdfast(*nodes.urls, prefix="lock:", observer=observer)
         command = [str(environments.python("python-redis-lock")), "-c", WAITER, *nodes.urls]
         with locks, subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
             assert process.stdout is not None

@@ -34,7 +34,7 @@ def replicate(nodes: Cluster, replica: int, primary: int) -> None:
 
 def only(face: Face, nodes: Cluster, node: int, **options: Any) -> Any:
     """A client that uses this node alone."""
-    return face.keep(face.kind(nodes.urls[node], **{"fresh": nodes.fresh, **options}))
+    return face.keep(face.kind(nodes.urls[node], **options))
 
 
 @asynccontextmanager
@@ -127,7 +127,7 @@ async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_
         # Slot by slot: Redis 6.2 knows no ranges.
         assert nodes.ask(0, "CLUSTER", "ADDSLOTS", *range(16384)) == "OK"
         await face.until(lambda: "cluster_state:ok" in nodes.ask(0, "CLUSTER", "INFO"))
-        alone = only(face, nodes, 0)
+        alone = only(face, nodes, 0, restart_guard=None)
         await face.release(await face.acquire(alone.lock(name, wait=5)))
         assert nodes.ask(0, "CLUSTER", "DELSLOTS", *range(8192, 16384)) == "OK"
         assert nodes.ask(1, "CLUSTER", "ADDSLOTS", *range(8192, 16384)) == "OK"
@@ -153,7 +153,7 @@ async def test_a_cluster_of_several_shards_is_refused_and_one_of_a_single_shard_
 
 async def test_a_server_counts_once_while_the_votes_of_its_other_address_last(face: Face, name: str) -> None:
     async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
-        client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, ttl=2, max_ttl=5, outage=0.5))
+        client = face.keep(face.kind(*[way.url for way in ways], ttl=2, max_ttl=5, outage=0.5))
         await face.ready(client)
         lease = await face.acquire(client.lock(name, renew=False))
         ways[0].reset()
@@ -173,8 +173,8 @@ async def test_a_server_counts_once_while_the_votes_of_its_other_address_last(fa
 async def test_a_set_that_is_named_by_other_addresses_is_the_same_set(face: Face, name: str) -> None:
     async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
         same, other = list(nodes.urls), [way.url for way in ways]
-        client = face.keep(face.kind(shards={"new": same}, previous={"old": other}, fresh=nodes.fresh, ttl=2))
-        old = face.keep(face.kind(shards={"old": other}, fresh=nodes.fresh, ttl=2))
+        client = face.keep(face.kind(shards={"new": same}, previous={"old": other}, ttl=2))
+        old = face.keep(face.kind(shards={"old": other}, ttl=2))
         for wait in (None, 5, 0):
             lease = await face.acquire(client.lock(name, wait=wait))
             assert lease.held and await face.extend(lease) > 1
@@ -189,7 +189,7 @@ async def test_a_name_would_wait_for_its_own_client_if_addresses_were_compared(
     monkeypatch.setattr(migration, "same_servers", lambda *sets: False)
     async with ports(face, 1) as nodes, proxies(face, nodes) as ways:
         sets = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [ways[0].url]}}
-        client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
+        client = face.keep(face.kind(**sets, ttl=2))
         with pytest.raises(LockBusy):
             await face.acquire(client.lock(name, wait=0.5))
 
@@ -199,7 +199,7 @@ async def test_a_rate_counts_once_on_a_set_that_is_named_by_other_addresses(
 ) -> None:
     async with ports(face, 3) as nodes, proxies(face, nodes) as ways:
         sets: dict[str, Any] = {"shards": {"new": list(nodes.urls)}, "previous": {"old": [way.url for way in ways]}}
-        client = face.keep(face.kind(**sets, fresh=nodes.fresh, ttl=2))
+        client = face.keep(face.kind(**sets, ttl=2))
         allowance = client.rate(name, 4, 1000)
         assert [bool(await face.call(allowance.take)) for _ in range(5)] == [True] * 4 + [False]
         monkeypatch.setattr(rate, "same_servers", lambda *sets: False)
@@ -210,7 +210,7 @@ async def test_a_rate_counts_once_on_a_set_that_is_named_by_other_addresses(
 async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(face: Face, name: str) -> None:
     async with ports(face, 4) as nodes, proxies(face, nodes) as ways:
         former = [way.url for way in ways[1:]]
-        client = face.keep(face.kind(shards={"new": list(nodes.urls[:3])}, previous={"old": former}, fresh=nodes.fresh, ttl=2))
+        client = face.keep(face.kind(shards={"new": list(nodes.urls[:3])}, previous={"old": former}, ttl=2))
         with pytest.raises(ConfigError, match="2 servers"):
             await face.acquire(client.lock(name, wait=5))
         with pytest.raises(ConfigError, match="2 servers"):
@@ -220,7 +220,7 @@ async def test_a_set_that_shares_some_servers_under_other_addresses_is_refused(f
 async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) -> None:
     async with ports(face, 3) as nodes:
         dead = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
-        client = face.keep(face.kind(shards={"new": list(nodes.urls)}, previous={"old": dead}, fresh=nodes.fresh, ttl=2, outage=0.5))
+        client = face.keep(face.kind(shards={"new": list(nodes.urls)}, previous={"old": dead}, ttl=2, outage=0.5))
         for wait in (None, 5, 0):
             began = face.now()
             with pytest.raises(NoQuorum) as caught:
@@ -240,7 +240,7 @@ async def test_sets_that_cannot_be_reached_are_no_quorum(face: Face, name: str) 
 
 async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, name: str) -> None:
     async with ports(face, 3) as nodes, proxies(face, nodes, delay=0.01) as ways:
-        client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, outage=3))
+        client = face.keep(face.kind(*[way.url for way in ways], outage=3))
         await face.ready(client)
         with pytest.raises(ConfigError, match=r"ttl=0\.05 .*[0-9.]+ ms") as caught:
             await face.acquire(client.lock(name, ttl=0.05))
@@ -258,7 +258,7 @@ async def test_one_lock_with_a_short_ttl_does_not_ruin_its_client(face: Face, na
 
 async def test_a_client_whose_own_ttl_is_too_short_hears_of_it_by_its_first_lock(face: Face, name: str) -> None:
     async with ports(face, 3) as nodes, proxies(face, nodes, delay=0.02) as ways:
-        client = face.keep(face.kind(*[way.url for way in ways], fresh=nodes.fresh, ttl=0.05, outage=20))
+        client = face.keep(face.kind(*[way.url for way in ways], ttl=0.05, outage=20))
         with pytest.raises(ConfigError, match=r"ttl=0\.05 is too short for these nodes"):
             await face.acquire(client.lock(name))
         lease = await face.acquire(client.lock(name, ttl=5))

@@ -15,7 +15,7 @@ from holdfast.embedded import Nodes
 
 # Says when it began, how many calls it was allowed, and when it ended, by the clock that all processes of the machine share.
 HAMMER = """
-locks = Holdfast(*URLS, fresh=FRESH, max_ttl=10)
+locks = Holdfast(*URLS, max_ttl=10)
 locks.ready()
 rate = locks.rate("mail", 20, 1, algorithm=sys.argv[1])
 say("ready")
@@ -95,7 +95,7 @@ def test_the_tutorials_limiter_never_lets_go_of_a_steady_caller_and_ours_does(fi
             time.sleep(0.6 * period)
         return told, longest
 
-    with Holdfast(*five.urls, fresh=five.fresh) as locks:
+    with Holdfast(*five.urls) as locks:
         # After a pause of a whole period, which a busy machine may bring, the sources' window has ended all the same.
         for period in (1, 2, 4):
             told, longest = ask(locks, period)

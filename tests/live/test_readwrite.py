@@ -22,7 +22,7 @@ def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(th
     say("reads")
     time.sleep(60)
     """
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client, program(source, three) as reader:
+    with Holdfast(*three.urls, ttl=2) as client, program(source, three) as reader:
         reader.expect("reads")
         mine = client.rwlock("killed").read().acquire()
         reader.process.kill()
@@ -42,7 +42,7 @@ def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
     say("writes")
     time.sleep(60)
     """
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client, program(source, three) as writer:
+    with Holdfast(*three.urls, ttl=2) as client, program(source, three) as writer:
         writer.expect("writes")
         assert client.rwlock("written").read().try_acquire() is None
         writer.process.kill()
@@ -53,7 +53,7 @@ def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
 
 
 def test_nothing_is_left_for_ever(three: Cluster) -> None:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         for side in (client.rwlock("left").read(), client.rwlock("left").write()):
             lease = side.acquire()
             keys = [it.decode() for it in rw_keys_of(b"left")]
@@ -66,7 +66,7 @@ def use(nodes: Cluster, *more: str) -> None:
     rule = [it for it in RULES["app"] if it != ">PASSWORD"]
     nodes.everywhere("ACL", "SETUSER", "app", "reset", ">pw", *rule, *more)
     urls = [it.replace("//", "//app:pw@") for it in nodes.urls]
-    with Holdfast(*urls, fresh=nodes.fresh, prefix="app:", outage=0.5) as client:
+    with Holdfast(*urls, prefix="app:", outage=0.5) as client:
         rw = client.rwlock("allowed")
         with rw.write(wait=5) as lease:
             lease.downgrade()

@@ -249,7 +249,7 @@ async def test_a_balancer_before_one_server_is_a_wire(face: Face, name: str, tmp
         with haproxy(tmp_path, port(nodes.urls[0])) as listens:
             await face.until(lambda: answers(listens))
             heard: list[Any] = []
-            one = client(face, f"redis://127.0.0.1:{listens}", fresh=nodes.fresh, observer=heard.append)
+            one = client(face, f"redis://127.0.0.1:{listens}", observer=heard.append)
             for _ in range(3):
                 await face.release(await face.acquire(one.lock(name, wait=15)), confirm=True)
                 nodes.ask(0, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
@@ -264,7 +264,7 @@ async def test_a_balancer_before_two_servers_is_no_node(face: Face, name: str, t
         with haproxy(tmp_path, *map(port, nodes.urls)) as listens:
             await face.until(lambda: answers(listens))
             heard: list[Any] = []
-            one = client(face, f"redis://127.0.0.1:{listens}", fresh=nodes.fresh, observer=heard.append, max_ttl=10, outage=0.2)
+            one = client(face, f"redis://127.0.0.1:{listens}", observer=heard.append, max_ttl=10, outage=0.2)
             await face.ready(one)
             first = one.nodes()[0].run_id
             cut(nodes)

@@ -28,7 +28,7 @@ class Shop:
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes, self.runs = nodes, 0
-        self.client = Holdfast(*nodes.urls, fresh=nodes.run_ids, **OPTIONS)
+        self.client = Holdfast(*nodes.urls, **OPTIONS)
         self.latch = self.client.latch("latch", 3)
         self.quota = self.client.rate("quota", 2, MONTH)
 

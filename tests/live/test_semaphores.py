@@ -28,7 +28,7 @@ def test_b14_a_crashed_holder_s_permits_come_back_under_traffic(three: Cluster) 
         with lock:
             inside.difference_update(lease.slots)
 
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=TTL, max_ttl=2) as client:
+    with Holdfast(*three.urls, ttl=TTL, max_ttl=2) as client:
         client.ready()
 
         def traffic() -> None:

@@ -46,7 +46,7 @@ def busy(url: str) -> float:
 
 def share(nodes: Cluster, pause: float) -> float:
     """The largest share of a node's time that one survey of everything takes."""
-    with Holdfast(*nodes.urls, fresh=nodes.fresh) as client:
+    with Holdfast(*nodes.urls) as client:
         client.ready()
         before, began = [busy(url) for url in nodes.urls], time.monotonic()
         names = [row.name for row in client.survey("many:*", pause=pause)]
@@ -75,7 +75,7 @@ def test_others_hardly_notice_a_survey(full: Cluster) -> None:
     surveys, rounds, stop, goes = [0], [0], threading.Event(), threading.Event()
 
     def survey() -> None:
-        with Holdfast(*full.urls, fresh=full.fresh) as other:
+        with Holdfast(*full.urls) as other:
             while not stop.is_set():
                 for _ in other.survey("many:*", pause=SHARE):
                     rounds[0] += 1
@@ -88,7 +88,7 @@ def test_others_hardly_notice_a_survey(full: Cluster) -> None:
     thread = threading.Thread(target=survey)
     thread.start()
     try:
-        with Holdfast(*full.urls, fresh=full.fresh) as client:
+        with Holdfast(*full.urls) as client:
             client.ready()
             pairs(client, -1)
             quiet, surveyed = list[float](), list[float]()
@@ -114,7 +114,7 @@ def test_a_lock_whose_node_is_the_only_shard_of_a_cluster_is_said_to_be_busy_wit
         deadline = time.monotonic() + 10
         while "cluster_state:ok" not in cluster.ask(0, "CLUSTER", "INFO") and time.monotonic() < deadline:
             time.sleep(0.05)
-        holder, client = [Holdfast(*cluster.urls, fresh=cluster.fresh, owner=it) for it in ("web-3:118", "other")]
+        holder, client = [Holdfast(*cluster.urls, owner=it) for it in ("web-3:118", "other")]
         with holder, client, holder.lock("x", note="build 4711"):
             with pytest.raises(LockBusy, match="'x' is held by web-3:118 for up to") as caught:
                 client.lock("x", wait=0).acquire()

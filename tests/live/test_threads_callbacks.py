@@ -119,7 +119,7 @@ def test_what_blocks_loses_no_lease_and_delays_nothing_else(
 
 def test_all_leases_are_marked_before_any_callback_runs(three: Cluster) -> None:
     seen: list[bool] = []
-    client = Holdfast(*three.urls, fresh=three.fresh)
+    client = Holdfast(*three.urls)
     client.ready()
     leases: list[Any] = []
     marks: list[threading.Event] = []
@@ -210,7 +210,7 @@ def test_close_returns_when_callbacks_were_told(three: Cluster, caplog: pytest.L
 
 
 def test_close_does_not_wait_for_ever_for_a_callback(three: Cluster, hung: Hung) -> None:
-    client = Holdfast(*three.urls, fresh=three.fresh, observer=hung, node_timeout=0.3)
+    client = Holdfast(*three.urls, observer=hung, node_timeout=0.3)
     client.ready()
     lease = client.lock("hung", on_lost=hung).acquire()
     began = time.monotonic()

@@ -23,7 +23,7 @@ def client(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[Holdfast
     # However busy the machine is: its nodes are near, and a moment is long enough for them.
     monkeypatch.setattr(direct, "NEAR", 10.0)
     monkeypatch.setattr(direct, "MOMENT", 1.0)
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=2) as client:
+    with Holdfast(*three.urls, ttl=2) as client:
         client.ready()
         client.lock("warm").acquire().release()
         until(lambda: io_thread_of(client).direct.near)

@@ -247,7 +247,7 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
 
 def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(io_thread_module, "IDLE", 1.1)
-    client = Holdfast(*three.urls, fresh=three.fresh)
+    client = Holdfast(*three.urls)
     assert not runs(client)
     client.ready()
     assert runs(client)
@@ -420,7 +420,7 @@ def test_a_lease_that_was_released_by_another_thread_in_its_block(client: Holdfa
 
 def test_names_are_resolved_and_every_place_is_tried(ports: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     urls = [it.replace("127.0.0.1", "localhost") for it in ports.urls]
-    with Holdfast(*urls, fresh=ports.fresh) as client, client.lock("places", wait=5):
+    with Holdfast(*urls) as client, client.lock("places", wait=5):
         pass
 
     def places(address: Any) -> list[tuple[int, Any]]:
@@ -430,7 +430,7 @@ def test_names_are_resolved_and_every_place_is_tried(ports: Cluster, monkeypatch
     real = sockets.places
     monkeypatch.setattr(sockets, "places", places)
     for where in (urls, ports.urls):
-        with Holdfast(*where, fresh=ports.fresh) as client, client.lock("places", wait=5) as lease:
+        with Holdfast(*where) as client, client.lock("places", wait=5) as lease:
             assert lease.held
     monkeypatch.setattr(sockets, "places", lambda address: [])
     with Holdfast(*ports.urls) as client, pytest.raises(HoldfastError, match="has no address"):
@@ -448,7 +448,7 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, mon
     monkeypatch.setattr(sockets, "places", slow)
     urls = [it.replace("127.0.0.1", "localhost") for it in ports.urls]
     before = things()[0]
-    with Holdfast(*urls, fresh=ports.fresh, node_timeout=0.05, outage=20) as client:
+    with Holdfast(*urls, node_timeout=0.05, outage=20) as client:
         waiter = threading.Thread(target=lambda: client.lock("slow", wait=15).acquire().release())
         waiter.start()
         time.sleep(0.6)
@@ -471,7 +471,7 @@ def test_a_name_that_means_nothing_is_a_cause() -> None:
 
 @pytest.mark.parametrize("wait", [None, 60])
 def test_a_wait_is_cancelled_from_another_thread(three: Cluster, wait: float | None) -> None:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         lease = client.lock("cancelled").acquire()
         stop, outcome = threading.Event(), list[BaseException]()
 

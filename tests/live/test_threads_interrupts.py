@@ -196,7 +196,7 @@ def interrupts() -> Iterator[None]:
 
 
 def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster, interrupts: None) -> None:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         client.ready()
         threads = threading.active_count()
         holder = client.lock("busy").acquire()
@@ -214,7 +214,7 @@ def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster, interrup
 
 
 def test_an_interrupted_extension_and_an_interrupted_release(three: Cluster, interrupts: None) -> None:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         client.ready()
         lease = client.lock("held").acquire()
         three.nodes.freeze(0)
@@ -231,11 +231,11 @@ def test_an_interrupted_extension_and_an_interrupted_release(three: Cluster, int
 
 
 def test_an_interrupted_start(three: Cluster, interrupts: None) -> None:
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         client.ready()
         three.nodes.freeze(0)
         three.nodes.freeze(1)
-        with Holdfast(*three.urls, fresh=three.fresh, node_timeout=3) as cold:
+        with Holdfast(*three.urls, node_timeout=3) as cold:
             signal.setitimer(signal.ITIMER_REAL, 0.2)
             with pytest.raises(Interrupt):
                 cold.ready()
@@ -281,7 +281,7 @@ def test_handlers_that_raise_while_a_block_is_left(three: Cluster, kind: str, mo
         return lease
 
     dice = random.Random(kind)
-    with Holdfast(*three.urls, fresh=three.fresh, ttl=0.2) as client:
+    with Holdfast(*three.urls, ttl=0.2) as client:
         client.ready()
         make = {
             "lock": lambda: client.lock("left", wait=5),
@@ -299,7 +299,7 @@ def test_handlers_that_raise_while_a_block_is_left(three: Cluster, kind: str, mo
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_a_signal_handler_acquires_the_lock_that_its_thread_waits_for(three: Cluster, reentrant: bool) -> None:
     """The handler gets it, as with `threading.Lock`: the call that it interrupts cannot return before."""
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         holder, order = client.lock("asked twice").acquire(), list[str]()
 
         def handler(*_: object) -> None:
@@ -338,7 +338,7 @@ def test_a_signal_handler_strikes_anywhere_in_an_acquire(three: Cluster) -> None
                     ends.append("itself")
         return trace
 
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         client.ready()
         while misses < 5:
             before = len(ends)
@@ -355,7 +355,7 @@ def test_a_signal_handler_strikes_anywhere_in_an_acquire(three: Cluster) -> None
 
 def test_what_a_caller_does_not_come_for_is_released(three: Cluster) -> None:
     """A handler keeps its thread from taking up the lock that it was granted: another thread gets it."""
-    with Holdfast(*three.urls, fresh=three.fresh) as client:
+    with Holdfast(*three.urls) as client:
         holder, order = client.lock("not taken", ttl=1).acquire(), list[str]()
 
         def other() -> None:

@@ -92,7 +92,7 @@ class Place:
     def __init__(self, nodes: Nodes, moves: bool) -> None:
         self._nodes, self._serial = nodes.urls[: 6 if moves else 3], 0
         sets: dict[str, Any] = {"a": nodes.urls[:3], "b": nodes.urls[3:]}
-        options: dict[str, Any] = {"fresh": nodes.run_ids, "ttl": TTL, "max_ttl": TTL}
+        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL}
         if moves:
             options |= {"shards": sets, "previous": {"a": sets["a"]}}
         urls = () if moves else sets["a"]
@@ -302,7 +302,7 @@ def still(six: Nodes) -> Iterator[Place]:
 
 def test_what_was_interrupted_twice_is_found_by_the_io_thread(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first exception strikes in the release, the second one while that is being handled: nothing was said."""
-    with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=1.5) as client, Holdfast(*six.urls[:3], fresh=six.run_ids) as rival:
+    with Holdfast(*six.urls[:3], ttl=1.5) as client, Holdfast(*six.urls[:3]) as rival:
         lease = client.lock("twice").acquire()
         io_thread = client._driver.io_thread
         with monkeypatch.context() as patch:
@@ -333,7 +333,7 @@ def interrupts(*_: object) -> None:
 
 
 def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Holdfast(*six.urls[:3], fresh=six.run_ids, ttl=0.4) as client:
+    with Holdfast(*six.urls[:3], ttl=0.4) as client:
         lease = client.lock("repeated", renew=False).acquire()
         with monkeypatch.context() as patch:
             patch.setattr(IOThread, "ask", interrupts)
@@ -436,7 +436,7 @@ def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdf
     """A client, and what keeps its I/O thread busy until it is set, as soon as somebody asks the I/O thread for something more."""
     monkeypatch.setattr(io_thread_module, "SLACK", 0.3)
     go_on = threading.Event()
-    with Holdfast(*six.urls[:3], fresh=six.run_ids, node_timeout=0.2) as client:
+    with Holdfast(*six.urls[:3], node_timeout=0.2) as client:
         client.ready()
         yield client, go_on
         go_on.set()
@@ -481,7 +481,7 @@ def test_while_a_process_is_stopped_the_io_thread_is_not_late(six: Nodes) -> Non
     source = """
     from holdfast.drivers.threads import io_thread
     io_thread.SLACK = 2.3
-    with Holdfast(*URLS[:3], fresh=FRESH, ttl=20, max_ttl=20, node_timeout=0.2) as locks:
+    with Holdfast(*URLS[:3], ttl=20, max_ttl=20, node_timeout=0.2) as locks:
         lease = locks.lock("stopped", wait=5).acquire()
         io_thread = locks._driver.io_thread
         io_thread.ask(lambda now: time.sleep(0.5))

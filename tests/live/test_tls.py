@@ -61,7 +61,7 @@ async def opened(front: Front, face: Face) -> AsyncIterator[Front]:
 
 
 def client(face: Face, front: Front, urls: list[str] | None = None, **options: Any) -> Any:
-    return face.keep(face.kind(*(urls or front.trusted), **{"fresh": front.nodes.fresh, "ttl": 2, **options}))
+    return face.keep(face.kind(*(urls or front.trusted), **{"ttl": 2, **options}))
 
 
 async def works(face: Face, one: Any, name: str) -> None:
@@ -159,7 +159,7 @@ async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) 
 FORKS = """
     import ssl
     urls = sys.argv[1:]
-    locks = Holdfast(*urls, fresh=FRESH, ttl=2)
+    locks = Holdfast(*urls, ttl=2)
     locks.ready()
     lease = locks.lock("tls.forked").acquire()
     while lease.votes < 3:
@@ -187,12 +187,12 @@ FORKS_ASYNCIO = """
     urls = sys.argv[1:]
 
     async def child():
-        async with holdfast.aio.Holdfast(*urls, fresh=FRESH, ttl=2) as locks:
+        async with holdfast.aio.Holdfast(*urls, ttl=2) as locks:
             async with locks.lock("tls.child", wait=10):
                 assert await locks.lock("tls.forked").try_acquire() is None
 
     async def parent():
-        async with holdfast.aio.Holdfast(*urls, fresh=FRESH, ttl=2) as locks:
+        async with holdfast.aio.Holdfast(*urls, ttl=2) as locks:
             await locks.ready()
             lease = await locks.lock("tls.forked").acquire()
             while lease.votes < 3:

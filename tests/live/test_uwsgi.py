@@ -69,7 +69,7 @@ def served(nodes: Cluster, where: Path, *options: str, **environment: str) -> It
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    given = {"HOLDFAST_NODES": " ".join(nodes.urls), "HOLDFAST_FRESH": " ".join(nodes.fresh), "PYTHONPATH": os.pathsep.join(sys.path)}
+    given = {"HOLDFAST_NODES": " ".join(nodes.urls), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [str(UWSGI), "--http-socket", address, "--master", "--processes", "2", "--need-app", "--die-on-term", *options]
     command += ["--wsgi", "application_with_locks"]
     with open(where / "log", "wb") as log:

@@ -32,7 +32,7 @@ def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, mo
         yield Pause(LONG, told[0])
         told.append(clock())
 
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, Holdfast(*nodes.urls, fresh=nodes.run_ids) as other:
+    with Holdfast(*nodes.urls) as locks, Holdfast(*nodes.urls) as other:
         locks.ready()
         io_thread = locks._driver.io_thread
         waiting = threading.Thread(target=locks._look, args=(waits(),))
@@ -52,7 +52,7 @@ def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, mo
 
 
 def test_news_that_come_as_somebody_turns_to_wait_are_not_missed(nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         locks.ready()
         driver = locks._driver
         watch = driver.listen()

@@ -33,7 +33,7 @@ from holdfast.metrics import Metrics
 number, port = int(sys.argv[1]), int(sys.argv[2])
 metrics = Metrics()
 start_http_server(port, "127.0.0.1")
-locks = Holdfast(*URLS, fresh=FRESH, observer=metrics, ttl=TTL, max_ttl=TTL, outage=1)
+locks = Holdfast(*URLS, observer=metrics, ttl=TTL, max_ttl=TTL, outage=1)
 metrics.follow(locks)
 readers = locks.rwlock("report")
 permits = locks.semaphore("pool", 3)

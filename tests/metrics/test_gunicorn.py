@@ -25,7 +25,7 @@ from holdfast import Holdfast
 from holdfast.metrics import Metrics
 
 metrics = Metrics()
-locks = Holdfast(*os.environ["NODES"].split(), fresh=os.environ["FRESH"].split(), observer=metrics)
+locks = Holdfast(*os.environ["NODES"].split(), observer=metrics)
 metrics.follow(locks)
 kept = []
 
@@ -87,7 +87,6 @@ def served(folder: Path, nodes: Cluster, *flags: str) -> Iterator[Service]:
     service = Service(folder)
     environment = os.environ | {
         "NODES": " ".join(nodes.urls),
-        "FRESH": " ".join(nodes.fresh),
         "PROMETHEUS_MULTIPROC_DIR": str(folder / "shared"),
     }
     command = [sys.executable, "-m", "gunicorn", "-w", "4", "-b", f"unix:{service.socket}", "-c", "configuration.py", *flags, "application"]

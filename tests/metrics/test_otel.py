@@ -40,10 +40,10 @@ class Traced:
         self.tracer = self.provider.get_tracer("test")
 
     def client(self, nodes: Cluster, **options: Any) -> Holdfast:
-        return Holdfast(*nodes.urls, fresh=nodes.fresh, around=self.tracing, observer=self.tracing, **options)
+        return Holdfast(*nodes.urls, around=self.tracing, observer=self.tracing, **options)
 
     def aio(self, nodes: Cluster) -> holdfast.aio.Holdfast:
-        return holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.fresh, around=self.tracing, observer=self.tracing)
+        return holdfast.aio.Holdfast(*nodes.urls, around=self.tracing, observer=self.tracing)
 
     def spans(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]
@@ -210,7 +210,7 @@ async def test_no_span_is_left_after_a_cancelled_wait(nodes: Cluster) -> None:
 def test_the_metrics_are_those_of_the_table(nodes: Cluster) -> None:
     reader = InMemoryMetricReader()
     metrics = OtelMetrics(provider=MeterProvider([reader]))
-    with Holdfast(*nodes.urls, fresh=nodes.fresh, observer=metrics) as locks:
+    with Holdfast(*nodes.urls, observer=metrics) as locks:
         with locks.lock("pair"):
             pass
         locks.ready()

@@ -27,10 +27,10 @@ from prometheus_client import start_http_server
 from holdfast import Holdfast, HoldfastError
 from holdfast.metrics import Metrics
 
-port, fresh, *urls = sys.argv[1:]
+port, *urls = sys.argv[1:]
 metrics = Metrics()
 start_http_server(int(port), "127.0.0.1")
-locks = Holdfast(*urls, fresh=fresh.split(), observer=metrics)
+locks = Holdfast(*urls, observer=metrics)
 metrics.follow(locks)
 number = 0
 while True:
@@ -57,7 +57,7 @@ async def soon(server: Server, query: str, within: float) -> float:
 async def test_an_operator_is_paged_within_15_s_of_a_total_outage(fault: str, tmp_path: Path) -> None:
     servers = await started(tmp_path, EVERY_SECOND if fault == "disk is full" else FORGETFUL)
     port, exported = free_ports(2)
-    words = [sys.executable, "-c", PROGRAM, str(exported), " ".join(it.run_id for it in servers), *[it.url for it in servers]]
+    words = [sys.executable, "-c", PROGRAM, str(exported), *[it.url for it in servers]]
     program = subprocess.Popen(words, env={"PYTHONPATH": str(SOURCE)})
     try:
         with prometheus(tmp_path, port, [f"127.0.0.1:{exported}"], alerts()) as server:

@@ -30,7 +30,7 @@ def nodes() -> Iterator[Cluster]:
 
 
 def client(nodes: Cluster, metrics: Any) -> Holdfast:
-    return Holdfast(*nodes.urls, fresh=nodes.fresh, observer=metrics)
+    return Holdfast(*nodes.urls, observer=metrics)
 
 
 def series(registry: CollectorRegistry) -> list[str]:
@@ -147,7 +147,7 @@ def follow_quickly(metrics: Metrics, locks: Any) -> None:
 async def test_asyncio_is_followed_in_its_loop(nodes: Cluster) -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry)
-    async with holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.fresh, observer=metrics) as locks:
+    async with holdfast.aio.Holdfast(*nodes.urls, observer=metrics) as locks:
         async with locks.lock("aio"):
             follow_quickly(metrics, locks)
             async with asyncio.timeout(10):
@@ -158,7 +158,7 @@ async def test_asyncio_is_followed_in_its_loop(nodes: Cluster) -> None:
 def test_an_asyncio_client_is_not_followed_without_a_loop(nodes: Cluster) -> None:
     metrics = Metrics(registry=CollectorRegistry())
     with pytest.raises(RuntimeError, match="no running event loop"):
-        metrics.follow(holdfast.aio.Holdfast(*nodes.urls, fresh=nodes.fresh))
+        metrics.follow(holdfast.aio.Holdfast(*nodes.urls))
 
 
 def test_one_kind_on_five_nodes_has_few_series(nodes: Cluster) -> None:

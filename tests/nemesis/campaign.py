@@ -194,7 +194,6 @@ class Campaign:
                     owner=f"c{which}",
                     ttl=self.phase.ttl,
                     node_timeout=NODE_TIMEOUT,
-                    fresh=[it.run_id for it in servers],
                     guard=self.phase.guard,
                     liar=self.liar and which == 0,
                     deaf=self.deaf and which == 0,

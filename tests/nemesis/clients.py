@@ -57,7 +57,6 @@ class Settings:
     owner: str
     ttl: float
     node_timeout: float
-    fresh: list[str]
     guard: bool = True
     liar: bool = False
     deaf: bool = False
@@ -139,7 +138,7 @@ class Client:
     def options(self) -> dict[str, Any]:
         """Of its holdfast."""
         it = self.settings
-        found = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "fresh": it.fresh, "owner": it.owner}
+        found = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "owner": it.owner}
         return {**found, "observer": [self.diary.renewed, self._enter], **({} if it.guard else {"restart_guard": None})}
 
     def users(self) -> Iterator[tuple[str, random.Random]]:

@@ -78,7 +78,7 @@ class Pair:
         self._rested = 0.0
 
     async def __aenter__(self) -> Self:
-        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": NODE_TIMEOUT, "fresh": self.nodes.run_ids}
+        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": NODE_TIMEOUT}
         for which, proxy in enumerate(self.proxies):
             await proxy.start()
             urls = [proxy.url if node == which else url for node, url in enumerate(self.nodes.urls)]

@@ -132,6 +132,9 @@ class Server:
                 told = await self.told("server", patience=0.5)
                 if told.get("run_id", before) != before and told["process_id"] == str(self.pid) and await self.ask("PING") == "PONG":
                     self.run_id = told["run_id"]  # (and it has read its file)
+                    if not before:
+                        # It has never granted anything.
+                        await self.ask("SET", "{holdfast}:adopted", self.run_id, "PX", 86_400_000)
                     return
             if not self.alive or time.monotonic() > deadline:
                 raise AssertionError(f"node {self.node} does not start: {(self.folder / 'log').read_text()[-2000:]}")

@@ -16,7 +16,7 @@ from holdfast.embedded import Nodes
 
 @pytest.fixture
 async def locks(nodes: Nodes) -> AsyncIterator[Holdfast]:
-    async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    async with Holdfast(*nodes.urls) as locks:
         yield locks
 
 

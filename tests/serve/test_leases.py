@@ -336,7 +336,7 @@ async def test_events_are_hints(live: Serving, locks: Holdfast) -> None:
 
 
 async def test_in_doubt(own_nodes: Nodes) -> None:
-    async with Holdfast(*own_nodes.urls, fresh=own_nodes.run_ids, node_timeout=0.3) as locks:
+    async with Holdfast(*own_nodes.urls, node_timeout=0.3) as locks:
         transport = httpx.ASGITransport(gateway_app(locks))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             lease = new()
@@ -367,7 +367,7 @@ async def test_draining(client: httpx.AsyncClient, locks: Holdfast, gateway: Gat
     assert (await put(client, new(), "leases:later")).json()["type"] == "/problems/draining"
     assert (await client.post(f"/v1/leases/{held}/keepalive", json={})).status_code == 200
     await locks.close(leave=True)
-    other = Holdfast(*locks.urls, fresh=locks.fresh)
+    other = Holdfast(*locks.urls)
     assert await other.is_locked("leases:drain")
     await other.close()
 

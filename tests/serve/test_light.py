@@ -47,7 +47,7 @@ def gateway(holdfast: Command) -> Iterator[dict[str, str]]:
 
 @pytest.fixture
 def locks(nodes: Nodes) -> Iterator[Holdfast]:
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with Holdfast(*nodes.urls) as locks:
         yield locks
 
 

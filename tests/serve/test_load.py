@@ -140,7 +140,7 @@ def believers(folder: Path, url: str) -> Iterator[dict[str, Path]]:
 
 def wanting(nodes: Nodes, name: str, seen: Drained) -> None:
     """Note when a client that knows no gateway gets a lock."""
-    with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks, locks.lock(name, wait=4 * PATIENCE):
+    with Holdfast(*nodes.urls) as locks, locks.lock(name, wait=4 * PATIENCE):
         seen.taken[name] = now()
 
 

@@ -104,7 +104,7 @@ async def reads(client: httpx.AsyncClient, nodes: Nodes, asked: list[str]) -> li
 
 async def test_the_questions_about_several_locks_go_out_together(own_nodes: Nodes) -> None:
     names = [f"serve-together:{at}" for at in range(30)]
-    async with Holdfast(*own_nodes.urls, fresh=own_nodes.run_ids) as locks:
+    async with Holdfast(*own_nodes.urls) as locks:
         await locks.ready()
         transport = httpx.ASGITransport(gateway_app(locks))
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:

@@ -29,7 +29,7 @@ ID = "a-lease-of-several-gateways"
 @contextlib.asynccontextmanager
 async def gateway_of(nodes: Nodes, max_ttl: float = 30, **options: Any) -> AsyncIterator[Serving]:
     """A gateway with a client of its own, which the others can find."""
-    locks, at = Holdfast(*nodes.urls, fresh=nodes.run_ids, ttl=max_ttl / 3, max_ttl=max_ttl), listening()
+    locks, at = Holdfast(*nodes.urls, ttl=max_ttl / 3, max_ttl=max_ttl), listening()
     try:
         async with serving(gateway_app(locks, advertise=url_of(at), **options), at) as live:
             await found(live.gateway)

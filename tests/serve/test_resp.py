@@ -63,7 +63,7 @@ Connect = Callable[..., Any]
 @asynccontextmanager
 async def served(nodes: Nodes, **options: Any) -> AsyncIterator[tuple[Gateway, Connect]]:
     """A gateway, and what connects to it from an address."""
-    async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    async with Holdfast(*nodes.urls) as locks:
         gateway, door = Gateway(locks, Options(max_lag=PATIENT, **options)), resp.Resp()
         await door.open(gateway)
         where, clients = NEAR, list[Client]()
@@ -306,7 +306,7 @@ sys.stdin.read()
 @pytest.mark.parametrize("how", ["killed", "forked"])
 def test_the_lock_of_a_killed_process_is_free_at_once(holdfast: Command, tmp_path: Path, nodes: Nodes, how: str) -> None:
     place = tmp_path / "resp.sock"
-    with gateway_of(holdfast, "--resp", f"unix:{place}"), Locks(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with gateway_of(holdfast, "--resp", f"unix:{place}"), Locks(*nodes.urls) as locks:
         words = [sys.executable, "-c", HOLDER, str(place), "fork" if how == "forked" else ""]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(words, text=True, **pipes) as process:
@@ -349,7 +349,7 @@ def test_the_clients_of_the_page(port: str, tmp_path: Path, nodes: Nodes) -> Non
     script, python = (tmp_path / it for it in ("with-lock", "client.py"))
     script.write_text(block("#!/bin/bash").replace("7421", port))
     python.write_text(block("import redis").replace("7421", port))
-    with subprocess.Popen(["bash", script, "invoice:42", "sleep", "30"]) as process, Locks(*nodes.urls, fresh=nodes.run_ids) as locks:
+    with subprocess.Popen(["bash", script, "invoice:42", "sleep", "30"]) as process, Locks(*nodes.urls) as locks:
         until(lambda: locks.is_locked("invoice:42"))
         busy = subprocess.run([sys.executable, python], capture_output=True, text=True, check=False)
         assert (busy.returncode, busy.stderr) == (1, "another process has it\n")

@@ -90,7 +90,7 @@ async def busy(nodes: Nodes, seconds: float) -> float:
     loop, asked = asyncio.get_running_loop(), 0.0
     step = base.Search._step
 
-    async with Holdfast(*nodes.urls, fresh=nodes.run_ids) as locks:
+    async with Holdfast(*nodes.urls) as locks:
         leases = [await locks.lock(f"share:{it}").acquire() for it in range(300)]
 
         def timed(self: Any) -> Any:
@@ -124,7 +124,7 @@ async def test_planted_a_survey_without_a_pause_is_found(nodes: Nodes, monkeypat
 
 async def test_with_no_viewer_no_command_reaches_the_nodes() -> None:
     with Nodes(3) as own:
-        async with Holdfast(*own.urls, fresh=own.run_ids) as locks:
+        async with Holdfast(*own.urls) as locks:
             shared = Surveys(locks)
             await shared.next()
             await asyncio.sleep(1.5)
@@ -172,7 +172,7 @@ async def test_a_snapshot_is_sent_once(locks: Holdfast) -> None:
 
 async def test_a_node_that_is_frozen_delays_no_view(own_nodes: Nodes) -> None:
     """One of five is stopped: the snapshot and the list go on, and the page says that a node is down."""
-    async with Holdfast(*own_nodes.urls, fresh=own_nodes.run_ids) as locks, client_of(locks) as client:
+    async with Holdfast(*own_nodes.urls) as locks, client_of(locks) as client:
         await locks.ready()
         leases = [await locks.lock(f"frozen:{it}").acquire() for it in range(20)]
         await complete(client)

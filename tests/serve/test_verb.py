@@ -28,7 +28,7 @@ def put(url: str, lease: str, name: str, **more: Any) -> httpx.Response:
 
 
 def locks_of(nodes: Nodes) -> Holdfast:
-    return Holdfast(*nodes.urls, fresh=nodes.run_ids)
+    return Holdfast(*nodes.urls)
 
 
 def test_a_drain_serves_what_is_held_until_it_ends(holdfast: Command, nodes: Nodes) -> None:

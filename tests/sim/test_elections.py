@@ -82,11 +82,10 @@ class Country:
 
     def __post_init__(self) -> None:
         self.world, self.dice = self.town.world, self.town.world.dice
-        self.fresh = {it.server.run_id.decode() for it in self.town.nodes}  # (as they began)
         self.world.looks.append(self.look)
 
     def client(self) -> Holdfast:
-        self.clients.append(Holdfast(self.world, self.town.nodes, self.town.laws, ttl=TTL, max_ttl=MAX_TTL, fresh=self.fresh))
+        self.clients.append(Holdfast(self.world, self.town.nodes, self.town.laws, ttl=TTL, max_ttl=MAX_TTL))
         return self.clients[-1]
 
     # ------------------------------------------------ who takes part

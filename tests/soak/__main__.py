@@ -63,7 +63,6 @@ class Soak:
     def _client(self, title: str, face: str, slot: int, users: int, first: int = 0, prefix: str = "") -> Client:
         self._seed += 1
         options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": TTL / 3, "prefix": prefix}
-        options["fresh"] = sorted(self._nodes.run_ids)
         told = {"face": face, "urls": self._nodes.urls, "options": options, "ttl": TTL, "ledger": str(self._folder / "ledger")}
         told |= {"seed": self._seed, "users": users, "slot": slot, "slots": 4, "first": first, "names": self._names}
         return Client(title, told, self._folder / f"{title}.log")

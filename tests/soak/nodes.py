@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 # What clients say of themselves.
-SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:", b"{holdfast}:owner:")
+SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:", b"{holdfast}:owner:", b"{holdfast}:adopted")
 
 
 class Sample(NamedTuple):
@@ -40,7 +40,7 @@ class Node:
         return Sample(held["keys"], held["expires"], told["used_memory"] / 2**20, told["connected_clients"] - 1)
 
     def left(self) -> list[bytes]:
-        """The keys that are there, but for the settings, which expire. (-1: it does not; -2: it has, meanwhile.)"""
+        """The keys that are there, but for the settings and the mark, which expire. (-1: it does not; -2: it has, meanwhile.)"""
         return [key for key in self._client.scan_iter(count=1000) if not key.startswith(SETTINGS) or self._client.pttl(key) == -1]
 
     def plant(self) -> None:

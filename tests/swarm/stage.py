@@ -82,7 +82,6 @@ class Stage:
             restart_guard=DEFAULT_GUARD if how.get("guard", True) else None,
             outage=5.0,
             owner="simulated",
-            fresh=(),
         )
         self.guard = max_ttl + 2.0
         # For how long nobody may use a node that restarted, or was promoted.

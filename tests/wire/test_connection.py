@@ -85,10 +85,8 @@ def test_a_server_that_is_new_to_us(uptime: int, left: float) -> None:
     assert opens(a_connection(guard=GUARD), 100.0, "a", uptime) == 100.0 + min(left, GUARD)
 
 
-def test_no_guard_and_fresh_servers() -> None:
+def test_no_guard() -> None:
     assert opens(a_connection(guard=None), 100.0, "a", 0) == 100.0
-    assert opens(a_connection(guard=GUARD, fresh={"a", "b"}), 100.0, "a", 0) == 100.0
-    assert opens(a_connection(guard=GUARD, fresh={"a", "b"}), 100.0, "ab", 0) == 132.0
 
 
 def adopted(run: str, **facts: object) -> Server:
@@ -509,14 +507,14 @@ def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> No
     assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
 
 
-@pytest.mark.parametrize("fresh", [frozenset(), frozenset({"a" * 40})])
-def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says(fresh: frozenset[str]) -> None:
-    connection = reigning(fresh=fresh)
+def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says() -> None:
+    connection = reigning()
     up(connection, 100.0, Server({"master_replid": "b" * 40}))
     connection.say(Asked(b"?"))
     connection.received(OK, 150.0)
     connection.broke(151.0)
     assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD
+    assert connection.promoted, "and people are told why"
     connection.broke(161.0)
     assert noted(connection, 170.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD, "also the second time"
     connection.broke(171.0)
@@ -533,16 +531,11 @@ def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() ->
 
 def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
     # Rule G5.
-    word = bulk(b"a" * 40)
     connection = reigning()
     server = promoted(uptime_in_seconds=1)
-    server.adopted = word
+    server.adopted = adopted("a" * 40).adopted
     assert noted(connection, 100.0, server, None) == 100.0 + GUARD
     assert connection.promoted
-    connection = reigning(fresh={"a" * 40})
-    assert noted(connection, 100.0, promoted(uptime_in_seconds=1), None) == 100.0 + GUARD
-    connection = reigning(fresh={"a" * 40})
-    assert opens(connection, 100.0, "a" * 40, 1) == 100.0
 
 
 def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_both() -> None:
@@ -562,12 +555,13 @@ def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too()
     assert noted(connection, 110.0, promoted(), b"_\r\n") == 100.0 + GUARD + 15, "this client has known that reign since then"
     assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 10)) == near(100.0 + GUARD + 5), "by the note"
     assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 47)) == 100.0
-    connection = reigning(url=BOUNDED, fresh={"a" * 40})
+    connection = reigning(url=BOUNDED)
     up(connection, 100.0, Server({"master_replid": "b" * 40}))
     connection.say(Asked(b"?"))
     connection.received(OK, 150.0)
     connection.broke(151.0)
     assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
+    assert connection.promoted
 
 
 def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one() -> None:
@@ -576,8 +570,8 @@ def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promote
     assert noted(connection, 100.0, Server(), None) == 100.0 + GUARD + 15
     assert (connection.replaced, connection.promoted, connection.unbounded) == (True, False, False)
     assert noted(reigning(url=MOVES), 100.0, Server(), microseconds(CLOCK - 47)) == 100.0, "a client has seen it there before"
-    connection = reigning(url=MOVES, fresh={"a" * 40})
-    assert noted(connection, 100.0, Server(), None) == 100.0 + GUARD + 15, "one that was just made forgot nothing, but another was there"
+    connection = reigning(url=MOVES)
+    assert noted(connection, 100.0, adopted("a" * 40), None) == 100.0 + GUARD + 15, "it forgot nothing, but another server was there"
     connection = reigning(url=MOVES)
     noted(connection, 100.0, promoted(), microseconds(CLOCK - 1000))
     assert (connection.replaced, connection.promoted, connection.wake) == (False, True, 100.0)

@@ -55,7 +55,7 @@ def test_manners_are_modest_by_default() -> None:
     connection.connected(0.0)
     said = connection.take()
     assert command(b"CLIENT", b"SETNAME", b"holdfast") in said and command(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
-    assert (manners.guard, manners.fresh, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, (), 1.0, 60.0, [], 0.5)
+    assert (manners.guard, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, 1.0, 60.0, [], 0.5)
 
 
 @pytest.mark.parametrize("database", [0, 1])

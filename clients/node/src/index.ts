@@ -16,8 +16,6 @@ export interface Options {
   nodeTimeout?: number;
   /** What operators read as the holder. Default `host:pid`. */
   owner?: string;
-  /** Run ids of servers that are known to be new, for tests: they need no guard. */
-  fresh?: string[];
 }
 
 export interface Wanted {
@@ -109,7 +107,6 @@ export class Holdfast {
   readonly owner: string;
   readonly guard: number;
   readonly K: number;
-  readonly fresh: ReadonlySet<string>;
   readonly maxTtl: number;
   readonly nodes: Node[];
   private readonly prefix: string;
@@ -129,7 +126,6 @@ export class Holdfast {
     this.prefix = options.prefix ?? '';
     this.nodeTimeout = options.nodeTimeout ?? Math.min(1000, Math.max(50, this.maxTtl / 20));
     this.owner = (options.owner ?? `${hostname()}:${process.pid}`).replaceAll(/\s/g, '_');
-    this.fresh = new Set(options.fresh);
     this.guard = this.maxTtl + 2000;
     this.K = Math.floor(this.guard / 2);
     if (urls.length === 0) throw new RangeError('name one node at least');

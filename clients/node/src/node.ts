@@ -303,15 +303,13 @@ export class Node {
     const run = fact('run_id');
     const refused = this.client.refuses(this, run);
     if (refused) return this.hangUp(refused);
-    const { guard, fresh } = this.client;
     const now = monotonic();
     // A promoted server has forgotten what its primary granted, so that its uptime says nothing (rule G3). Its
     // replication id is another one after each promotion, while its run id stays.
     const isPromoted = Number(fact('second_repl_offset') || -1) >= 0 || !/^0*$/.test(fact('master_replid2'));
     const reign = isPromoted ? run + fact('master_replid') : run;
     const lasted = adopted === run ? Infinity : Number(fact('uptime_in_seconds'));
-    const usable = this.guard.meets(reign, isPromoted ? -Infinity : lasted, now, guard);
-    this.wake = fresh.has(run) && !isPromoted ? now : usable;
+    this.wake = this.guard.meets(reign, isPromoted ? -Infinity : lasted, now, this.client.guard);
     if (this.wake <= now) return this.load();
     const seconds = Math.ceil((this.wake - now) / 1000);
     this.problem = `${isPromoted ? 'promoted' : 'restarted'}: it may have forgotten locks, and is used again in ${seconds} s`;

@@ -12,13 +12,13 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Holdfast, LockBusy, LockLost, NoQuorum } from '../src/index.js';
 
 interface Task {
-  urls: string[]; fresh: string[]; name: string; prefix: string; maxTtl: number; ttl: number; file: string; register: number;
+  urls: string[]; name: string; prefix: string; maxTtl: number; ttl: number; file: string; register: number;
   long: number;
 }
 
 const task = JSON.parse(process.argv[2] ?? '') as Task;
 const file = openSync(task.file, 'a');
-const locks = new Holdfast(task.urls, { prefix: task.prefix, maxTtl: task.maxTtl, fresh: task.fresh });
+const locks = new Holdfast(task.urls, { prefix: task.prefix, maxTtl: task.maxTtl });
 const register = connect(task.register, '127.0.0.1');
 const lines = createInterface(register);
 

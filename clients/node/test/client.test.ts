@@ -13,6 +13,7 @@ const NONE = 'redis://127.0.0.1:1';
 describe('the client', { concurrency: 6 }, () => {
   it('what one run of a server has set going does not end the guard of the next (G1)', async () => {
     const node = await new Fake().restart('1').listen();
+    node.adopted = 'another run';
     // The client is busy from the last word of the greeting until after its next look at the node.
     node.instead = ([word]) => void (word === 'TIME' && block(100));
     await using([node], async (locks) => {
@@ -25,12 +26,11 @@ describe('the client', { concurrency: 6 }, () => {
       await until(() => states(locks) === 'up', 4);
       const first = node.commands.find(({ at, words }) => at > born && words[0] === 'SCRIPT')!;
       ok(first.at - born >= 2050, `scripts were loaded ${first.at - born} ms after the start`);
-    }, { fresh: [], nodeTimeout: 50 });
+    }, { nodeTimeout: 50 });
   });
 
   it('uses a run at once that an operator has called new, and no other run for that word (G5)', async () => {
     const node = await new Fake().restart().listen();
-    node.adopted = node.facts.run_id!;
     await using([node], async (locks) => {
       await until(() => states(locks) === 'up', 1);
       node.restart();
@@ -40,7 +40,7 @@ describe('the client', { concurrency: 6 }, () => {
       node.cut();
       await sleep(500);
       strictEqual(states(locks), 'guarded', 'this client has heard the earlier run');
-    }, { fresh: [] });
+    });
   });
 
   it('counts a server once, however long nobody has spoken to it (T8)', async () => {
@@ -144,9 +144,10 @@ describe('the client', { concurrency: 6 }, () => {
 
   it('keeps no process alive after close', async () => {
     const [node] = await servers(1);
+    node!.adopted = node!.facts.run_id!;
     const text = `
       const { Holdfast } = await import(${JSON.stringify(new URL('../src/index.js', import.meta.url).href)});
-      const locks = new Holdfast(['${node!.url()}', '${NONE}'], { nodeTimeout: 20_000, fresh: ['${node!.facts.run_id}'] });
+      const locks = new Holdfast(['${node!.url()}', '${NONE}'], { nodeTimeout: 20_000 });
       while (locks.nodes[0].state !== 'up') await new Promise((done) => setTimeout(done, 5));
       await locks.close();
       console.log('closed');`;

@@ -58,8 +58,6 @@ def serve(options: Namespace) -> int:
     settings = _settings(options, bound(options.listen)[0])
 
     async def run() -> None:
-        # Clients may still believe in leases of an earlier run, so nodes of its own are guarded at first.
-        own = {"fresh": ()} if options.local else {}
         if _speaks_http(options):
             from prometheus_client import CollectorRegistry
 
@@ -67,10 +65,10 @@ def serve(options: Namespace) -> int:
 
             settings["registry"] = CollectorRegistry()
             metrics = Metrics(registry=settings["registry"])
-            locks = config.async_client(observer=metrics, **own)
+            locks = config.async_client(observer=metrics)
             metrics.follow(locks)
         else:
-            locks = config.async_client(**own)
+            locks = config.async_client()
         await serve_gateway(Gateway(locks, Options(**settings)), doors, options.drain, _saying(output))
 
     _collect_by_cost()
@@ -79,7 +77,10 @@ def serve(options: Namespace) -> int:
             from ..embedded import Nodes
 
             output.say("it has its own nodes, which end with it: for the programs of one machine")
-            config.values["nodes"] = stack.enter_context(Nodes()).urls
+            # Clients may still believe in leases of an earlier run, so these nodes are guarded at first.
+            own = Nodes()
+            own._new = False
+            config.values["nodes"] = stack.enter_context(own).urls
         stack.enter_context(asyncio.Runner(loop_factory=loop_factory())).run(run())
     return DONE
 

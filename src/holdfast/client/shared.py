@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, Unpack, overload
 
@@ -101,8 +101,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         outage: How long a call that waits gives an unreachable majority to come back before it
             raises NoQuorum: in seconds, at least `node_timeout` (default: `ttl`).
         owner: The name that operators see for this client (default: host:pid).
-        fresh: Run ids of servers that were just created and need no restart guard (default: those
-            in HOLDFAST_FRESH, and the servers of `local()` in this process).
         observer: A function, or a list of functions. Each is called with every event, one at a
             time, on a thread of its own. With asyncio it is called on the event loop, and may be a
             coroutine function. An observer delays no renewal and no other observer, unless a plain
@@ -138,7 +136,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         restart_guard: Seconds | None = DEFAULT_GUARD,
         outage: Seconds | None = None,
         owner: str | None = None,
-        fresh: Collection[str] | None = None,
         observer: Observer | Collection[Observer] | None = None,
         around: Around | None = None,
         ssl: SSLContext | None = None,
@@ -161,7 +158,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         listed = "" if nodes or shards is not None or unset else environment.previous()
         now = _sets(nodes, shards)
         before = _former(spreading.listed(listed) if previous is None else previous)
-        options["fresh"] = _fresh((*now, *before)) if fresh is None else fresh
         named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
         self._shards = _shards(now, before, options, named, ssl, credentials)
         self.settings: Settings = self._shards.all[0].settings
@@ -1052,12 +1048,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         cls("redis://nowhere", **options)
         servers = Nodes(nodes if shards == 1 else nodes * shards).start()
         try:
-            fresh = {*servers.run_ids, *(options.pop("fresh", None) or ())}
             if shards == 1:
-                client = cls(*servers.urls, fresh=fresh, **options)
+                client = cls(*servers.urls, **options)
             else:
                 sets = {str(it + 1): servers.urls[it * nodes : (it + 1) * nodes] for it in range(shards)}
-                client = cls(shards=sets, fresh=fresh, **options)
+                client = cls(shards=sets, **options)
         except BaseException:
             servers.close()
             raise
@@ -1092,11 +1087,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         return tuple(node.label for it in self._shards.all for node in it.settings.addresses)
 
     @property
-    def fresh(self) -> frozenset[str]:
-        """The run ids of servers that need no restart guard, because they were just created."""
-        return self.settings.fresh
-
-    @property
     def servers(self) -> Nodes | None:
         """The embedded servers of `local()`, for tests that kill and restart them, or None."""
         return self._servers
@@ -1128,7 +1118,6 @@ CLIENT_OPTIONS = (
     "restart_guard",
     "outage",
     "owner",
-    "fresh",
     "observer",
     "around",
     "ssl",
@@ -1220,23 +1209,11 @@ def _flat(nodes: Iterable[str | Node | Iterable[str | Node]]) -> list[str | Node
     return found
 
 
-def _fresh(shards: Iterable[ShardNodes]) -> list[str]:
-    """Return the run ids of servers that need no guard.
-
-    Those are the ones that the environment lists, and the embedded servers of this process.
-    """
-    started = _started()
-    return [
-        *environment.fresh(),
-        *[started[node.label] for shard in shards for node in shard.nodes if node.label in started],
-    ]
-
-
-def _started() -> Mapping[str, str]:
-    """Return the run ids of the embedded servers that this process has started, by their labels."""
+def _started() -> Container[str]:
+    """Return the addresses of the embedded servers that this process has started."""
     # If it was not imported, nothing was started.
     embedded = sys.modules.get("holdfast.embedded")
-    return {} if embedded is None else embedded.started
+    return () if embedded is None else embedded.started
 
 
 def _myself() -> str:

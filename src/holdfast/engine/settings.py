@@ -4,7 +4,7 @@ Knows limits and defaults. Must not know the environment or where a value came f
 """
 
 import enum
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -53,7 +53,6 @@ class Settings(NamedTuple):
     Attributes:
         guard: How long a restarted node is ignored. None: not at all.
         outage: How long a call waits for a majority that is down.
-        fresh: Run ids that need no guard.
         shard: The name of this shard, if there are several.
         spreads: A digest of each way in which this client spreads names, the current one first.
         leaving: Whether this shard is only in the former list.
@@ -71,7 +70,6 @@ class Settings(NamedTuple):
     outage: float
     owner: str
     prefix: str
-    fresh: frozenset[str]
     shard: str = ""
     spreads: tuple[str, ...] = ()
     debug: bool = False
@@ -127,16 +125,6 @@ def _check_names(prefix: object, owner: str) -> None:
         )
 
 
-def _run_ids(fresh: object) -> list[str]:
-    given = [fresh]
-    if isinstance(fresh, Collection) and not isinstance(fresh, str | bytes | bytearray):
-        given = list(fresh)
-    run_ids = [it for it in given if isinstance(it, str)]
-    if isinstance(fresh, str) or len(run_ids) != len(given):
-        raise ConfigError(f"fresh is a collection of run_ids, which are texts, not {checks.shown(fresh)}")
-    return run_ids
-
-
 def settings(
     nodes: Iterable[str | Address],
     *,
@@ -147,7 +135,6 @@ def settings(
     restart_guard: object,
     outage: object,
     owner: str,
-    fresh: object,
     shard: str = "",
     spreads: tuple[str, ...] = (),
     unset: bool = False,
@@ -182,7 +169,6 @@ def settings(
     _check_names(prefix, owner)
     if around is not None and not callable(getattr(around, "begin", None)):
         raise ConfigError(f"around is an object with a method begin(kind, names), not {checks.shown(around)}")
-    run_ids = _run_ids(fresh)
     return Settings(
         addresses=addresses,
         ttl=lease,
@@ -192,7 +178,6 @@ def settings(
         outage=lease if outage is None else checks.seconds(outage, "outage"),
         owner=owner,
         prefix=str(prefix),
-        fresh=frozenset(run_ids),
         shard=shard,
         spreads=spreads,
         debug=debug,

@@ -22,7 +22,7 @@ from ..drivers.files import Authority, CredentialsFile, Unusable
 from ..errors import ConfigError
 from ..wire.address import Url
 
-NODES, PREVIOUS, FRESH = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS", "HOLDFAST_FRESH"
+NODES, PREVIOUS = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS"
 DEBUG = "HOLDFAST_DEBUG"
 CREDENTIALS_FILE, CA = "HOLDFAST_CREDENTIALS_FILE", "HOLDFAST_CA"
 OFF = "off"
@@ -36,11 +36,6 @@ def nodes() -> str:
 def previous() -> str:
     """The text of HOLDFAST_PREVIOUS, empty if it is not set."""
     return Url(os.environ.get(PREVIOUS, ""))
-
-
-def fresh() -> list[str]:
-    """The run ids in HOLDFAST_FRESH, separated by commas or spaces."""
-    return os.environ.get(FRESH, "").replace(",", " ").split()
 
 
 def utf8(text: str) -> str:

@@ -69,7 +69,7 @@ def pytest_configure_node(node: Any) -> None:
     except ConfigError:
         # There is no server. A worker that needs one says so.
         return
-    started = {label: run_id for label, run_id in embedded.started.items() if run_id in nodes.run_ids}
+    started = sorted(embedded.started.intersection(nodes.urls))
     node.workerinput[_HANDED] = (list(nodes.urls), list(nodes.run_ids), dict(nodes.environment), started)
 
 
@@ -146,7 +146,7 @@ def holdfast_nodes(request: pytest.FixtureRequest) -> Nodes | SharedNodes:
     if handed is None:
         return _started(request.config)
     urls, run_ids, environment, started = handed
-    # They are as new to this process as to the one that started them.
+    # The credentials of the environment are not for them in this process either.
     embedded.started.update(started)
     return SharedNodes(tuple(urls), tuple(run_ids), environment)
 

@@ -840,13 +840,11 @@ class Connection(Generic[Q]):
         # run without a trace of a promotion may hide one: a server that was promoted, and then
         # restarted without its data, has forgotten that, too.)
         guard += self.outlives or 0.0
-        aged = -inf
-        if self.run_id not in self.manners.fresh:
-            # A server that was adopted has nothing to forget, as one that has run for long. Its
-            # uptime is rounded, and follows its wall clock, and an operator may be mistaken: neither
-            # counts if an earlier run spoke to us less than a guard ago.
-            lasted = inf if self._adopted == self.run_id.encode() else uptime
-            aged = max(now + guard + 1 - lasted, self._before + guard)
+        # A server that was adopted has nothing to forget, as one that has run for long. Its uptime
+        # is rounded, and follows its wall clock, and an operator may be mistaken: neither counts if
+        # an earlier run spoke to us less than a guard ago.
+        lasted = inf if self._adopted == self.run_id.encode() else uptime
+        aged = max(now + guard + 1 - lasted, self._before + guard)
         if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
             # A server that was just made has forgotten nothing, but a replica that is promoted may
             # lack what its primary had granted, and another server what the former one had.

@@ -8,7 +8,7 @@ connection, or when.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import inf
 
 from ..errors import ConfigError, readable
@@ -98,7 +98,7 @@ class ConnectionSettings:
     """How a client's connections behave, all alike.
 
     `inbox`: the channel of its engine; `name`: of its connections; `guard`: seconds, None: off;
-    `fresh`: run_ids that need none; `patience`: seconds that a node may owe an answer, which
+    `patience`: seconds that a node may owe an answer, which
     changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
     that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
     told, or it is asked again; `prefix`: of the client's keys; `scripts`: the sources that each
@@ -109,7 +109,7 @@ class ConnectionSettings:
 
     # fmt: off
     __slots__ = (
-        "basic", "fresh", "guard", "inbox", "jitter", "keep", "name", "patience", "prefix", "probe", "prompt", "reigns",
+        "basic", "guard", "inbox", "jitter", "keep", "name", "patience", "prefix", "probe", "prompt", "reigns",
         "scripts", "timeout", "version",
     )
     # fmt: on
@@ -121,7 +121,6 @@ class ConnectionSettings:
         name: bytes = b"holdfast",
         version: bytes = b"0",
         guard: float | None = None,
-        fresh: Container[str] = (),
         patience: float = 1.0,
         timeout: float = 1.0,
         prompt: float = inf,
@@ -134,7 +133,6 @@ class ConnectionSettings:
         self.name = name
         self.version = version
         self.guard = guard
-        self.fresh = fresh
         self.patience = patience
         self.keep = keep
         self.scripts = list(scripts)

@@ -33,7 +33,6 @@ def of(nodes: int) -> Settings:
         restart_guard=32.0,
         outage=None,
         owner="me",
-        fresh=(),
     )
 
 

@@ -55,7 +55,7 @@ class Gateway:
         self._server = None
 
     async def _serve(self) -> None:
-        async with Holdfast(*self._nodes.urls, fresh=self._nodes.run_ids, **self._times) as locks:
+        async with Holdfast(*self._nodes.urls, **self._times) as locks:
             application = gateway_app(locks, **self._options)
             config = uvicorn.Config(application, port=self.port, log_level="error", access_log=False, timeout_graceful_shutdown=1)
             self._server = uvicorn.Server(config)
@@ -76,7 +76,7 @@ def gateway(nodes: Nodes, times: Mapping[str, float] = {}, **options: Any) -> It
 @contextmanager
 def client(nodes: Nodes, owner: str, times: Mapping[str, float] = {}) -> Iterator[Threads]:
     """A client that works, with a name of its own."""
-    with Threads(*nodes.urls, fresh=nodes.run_ids, owner=owner, **times) as locks:
+    with Threads(*nodes.urls, owner=owner, **times) as locks:
         yield locks
 
 
