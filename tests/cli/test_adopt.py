@@ -116,6 +116,20 @@ def test_nothing_is_marked_where_clients_are_connected(adopts: Command, three: N
     assert adopts.run("nodes", "adopt").returncode == 0
 
 
+def test_an_operator_is_told_why_nodes_are_not_used_for_how_long_and_how_to_end_that(adopts: Command, three: Nodes) -> None:
+    why = r"guarded, \d+\.\d s left: it started \d+ s ago and may have forgotten locks "
+    why += r"\(if no lock was ever held on these nodes: holdfast nodes adopt\)"
+    for verb in ("nodes", "doctor"):
+        told = adopts.run(verb)
+        assert told.returncode == 69 and len(re.findall(why, told.stdout)) >= 3
+    assert told.stdout.count("holdfast nodes adopt  # only if no lock was ever held on these nodes; else wait") == 3
+    adopts.run("nodes", "adopt")
+    with Holdfast(*three.urls) as locks, locks.lock("a", wait=5):
+        three.restart(0)
+        until(lambda: locks.nodes()[0].state == "guarded")
+        assert "adopt" not in str(locks.nodes()[0].cause), "other nodes are in use"
+
+
 def test_nodes_that_were_marked_in_part_can_be_marked_again(adopts: Command, three: Nodes) -> None:
     for url, run in list(zip(three.urls, run_ids(three), strict=True))[:2]:
         ask(url, "SET", "{holdfast}:adopted", run)

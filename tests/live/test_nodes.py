@@ -608,7 +608,7 @@ async def test_first_contact_with_a_fresh_server_says_what_to_do(
     """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
     unmark(three.urls)
     client = face.keep(face.kind(*three.urls))
-    advice = r"it started \d+ s ago and may have forgotten locks \(for development and CI, set HOLDFAST_RESTART_GUARD=off\)"
+    advice = r"it started \d+ s ago and may have forgotten locks \(if no lock was ever held on these nodes: holdfast nodes adopt\)"
     with pytest.raises(NoQuorum, match=advice):
         await face.acquire(client.lock(name, wait=0.5))
     monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")

@@ -113,7 +113,9 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
         elif it.state == "guarded":
             moved = "was promoted" in cause or "is new to clients" in cause
             page = "docs/nodes.md#sentinel" if moved else "docs/operations.md"
-            yield Check(it.node, "state", WARNING, cause or "it restarted", "holdfast nodes --watch", page)
+            new = "holdfast nodes adopt  # only if no lock was ever held on these nodes; else wait"
+            fix = new if "nodes adopt" in cause else "holdfast nodes --watch  # until the guard is over"
+            yield Check(it.node, "state", WARNING, cause or "it restarted", fix, page)
         elif it.state == "refusing":
             fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'INFO replication')}"
             found = f"it refuses every write of every program: {cause}"

@@ -269,7 +269,7 @@ class Health:
             self._record.note(events.NodeEvent(at=at, node=label, state="up", down=down))
             self._notices.examine_soon(now)
         elif news == "guarded":
-            why = _guarded(connection) or STARTED
+            why = _guarded(connection) or STARTED + self._node_set.hint
             left = connection.wake - now
             self._record.note(events.NodeEvent(at=at, node=label, state="guarded", left=left, cause=why, down=down))
         else:

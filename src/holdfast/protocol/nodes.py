@@ -6,7 +6,6 @@ The engine keeps it. Knows numbers of nodes and what stands in their way. Must n
 from __future__ import annotations
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from math import inf
 
@@ -28,9 +27,7 @@ class Standing(enum.Enum):
 CONNECTING, GUARDED, UP, DOWN = Standing
 
 
-# For nodes of this machine, by their addresses. Nobody is told to switch off the guard of others.
-_HINT = " (for development and CI, set HOLDFAST_RESTART_GUARD=off)"
-_HERE = r"^unix:|//(?:localhost|127\.|\[::1\])"
+_HINT = " (if no lock was ever held on these nodes: holdfast nodes adopt)"
 
 
 class NodeSet:
@@ -76,10 +73,14 @@ class NodeSet:
             left = max(0.0, self.free[node] - now)
             age = now - self.started[node]
             started = f"{max(0.0, age):.0f} s ago" if age < inf else "recently"
-            hint = _HINT if re.search(_HERE, self.labels[node]) else ""
-            why = cause or f"it started {started} and may have forgotten locks{hint}"
+            why = cause or f"it started {started} and may have forgotten locks{self.hint}"
             return ConnectionError(f"guarded, {left:.1f} s left: {why}")
         return cause
+
+    @property
+    def hint(self) -> str:
+        """What ends the guard of new servers at once. Empty if one of the nodes has been in use."""
+        return "" if any(self.worked) else _HINT
 
     def tried(self, node: int, now: float) -> None:
         """Record that somebody is connecting to the node."""
