@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -91,6 +92,25 @@ def test_tasks_of_one_name_run_one_at_a_time_and_use_no_retries(stage: Stage, ap
     assert overlaps(stage.entries()) == []
     assert len(stage.entries("enter")) == 60
     assert "MaxRetriesExceeded" not in stage.logs()
+
+
+@pytest.mark.parametrize("messages, names, seconds", [(30, 1, 0.1), (300, 10, 0.05), (10, 1, 1.5)], ids=["short", "many", "long"])
+def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, app: Any, messages: int, names: int, seconds: float) -> None:
+    """Messages that find the lock busy come back one after the other, when their turn is near."""
+    worker(stage, "--pool", "prefork", "-c", "4", VISIBLE_AFTER="3600")
+    app.send_task("proj.burst", ["warm", 0, seconds])
+    stage.until(lambda: stage.entries("done", "warm"), "the worker works")
+    began = time.monotonic()
+    for number in range(messages):
+        app.send_task("proj.burst", [str(number % names), number, seconds])
+    ideal = max(messages * seconds / names, messages * seconds / 4)
+    stage.until(lambda: len(stage.entries("done")) == messages + 1, "all are done", 4 * ideal + 20)
+    took = time.monotonic() - began
+    delivered = Counter(" ".join(it.words) for it in stage.entries("delivered"))
+    most = max(delivered.values())
+    print(f"{messages} tasks of {seconds} s on {names} names: {took:.1f} s, at best {ideal:.1f} s; {most} deliveries at most")
+    assert took < 2 * ideal + 2, "a busy machine has some time more"
+    assert most <= 3
 
 
 def test_a_busy_task_is_skipped_or_fails_if_you_say_so(stage: Stage, app: Any) -> None:

@@ -86,6 +86,25 @@ def test_a_busy_message_comes_back_with_its_result(stage: Stage, actors: Any) ->
     assert Counter(it.words[1] for it in stage.entries("begin")) == {"0": 1, "1": 1, "2": 1}
 
 
+@pytest.mark.parametrize("messages, names, seconds", [(30, 1, 0.1), (300, 10, 0.05), (10, 1, 1.5)], ids=["short", "many", "long"])
+def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, actors: Any, messages: int, names: int, seconds: float) -> None:
+    """Messages that find the lock busy come back one after the other, when their turn is near."""
+    worker(stage, threads=4)
+    actors.burst.send("warm", 0, seconds)
+    stage.until(lambda: stage.entries("finished", "warm"), "the worker works")
+    began = time.monotonic()
+    for number in range(messages):
+        actors.burst.send(str(number % names), number, seconds)
+    ideal = max(messages * seconds / names, messages * seconds / 4)
+    stage.until(lambda: len(stage.entries("finished")) == messages + 1, "all are done", 4 * ideal + 20)
+    took = time.monotonic() - began
+    delivered = Counter(" ".join(it.words) for it in stage.entries("delivered"))
+    most = max(delivered.values())
+    print(f"{messages} messages of {seconds} s on {names} names: {took:.1f} s, at best {ideal:.1f} s; {most} deliveries at most")
+    assert took < 2 * ideal + 2, "a busy machine has some time more"
+    assert most <= 3
+
+
 def test_a_busy_message_is_skipped_or_fails_if_you_say_so(stage: Stage, actors: Any) -> None:
     worker(stage)
     for actor in (actors.skipping, actors.raising):

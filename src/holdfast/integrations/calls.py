@@ -1,5 +1,5 @@
-"""Decorated functions of task queues: what they do if their lock is busy, and how they are
-interrupted if it is lost.
+"""Decorated functions of task queues: what they do if their lock is busy, when a message that found
+it busy comes back, and how they are interrupted if it is lost.
 
 Knows the client for threads. Must not know frameworks.
 """
@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import cache, wraps
+from functools import cache, partial, wraps
+from math import ceil
 from typing import Any
 
 from .. import Holdfast, Lease, current
-from ..errors import LockBusy
+from ..errors import ConfigError, LockBusy
 
-__all__ = ["Busy", "abortable", "attempt", "example"]
+__all__ = ["Busy", "Single", "abortable", "attempt", "example"]
+
+# Seconds that a message waits in the lock's own queue, before it goes away and comes back.
+PATIENCE = 1.0
+# Seconds that are booked at a time, and how many times they are at most: for ten minutes.
+UNIT, MOST = 0.1, 6_000
 
 Body = Callable[..., Any]
 
@@ -31,8 +37,78 @@ class Busy(Exception):
         self.busy = busy
 
 
+class Single:
+    """A function that runs one at a time for each name, on behalf of messages.
+
+    A message that finds the lock busy first waits in the lock's own queue for up to `PATIENCE`
+    seconds. Then it books a turn on the nodes, where all processes book theirs one after the other,
+    and comes back when those before it are likely to be done. So they do not all come back at once.
+
+    Args:
+        function: The function.
+        name: The lock's name, a template.
+        options: The options of the lock.
+        busy: "later", "skip" or "raise".
+        pause: Seconds until a message comes back. None: when its turn is near.
+        what: What `busy` is called, for errors.
+    """
+
+    def __init__(self, function: Body, name: str, options: Any, busy: str, pause: float | None, what: str) -> None:
+        if busy not in ("later", "skip", "raise"):
+            raise ConfigError(f"{what} is 'later', 'skip' or 'raise', not {busy!r}")
+        self.busy, self._function, self._name, self._options, self._pause = busy, function, name, options, pause
+        # Refuses what cannot work, where it is written.
+        self.known = example().locked(name, **options)(function)
+        # How many seconds the function took lately in this process. 0: it is not known.
+        self._usual = 0.0
+
+    def call(
+        self, locks: Holdfast, args: Any, kwargs: Any, message: bool, abortable: Any, *refusals: type[Exception]
+    ) -> Any:
+        """Call the function under its lock.
+
+        Args:
+            locks: The client.
+            args: The function's arguments.
+            kwargs: The function's named arguments.
+            message: Whether a message wants it, which can come back.
+            abortable: Makes a function and its options those of one that a loss interrupts, or
+                None.
+            refusals: As for `attempt`.
+
+        Raises:
+            Busy: As `attempt` does.
+        """
+        options = {"wait": PATIENCE if message and self.busy == "later" else 0, **self._options}
+        body, options = abortable(self._function, options) if abortable else (self._function, options)
+        done = partial(self._took, locks)
+        return attempt(body, locks.locked(self._name, **options), args, kwargs, *refusals, done=done)
+
+    def _took(self, locks: Holdfast) -> None:
+        """Note for how long the lock was held, if it still is."""
+        mine = current().fence
+        for held in [it.held_for for it in locks.leases() if it.fence == mine]:
+            self._usual = (self._usual + held) / 2 if self._usual else held
+
+    def back(self, locks: Holdfast, name: str) -> float:
+        """Return in how many seconds a message is to come back that found this lock busy."""
+        if self._pause is not None:
+            return self._pause
+        line = locks.rate("holdfast.turns", round(1 / UNIT), 1, key=name, burst=MOST, fail_open=True)
+        # The holder has not ended within `PATIENCE`.
+        usual = self._usual or 2 * PATIENCE
+        booked = line.take(max(1, min(MOST, ceil(usual / UNIT))))
+        # It has some patience left when it is back.
+        return max(UNIT, (booked.reset_after or usual) - PATIENCE / 2)
+
+
 def attempt(
-    function: Body, decorator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *refusals: type[Exception]
+    function: Body,
+    decorator: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    *refusals: type[Exception],
+    done: Callable[[], object] | None = None,
 ) -> Any:
     """Call a function under a decorator of a client.
 
@@ -42,6 +118,7 @@ def attempt(
         args: The function's arguments.
         kwargs: The function's named arguments.
         refusals: Other errors of the decorator's own lock that become Busy.
+        done: Is called under the lock when the function is over.
 
     Returns:
         What the function returned.
@@ -57,7 +134,11 @@ def attempt(
     def body(*args: Any, **kwargs: Any) -> Any:
         nonlocal entered
         entered = True
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if done is not None:
+                done()
 
     try:
         return decorator(body)(*args, **kwargs)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from functools import partial, wraps
 from inspect import unwrap
+from math import inf
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 from celery import Celery, Task, bootsteps, current_app, current_task, signals
@@ -22,7 +23,7 @@ from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
 from ..typing import OnceOptions, Options
-from .calls import Body, Busy, abortable, attempt, example
+from .calls import Body, Busy, Single, abortable, attempt, example
 
 __all__ = ["client_of", "once", "setup", "single"]
 
@@ -180,7 +181,7 @@ def single(
     name: str,
     *,
     busy: str = "later",
-    countdown: float = COUNTDOWN,
+    countdown: float | None = None,
     abort: bool = False,
     on: Holdfast | None = None,
     **options: Unpack[Options],
@@ -189,14 +190,15 @@ def single(
 
     Args:
         name: The lock's name, a template over the task's arguments, such as "feed:{url}".
-        busy: What to do if the lock is busy. "later" (the default): send the message again, after
-            `countdown` seconds, which uses up no retries. "skip": return None. "raise": raise
+        busy: What to do if the lock is busy. "later" (the default): wait for up to a second, then
+            send the message again, which uses up no retries. "skip": return None. "raise": raise
             LockBusy.
-        countdown: Seconds until a message comes back (default: 15).
+        countdown: Seconds until a message comes back. None: when its turn is near, by how many
+            messages are to come before it, and how long the task usually takes (the default).
         abort: Whether the task is interrupted if its lock is lost, as by Celery's soft time limit
             (default: False). Only for the prefork pool.
         on: A client for threads (default: that of `setup`).
-        options: Those of `lock`. `wait` is 0 unless you set it.
+        options: Those of `lock`. Unless you set `wait`, it is 1 with "later", and otherwise 0.
 
     Returns:
         A decorator. If most nodes are unreachable, the decorated task is retried as often as its
@@ -206,26 +208,26 @@ def single(
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
             decorator is above `@app.task`.
     """
-    if busy not in ("later", "skip", "raise"):
-        raise ConfigError(f"busy is 'later', 'skip' or 'raise', not {busy!r}")
-    limits: Any = {"wait": 0, **options}
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        known = example().locked(name, **limits)(function)
+        one = Single(function, name, options, busy, countdown, "busy")
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
-            body, held = (_abortable(function, limits) if abort and _running() is not None else (function, limits))
+            interrupts = _abortable if abort and _running() is not None else None
             locks = _client(on, task)
             try:
-                return attempt(body, locks.locked(name, **held), args, kwargs, NoQuorum)
+                return one.call(locks, args, kwargs, task is not None, interrupts, NoQuorum)
             except Busy as error:
                 _retry(task, locks, error.busy)
                 if busy == "skip":
                     return None
-                _later(task if busy == "later" else None, countdown, error.busy)
+                if task is None or busy == "raise":
+                    raise error.busy from None
+                # The broker would deliver a message again that waits for longer.
+                _later(task, min(one.back(locks, error.busy.name), _again(task.app) / 2), error.busy)
 
-        return _checked(wraps(known)(run), on, partial(_check_pool, abort))
+        return _checked(wraps(one.known)(run), on, partial(_check_pool, abort))
 
     return decorate
 
@@ -308,14 +310,19 @@ def _client(on: Holdfast | None, task: Task | None) -> Holdfast:
     return client_of(current_app if called is None else called.app)
 
 
-def _check(app: Celery, keep: float, countdown: float) -> None:
-    """Refuse times that do not fit the broker's visibility timeout, if it has one."""
+def _again(app: Celery) -> float:
+    """Return after how many seconds the broker delivers a message again. inf: it does not."""
     given = app.conf.broker_read_url or app.conf.broker_url or ""
     urls = given.split(";") if isinstance(given, str) else given
     known = [_REPEATING[kind] for url in urls if (kind := str(url).partition("://")[0]) in _REPEATING]
-    if not known:
+    options = app.conf.broker_transport_options or {}
+    return float(options.get("visibility_timeout", min(known))) if known else inf
+
+
+def _check(app: Celery, keep: float, countdown: float) -> None:
+    """Refuse times that do not fit the broker's visibility timeout, if it has one."""
+    if (again := _again(app)) == inf:
         return
-    again = (app.conf.broker_transport_options or {}).get("visibility_timeout", min(known))
     if keep < 2 * again:
         raise ConfigError(
             f"keep={keep:g} is too short: the broker delivers a message again after {again:g} s (visibility_timeout), "

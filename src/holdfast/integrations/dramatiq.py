@@ -20,12 +20,11 @@ from .. import Holdfast, Lease
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
 from ..kit import unlocked
-from .calls import Body, Busy, abortable, attempt, example
+from .calls import Body, Busy, Single, abortable
 
 __all__ = ["Concurrent", "Locks"]
 
 LOGGER = "holdfast.dramatiq"
-DELAY = 15.0  # seconds until a message comes back
 _ABORTED = "lock_abort"
 
 # The message that this thread works on, and its broker.
@@ -38,13 +37,15 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
     These are the options of an actor:
 
     - `lock`: the lock's name, a template over the actor's parameters, such as "user:{user_id}".
-    - `lock_busy`: what to do if the lock is busy. "later" (the default): send the message again,
-      after `lock_delay` seconds, which uses up no retries. "skip": drop the message. "raise": raise
-      LockBusy, which uses up a retry.
-    - `lock_delay`: seconds (default: 15).
+    - `lock_busy`: what to do if the lock is busy. "later" (the default): wait for up to a second,
+      then send the message again, which uses up no retries. "skip": drop the message. "raise":
+      raise LockBusy, which uses up a retry.
+    - `lock_delay`: seconds until a message comes back. None: when its turn is near, by how many
+      messages are to come before it, and how long the actor usually takes (the default).
     - `lock_abort`: whether the actor is interrupted if its lock is lost, as by Dramatiq's time
       limit (default: False).
-    - `lock_options`: the options of the lock, a mapping. `wait` is 0 unless you set it.
+    - `lock_options`: the options of the lock, a mapping. Unless you set `wait`, it is 1 with
+      "later", and otherwise 0.
     """
 
     def __init__(self, locks: Holdfast) -> None:
@@ -131,25 +132,24 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             if unused := sorted(self.actor_options & set(given)):
                 raise ConfigError(f"{unused[0]} is for an actor with lock=, which it has not")
             return function
-        name, busy, abort = given["lock"], given.get("lock_busy", "later"), given.get(_ABORTED, False)
-        if busy not in ("later", "skip", "raise"):
-            raise ConfigError(f"lock_busy is 'later', 'skip' or 'raise', not {busy!r}")
-        delay = seconds(given.get("lock_delay", DELAY), "lock_delay")
-        options = {"wait": 0, **given.get("lock_options", {})}
+        busy, delay = given.get("lock_busy", "later"), given.get("lock_delay")
+        delay = delay if delay is None else seconds(delay, "lock_delay")
+        one = Single(function, given["lock"], given.get("lock_options", {}), busy, delay, "lock_busy")
+        interrupts = _abortable if given.get(_ABORTED) else None
 
-        @wraps(example().locked(name, **options)(function))
+        @wraps(one.known)
         def run(*args: Any, **kwargs: Any) -> Any:
-            body, held = _abortable(function, options) if abort else (function, options)
             # The message is for its own actor, and not for those that the actor calls like functions.
             work = _message.get()
+            mine = work is not None and work[1].actor_name == actor
             before = _message.set(None)
             try:
-                return attempt(body, self._locks.locked(name, **held), args, kwargs)
+                return one.call(self._locks, args, kwargs, mine, interrupts)
             except Busy as error:
-                if work is None or work[1].actor_name != actor or busy == "raise":
+                if work is None or not mine or busy == "raise":
                     raise error.busy from None
                 if busy == "later":
-                    _later(*work, delay, error.busy)
+                    _later(*work, one.back(self._locks, error.busy.name), error.busy)
                 raise SkipMessage(message_of(error.busy)) from None
             finally:
                 _message.reset(before)

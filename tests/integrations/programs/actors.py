@@ -33,6 +33,21 @@ def import_user(user, number):
     note("done", number)
 
 
+@dramatiq.actor(lock="burst:{name}", max_retries=0)
+def burst(name, number, seconds):
+    time.sleep(seconds)
+    note("finished", name, number)
+
+
+class Deliveries(dramatiq.Middleware):
+    def before_process_message(self, broker, message):
+        if message.actor_name == "burst":
+            note("delivered", *message.args[:2])
+
+
+broker.add_middleware(Deliveries())
+
+
 @dramatiq.actor(lock="long", lock_delay=0.5, max_retries=0, store_results=True)
 def long(number, seconds):
     note("begin", number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 
-from celery import Celery
+from celery import Celery, signals
 from record import note
 
 from holdfast import Holdfast, current
@@ -52,6 +52,19 @@ def feed(self, number):
     time.sleep(0.01)
     note("leave", number)
     return number
+
+
+@app.task(ignore_result=True)
+@single("burst:{name}")
+def burst(name, number, seconds):
+    time.sleep(seconds)
+    note("done", name, number)
+
+
+@signals.task_prerun.connect
+def _delivered(task, args, **_):
+    if task.name == "proj.burst":
+        note("delivered", *args[:2])
 
 
 @app.task
