@@ -6,6 +6,7 @@ import functools
 import inspect
 import uuid
 import warnings
+from datetime import timedelta
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -339,6 +340,42 @@ def test_rates_have_headers(locks: aio.Holdfast) -> None:
         assert left[0].headers["ratelimit"].startswith('"default";r=1;t=')
         assert 1 <= int(left[2].headers["retry-after"]) <= 30
         assert client.get("/limited/ann").status_code == 200
+
+
+def test_a_rate_may_have_bursts_and_several_limits(locks: aio.Holdfast) -> None:
+    app = FastAPI()
+    install(app, locks)
+
+    @app.get("/burst/{tenant}", dependencies=[Limited("burst", 100, 60, burst=2, key="{tenant}")])
+    async def burst(tenant: str) -> None: ...
+
+    @app.get("/both", dependencies=[Limited("both", [(3, 1), (5, timedelta(hours=1))])])
+    async def both() -> None: ...
+
+    with TestClient(app) as client:
+        assert [client.get(f"/burst/{it}").status_code for it in "aaabba"] == [200, 200, 429, 200, 200, 429]
+        told = client.get("/both")
+        assert told.headers["ratelimit-policy"] == '"1";q=3;w=1, "3600";q=5;w=3600'
+        assert told.headers["ratelimit"].startswith('"all";r=2;t=')
+
+
+def test_a_rate_without_a_majority_counts_nothing_if_you_say_so() -> None:
+    locks = aio.Holdfast("redis://127.0.0.1:1", ttl=1, node_timeout=0.2)
+    app = FastAPI()
+    install(app, locks)
+    app.get("/open", dependencies=[Limited("open", 1, 60, fail_open=True)])(lambda: None)
+    app.get("/closed", dependencies=[Limited("closed", 1, 60)])(lambda: None)
+    with TestClient(app) as client:
+        answers = [client.get("/open") for _ in range(2)]
+        assert [it.status_code for it in answers] == [200, 200]
+        assert "ratelimit" not in answers[0].headers
+        assert client.get("/closed").status_code == 503
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0, "period": 60}, {"limit": 3}, {"limit": 3, "period": 60, "burst": -1}])
+def test_a_rate_that_cannot_be_is_refused_where_it_is_written(wrong: dict[str, Any]) -> None:
+    with pytest.raises(holdfast.ConfigError):
+        Limited("api", **wrong)
 
 
 def test_the_schema_has_the_statuses(locks: aio.Holdfast) -> None:

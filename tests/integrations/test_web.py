@@ -95,9 +95,13 @@ def test_load_is_no_warning_an_outage_is_one_and_a_loss_is_an_error(caplog: pyte
 
 
 def test_the_headers_of_a_rate() -> None:
-    assert dict(rate_headers(10, 60.0, 3, 12.1)) == {
+    assert dict(rate_headers([(10, 60.0)], 3, 12.1)) == {
         "ratelimit": '"default";r=3;t=13',
         "ratelimit-policy": '"default";q=10;w=60',
+    }
+    assert dict(rate_headers([(10, 60.0), (100, 3600)], 3, 12.1)) == {
+        "ratelimit": '"all";r=3;t=13',
+        "ratelimit-policy": '"60";q=10;w=60, "3600";q=100;w=3600',
     }
 
 

@@ -6,7 +6,7 @@ Knows FastAPI. What other ASGI frameworks need too is in `asgi`.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Unpack
 
@@ -17,8 +17,9 @@ from ..aio import Holdfast, Lease
 from ..checks import Seconds, seconds
 from ..errors import ConfigError
 from ..kit import written
-from ..typing import Options
+from ..typing import Options, RateOptions
 from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
+from .calls import example
 from .web import filled, rate_headers
 
 __all__ = ["Limited", "Locked", "install"]
@@ -116,7 +117,13 @@ def Locked(name: Named, *, on: Holdfast | None = None, **options: Unpack[Options
 
 
 def Limited(
-    name: Named, limit: int, period: Seconds, *, key: Named | None = None, on: Holdfast | None = None
+    name: Named,
+    limit: int | Sequence[tuple[int, Seconds]],
+    period: Seconds | None = None,
+    *,
+    key: Named | None = None,
+    on: Holdfast | None = None,
+    **options: Unpack[RateOptions],
 ) -> Any:
     """Make a dependency that counts the request, and refuses it with 429 if there are too many.
 
@@ -124,26 +131,31 @@ def Limited(
 
     Args:
         name: A template over the path's parameters, or a function of the request.
-        limit: How many requests are allowed in a period.
-        period: Seconds.
+        limit: How many requests are allowed in a period; or several pairs of requests and seconds.
+        period: Seconds. Leave it out if `limit` is a list of pairs.
         key: Each key has a limit of its own: a template, or a function of the request. Default: all
             requests share the limit.
         on: The client for asyncio. Default: the one that was installed.
+        options: Those of `rate`, such as `burst` and `fail_open`. `wait` is 0 unless you set it.
 
     Returns:
         What FastAPI's `Depends` returns. The dependency gives the `Allowance`.
 
     Raises:
-        ConfigError: `period` is no duration, or this FastAPI is older than 0.121.
+        ConfigError: An option cannot work, or this FastAPI is older than 0.121.
     """
 
-    length = seconds(period, "period", waits=True)
+    given: Any = {"wait": 0, **options}
+    example().rate("any", limit, period, **given)
+    pairs = [(limit, period)] if isinstance(limit, int) else limit
+    policy = [(calls, seconds(it, "period")) for calls, it in pairs if it is not None]
 
     async def counted(request: Request, response: Response) -> Any:
         whose = None if key is None else _filled(key, request)
-        rate = _client(on, request).rate(_filled(name, request), limit, period, key=whose, wait=0)
-        allowance = await rate.acquire()
-        response.headers.update(dict(rate_headers(limit, length, allowance.remaining, allowance.reset_after)))
+        allowance = await _client(on, request).rate(_filled(name, request), limit, period, key=whose, **given).acquire()
+        # Nothing is known of the limit if too few nodes have answered.
+        if allowance.cause is None:
+            response.headers.update(dict(rate_headers(policy, allowance.remaining, allowance.reset_after)))
         return allowance
 
     return _depends(counted)

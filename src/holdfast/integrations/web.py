@@ -95,7 +95,7 @@ class Statuses:
                 found = problem(self.busy, "busy", "Another request is at work on this.", _after(left), lock=name)
             case RateLimited():
                 level = logging.DEBUG
-                limits = rate_headers(error.limit, error.period, 0, error.retry_after)
+                limits = rate_headers([(error.limit, error.period)], 0, error.retry_after)
                 title, after = "Too many requests.", _after(error.retry_after)
                 found = problem(429, "rate-limited", title, after, *limits, lock=name)
             case NoQuorum() | Misuse(reason="closed"):
@@ -166,12 +166,18 @@ def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock:
     return Problem(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
 
 
-def rate_headers(limit: int, period: float, remaining: int, reset: float) -> tuple[tuple[str, str], ...]:
-    """Write the headers `RateLimit` and `RateLimit-Policy` of the IETF's draft."""
-    return (
-        ("ratelimit", f'"default";r={remaining};t={ceil(reset)}'),
-        ("ratelimit-policy", f'"default";q={limit};w={ceil(period)}'),
-    )
+def rate_headers(
+    limits: Sequence[tuple[int, float]], remaining: int, reset: float
+) -> tuple[tuple[str, str], ...]:
+    """Write the headers `RateLimit` and `RateLimit-Policy` of the IETF's draft.
+
+    One limit is called "default". Several are called by their seconds, and what remains of all of
+    them is that of "all".
+    """
+    one = len(limits) == 1
+    policy = [f'"{"default" if one else ceil(w)}";q={q};w={ceil(w)}' for q, w in limits]
+    name = "default" if one else "all"
+    return ("ratelimit", f'"{name}";r={remaining};t={ceil(reset)}'), ("ratelimit-policy", ", ".join(policy))
 
 
 def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
