@@ -15,7 +15,7 @@ from typing import Any
 from .. import Holdfast, Lease, current
 from ..errors import ConfigError, LockBusy
 
-__all__ = ["Busy", "Single", "abortable", "attempt", "example"]
+__all__ = ["Busy", "Single", "abortable", "attempt", "example", "patience"]
 
 # Seconds that a message waits in the lock's own queue, before it goes away and comes back.
 PATIENCE = 1.0
@@ -37,26 +37,38 @@ class Busy(Exception):
         self.busy = busy
 
 
+def patience(busy: str, what: str) -> float:
+    """Return how many seconds a message waits in the lock's own queue.
+
+    Args:
+        busy: What it does if the lock is busy: "later", "skip" or "raise".
+        what: What this option is called.
+
+    Raises:
+        ConfigError: It is none of these.
+    """
+    if busy not in ("later", "skip", "raise"):
+        raise ConfigError(f"{what} is 'later', 'skip' or 'raise', not {busy!r}")
+    return PATIENCE if busy == "later" else 0.0
+
+
 class Single:
     """A function that runs one at a time for each name, on behalf of messages.
 
-    A message that finds the lock busy first waits in the lock's own queue for up to `PATIENCE`
-    seconds. Then it books a turn on the nodes, where all processes book theirs one after the other,
-    and comes back when those before it are likely to be done. So they do not all come back at once.
+    A message that finds the lock busy first waits in the lock's own queue for a moment. Then it
+    books a turn on the nodes, where all processes book theirs one after the other, and comes back
+    when those before it are likely to be done. So they do not all come back at once.
 
     Args:
         function: The function.
         name: The lock's name, a template.
         options: The options of the lock.
-        busy: "later", "skip" or "raise".
+        wait: Seconds for which a message waits.
         pause: Seconds until a message comes back. None: when its turn is near.
-        what: What `busy` is called, for errors.
     """
 
-    def __init__(self, function: Body, name: str, options: Any, busy: str, pause: float | None, what: str) -> None:
-        if busy not in ("later", "skip", "raise"):
-            raise ConfigError(f"{what} is 'later', 'skip' or 'raise', not {busy!r}")
-        self.busy, self._function, self._name, self._options, self._pause = busy, function, name, options, pause
+    def __init__(self, function: Body, name: str, options: Any, wait: float, pause: float | None) -> None:
+        self._function, self._name, self._options, self._wait, self._pause = function, name, options, wait, pause
         # Refuses what cannot work, where it is written.
         self.known = example().locked(name, **options)(function)
         # How many seconds the function took lately in this process. 0: it is not known.
@@ -79,7 +91,7 @@ class Single:
         Raises:
             Busy: As `attempt` does.
         """
-        options = {"wait": PATIENCE if message and self.busy == "later" else 0, **self._options}
+        options = {"wait": self._wait if message else 0, **self._options}
         body, options = abortable(self._function, options) if abortable else (self._function, options)
         done = partial(self._took, locks)
         return attempt(body, locks.locked(self._name, **options), args, kwargs, *refusals, done=done)

@@ -23,7 +23,7 @@ from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
 from ..typing import OnceOptions, Options
-from .calls import Body, Busy, Single, abortable, attempt, example
+from .calls import Body, Busy, Single, abortable, attempt, example, patience
 
 __all__ = ["client_of", "once", "setup", "single"]
 
@@ -208,9 +208,10 @@ def single(
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
             decorator is above `@app.task`.
     """
+    wait = patience(busy, "busy")
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        one = Single(function, name, options, busy, countdown, "busy")
+        one = Single(function, name, options, wait, countdown)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)

@@ -20,7 +20,7 @@ from .. import Holdfast, Lease
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
 from ..kit import unlocked
-from .calls import Body, Busy, Single, abortable
+from .calls import Body, Busy, Single, abortable, patience
 
 __all__ = ["Concurrent", "Locks"]
 
@@ -134,7 +134,8 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             return function
         busy, delay = given.get("lock_busy", "later"), given.get("lock_delay")
         delay = delay if delay is None else seconds(delay, "lock_delay")
-        one = Single(function, given["lock"], given.get("lock_options", {}), busy, delay, "lock_busy")
+        wait, options = patience(busy, "lock_busy"), given.get("lock_options", {})
+        one = Single(function, given["lock"], options, wait, delay)
         interrupts = _abortable if given.get(_ABORTED) else None
 
         @wraps(one.known)
