@@ -74,7 +74,7 @@ class Claimed:
     """What the laws see of a claim."""
 
     until, timing = 1e9, Timing(1.0)
-    recipe = SimpleNamespace(name=b"L", proposes=None)
+    recipe = SimpleNamespace(name=b"L", proposes=0)
     token = b"somebody"
     as_usual = ()
 
