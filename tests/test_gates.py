@@ -139,3 +139,10 @@ def test_what_the_tests_do_not_see_is_left_to_the_simulator(
     rows = capsys.readouterr().out.splitlines()
     assert [row.split("  ")[0].strip() for row in rows[:-1]] == ["own tests", "SURVIVES", "own tests", outcome]
     assert rows[3].endswith("protocol/claim.py:7  return b  ->  return None  in  return b")
+
+
+@pytest.mark.parametrize("test, code", [("test_least", 0), ("test_that_is_gone", 1)])
+def test_a_planted_fault_is_to_be_found_by_the_test_that_it_names(tree: Path, test: str, code: int) -> None:
+    row = f'["protocol/test_claim.py"]\n"the larger one" = ["protocol/claim.py", "a < b", "b < a", "{test}"]\n'
+    (tree / "tests/faults.toml").write_text(row)
+    assert mutants.main(["--planted"], tree) == code
