@@ -546,7 +546,7 @@ def _greeting(url: str) -> dict[str, str]:
 
 
 def _asked(url: str, said: str, answers: int) -> list[object]:
-    """Return how a server welcomes us, and so many answers. Nothing if no server answers."""
+    """Return how a server welcomes us, and its answers. Nothing if no server answers."""
     reader = hiredis.Reader(encoding="utf-8", errors="replace")
     replies: list[object] = []
     try:
