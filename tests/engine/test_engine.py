@@ -686,7 +686,7 @@ def test_a_message_about_a_claim_that_no_script_of_ours_sends_is_ignored() -> No
 def test_a_claim_that_starts_over_is_known_by_its_new_token() -> None:
     world = World().connect()
     busy(world, numbers=(1, 2))
-    world.nodes[0].answer = lambda asked: granted(asked.fence, lower=1)  # granted, and a lower ticket waits there
+    world.nodes[0].answer = lambda asked: granted(asked.fence, lower=1, fresh=1)  # granted, and a lower ticket waits there
     claim, engine = world.claim(), world.engine
     old = claim.token
     world.run(TRIP)
@@ -718,7 +718,7 @@ def test_a_claim_that_starts_over_is_known_by_its_new_token() -> None:
 def test_a_cede_is_said_as_one() -> None:
     world = World().connect()
     busy(world, numbers=(1, 2))
-    world.nodes[0].answer = lambda asked: denied() if asked.mode == CEDE else granted(asked.fence, lower=1)
+    world.nodes[0].answer = lambda asked: denied() if asked.mode == CEDE else granted(asked.fence, lower=1, fresh=1)
     claim = world.claim(ttl=12.0)
     world.run(0.1)
     assert [(it.mode, it.ttl, it.fence) for it in world.nodes[0].of("request")] == [
@@ -857,7 +857,7 @@ def test_nodes_whose_clocks_are_all_set_are_believed_and_who_waits_starts_over()
         floor = int((WALL + 3600.0) * 1e6)
         for node in world.nodes:
             node.ahead = 3608.0
-            node.answer = lambda asked, least=floor: usual(asked.fence) if asked.fence > least else granted(least)
+            node.answer = lambda asked, least=floor: usual(asked.fence) if asked.fence > least else granted(least, fresh=1)
         claim = world.claim()
         world.run(0.1)
         assert claim.state is State.HELD

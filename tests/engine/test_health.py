@@ -560,7 +560,7 @@ def test_a_node_whose_clock_is_set_while_it_is_connected_is_found_out_by_its_fen
     world.run(2.0)
     world.nodes[0].ahead = 100.0
     floor = int((WALL + 92.0) * 1e6)
-    world.nodes[0].answer = lambda asked: granted(floor)
+    world.nodes[0].answer = lambda asked: granted(floor, fresh=1)
     claim = world.claim()
     world.run(0.2)
     assert (claim.state, claim.fence) == (State.HELD, claim.ticket), "what no clock allows is counted nowhere"

@@ -108,7 +108,7 @@ def test_the_new_holder_finds_that_it_holds(bench: Bench) -> None:
     bench.connect(INBOXES[0])
     holder, [waiter] = contended(bench, (5, 0, LONG))
     bench.release(holder)
-    assert bench.request(waiter) == Granted(bench.base + 5, lower=0)
+    assert bench.request(waiter) == Granted(bench.base + 5, lower=0, fresh=0)
 
 
 def test_handing_on_raises_the_fence(bench: Bench) -> None:
@@ -168,7 +168,7 @@ def test_a_grant_stands_when_the_server_forbids_to_tell(bench: Bench) -> None:
     holder, [waiter] = contended(bench, (5, 0, LONG))
     with bench.mute():
         assert bench.release(holder) == 1
-    assert bench.request(waiter) == Granted(bench.base + 5, 0)
+    assert bench.request(waiter) == Granted(bench.base + 5, 0, fresh=0)
 
 
 def test_a_stranger_s_release_hands_on_a_name_that_lapsed(bench: Bench) -> None:

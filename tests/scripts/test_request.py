@@ -17,7 +17,7 @@ from scripts.bench import FREE, GRAIN, INBOXES, LONG, NAME, SHORT, SLACK, TOP, B
 
 def test_a_free_name_is_granted_at_once(bench: Bench) -> None:
     token = bench.token(1)
-    assert bench.request(token, LONG) == Granted(bench.base + 1, lower=0)
+    assert bench.request(token, LONG) == Granted(bench.base + 1, lower=0, fresh=1)
     seen = bench.see()
     assert seen.holder == token and about(seen.holder_left, LONG)
     assert seen.fence == b"%d" % (bench.base + 1)
@@ -258,7 +258,7 @@ def test_asking_again_renews(bench: Bench) -> None:
     token = bench.token(1)
     bench.request(token, 20_000)
     for mode in "wtck":
-        assert bench.request(token, LONG, mode) == Granted(bench.base + 1, 0)
+        assert bench.request(token, LONG, mode) == Granted(bench.base + 1, 0, fresh=0)
         assert about(bench.see().holder_left, LONG)
         assert bench.see().queue == {}
         bench.operator.say("PEXPIRE", NAME, 20_000)
@@ -369,17 +369,17 @@ def test_a_holder_is_told_of_a_lower_ticket(bench: Bench) -> None:
     lower, holder, higher = bench.token(1), bench.token(2), bench.token(3)
     bench.request(holder)
     bench.request(higher)
-    assert bench.request(holder) == Granted(bench.base + 2, lower=0)
+    assert bench.request(holder) == Granted(bench.base + 2, lower=0, fresh=0)
     bench.request(lower)
     for mode in "wtk":
-        assert bench.request(holder, mode=mode) == Granted(bench.base + 2, lower=1)
+        assert bench.request(holder, mode=mode) == Granted(bench.base + 2, lower=1, fresh=0)
 
 
 def test_of_equal_tickets_the_lower_token_is_lower(bench: Bench) -> None:
     lower, holder = bench.token(1, INBOXES[0]), bench.token(1, INBOXES[1])
     bench.request(holder)
     bench.request(lower)
-    assert bench.request(holder) == Granted(bench.base + 1, lower=1)
+    assert bench.request(holder) == Granted(bench.base + 1, lower=1, fresh=0)
 
 
 # Waiting
@@ -463,7 +463,7 @@ def test_a_newcomer_with_the_lowest_ticket_takes_a_free_name_before_those_who_wa
     bench.request(bench.token(1))
     bench.request(waiter)
     bench.operator.say("DEL", NAME)
-    assert bench.request(newcomer, LONG) == Granted(bench.base + 2, lower=0)
+    assert bench.request(newcomer, LONG) == Granted(bench.base + 2, lower=0, fresh=1)
     seen = bench.see()
     assert seen.holder == newcomer and list(seen.queue) == [waiter] and about(seen.holder_left, LONG)
     assert listener.heard() == []
@@ -474,7 +474,7 @@ def test_who_waited_and_finds_the_name_free_takes_it(bench: Bench) -> None:
     bench.request(bench.token(1))
     bench.request(waiter, 20_000)
     bench.operator.say("DEL", NAME)
-    assert bench.request(waiter, LONG, P=bench.base + 30) == Granted(bench.base + 30, lower=0)
+    assert bench.request(waiter, LONG, P=bench.base + 30) == Granted(bench.base + 30, lower=0, fresh=1)
     seen = bench.see()
     assert seen.holder == waiter and about(seen.holder_left, LONG) and seen.queue == {}
     assert seen.fence == b"%d" % (bench.base + 30)
@@ -492,7 +492,7 @@ def test_a_holder_that_lapsed_and_takes_its_node_back_gets_a_higher_fence(bench:
     holder = bench.token(9)
     bench.request(holder, SHORT)
     bench.lapse()
-    assert bench.request(holder) == Granted(bench.base + 10, 0)
+    assert bench.request(holder) == Granted(bench.base + 10, 0, fresh=1)
 
 
 # Promoting: what `request` does on a free name that somebody waits for
@@ -526,7 +526,7 @@ def test_when_nobody_of_those_who_waited_is_left_the_caller_gets_it(bench: Bench
     for mode in "wtc":
         waiting(bench, (11, 0, SHORT), (12, 1, LONG))
         granted = bench.request(bench.token(12, INBOXES[2]), LONG, mode)
-        assert granted == Granted(bench.base + 13, lower=0)  # above the 12 that nobody heard of
+        assert granted == Granted(bench.base + 13, lower=0, fresh=1)  # above the 12 that nobody heard of
         assert bench.see().queue == {} and about(bench.see().holder_left, LONG)
         bench.operator.say("FLUSHALL")
 
@@ -594,7 +594,7 @@ def test_a_grant_stands_when_the_server_forbids_to_tell(bench: Bench) -> None:
     with bench.mute():
         denied = bench.request(bench.token(2))
     assert isinstance(denied, Denied) and denied.holder == token
-    assert bench.request(token) == Granted(bench.base + 1, 0)
+    assert bench.request(token) == Granted(bench.base + 1, 0, fresh=0)
 
 
 def test_a_waiter_whose_connection_has_gone_is_deaf(bench: Bench) -> None:
@@ -698,7 +698,7 @@ def test_with_nobody_lower_a_cede_renews(bench: Bench) -> None:
     holder, higher = bench.token(5), bench.token(6)
     bench.request(holder, 20_000)
     bench.request(higher)
-    assert bench.request(holder, LONG, "c") == Granted(bench.base + 5, lower=0)
+    assert bench.request(holder, LONG, "c") == Granted(bench.base + 5, lower=0, fresh=0)
     seen = bench.see()
     assert seen.holder == holder and about(seen.holder_left, LONG) and list(seen.queue) == [higher]
 
@@ -709,7 +709,7 @@ def test_when_the_lower_ones_are_gone_a_cede_takes_the_node_back_as_a_new_grant(
     bench.request(bench.token(3), SHORT)
     bench.request(bench.token(4, INBOXES[1]))  # deaf
     bench.lapse()
-    assert bench.request(holder, LONG, "c", P=bench.base + 40) == Granted(bench.base + 40, lower=0)
+    assert bench.request(holder, LONG, "c", P=bench.base + 40) == Granted(bench.base + 40, lower=0, fresh=1)
     seen = bench.see()
     assert seen.holder == holder and seen.queue == {} and about(seen.holder_left, LONG)
     assert seen.fence == b"%d" % (bench.base + 40)
@@ -760,7 +760,7 @@ def test_a_try_never_passes_a_live_waiter(bench: Bench) -> None:
 def test_a_try_takes_its_own_place_in_the_queue(bench: Bench) -> None:
     """It can have one by a late command only."""
     [token] = waiting(bench, (1, 0, LONG))
-    assert bench.request(token, mode="t", P=bench.base + 4) == Granted(bench.base + 4, lower=0)
+    assert bench.request(token, mode="t", P=bench.base + 4) == Granted(bench.base + 4, lower=0, fresh=1)
     assert bench.see().queue == {}
 
 
