@@ -508,7 +508,8 @@ class Lease(ABC):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "a lease belongs to this process and cannot be pickled: pass on the ticket that `lease.hand_over()` returns"
+            "a lease belongs to this process and cannot be pickled: pass on its `fence` and `token`, "
+            "or the ticket that `lease.hand_over()` returns"
         )
 
     # ------------------------------------------------ for the leases of threads and asyncio
