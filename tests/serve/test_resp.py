@@ -132,6 +132,16 @@ async def test_a_session_is_renewed_and_ends_with_its_connection(connect: Connec
     assert time.monotonic() - began < 1
 
 
+async def test_a_gateway_that_ends_a_connection_releases_nothing(connect: Connect) -> None:
+    """Its client lives, and may not have noticed."""
+    one, other = await connect(), await connect()
+    await one("LOCK resp:g TTL 2000 SESSION")
+    one.writer.write(b"*1\r\n+x\r\n")
+    assert (await one.reader.read()).startswith(b"-ERR")
+    assert await other("LOCK resp:g WAIT 300") is None
+    assert await other("LOCK resp:g WAIT 30000")
+
+
 async def test_a_lease_without_a_session_stays_after_its_connection(connect: Connect) -> None:
     one, other = await connect(), await connect()
     lease, *_ = await one("LOCK resp:d TTL 5000")

@@ -88,11 +88,13 @@ class Arrived(NamedTuple):
         address: The address of its client, or "uid:" and its user.
         uid: The user, on a Unix socket.
         known: Notes the client that the connection is from. It stays open for that client.
+        cut: Whether the gateway itself has ended the connection, to make room.
     """
 
     address: str
     uid: int | None
     known: Callable[[str], None]
+    cut: Callable[[], bool] = bool
 
 
 @dataclass(frozen=True, slots=True)

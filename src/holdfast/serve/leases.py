@@ -203,6 +203,12 @@ class Hold:
         elif self.state == "held":
             self._task = self._loop.create_task(self._give_back())
 
+    def leave(self) -> None:
+        """Extend it no more, and leave it to run out: its client may still believe in it."""
+        if self.state == "held" and self.lease is not None:
+            self.lease.leave()
+            self.give_up(False)
+
     async def _give_back(self) -> None:
         with suppress(Problem):
             await self.release(False)

@@ -153,6 +153,8 @@ class Connection(asyncio.Protocol):
         self._buffer = bytearray()
         self._commands: deque[list[bytes]] = deque()
         self._malformed = ""
+        # Whether the gateway has ended it. That says nothing of the client.
+        self._closed = False
         self._more: asyncio.Future[None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._writable: asyncio.Future[None] | None = None
@@ -175,7 +177,7 @@ class Connection(asyncio.Protocol):
             self._malformed = str(error)
             self._transport.pause_reading()
         if self._buffer and self._late is None:
-            self._late = self._loop.call_later(REQUEST, self._transport.abort)
+            self._late = self._loop.call_later(REQUEST, self.close)
         elif not self._buffer and self._late is not None:
             self._late.cancel()
             self._late = None
@@ -203,13 +205,15 @@ class Connection(asyncio.Protocol):
         if self._late is not None:
             self._late.cancel()
         self._task.cancel()
+        gone = not (self._closed or self._arrived.cut())
         for hold in self.sessions if self.near else ():
-            hold.abandon()
+            hold.abandon() if gone else hold.leave()
         self._gone()
         self.ended.set_result(None)
 
     def close(self) -> None:
-        """Close it, once what was answered is sent."""
+        """Close it, once what was answered is sent. Leases of its session run out by themselves."""
+        self._closed = True
         self._transport.close()
 
     # ------------------------------------------------ its commands
@@ -220,7 +224,7 @@ class Connection(asyncio.Protocol):
             while not self._commands:
                 if self._malformed:
                     self._transport.write(_packed(Problem("malformed", self._malformed), self.version))
-                    self._transport.close()
+                    self.close()
                     return
                 self._more = self._loop.create_future()
                 await self._more
@@ -511,7 +515,7 @@ async def _command_docs(its: Connection, words: list[str], given: dict[str, str]
 
 @command("QUIT ...", stranger=True, urgent=True)
 async def _quit(its: Connection, words: list[str], given: dict[str, str]) -> Any:
-    its._loop.call_soon(its.close)
+    its._loop.call_soon(its._transport.close)
     return "OK"
 
 

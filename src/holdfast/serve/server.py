@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
+from weakref import WeakSet
 
 from ..errors import ConfigError, HoldfastError, message_of
 from .gateway import Gateway
@@ -145,6 +146,11 @@ class Connections:
         self._strangers: dict[socket.socket, str] = {}
         self._known: dict[socket.socket, str] = {}
         self._counts: Counter[str] = Counter()
+        self._cut: WeakSet[socket.socket] = WeakSet()
+
+    def cut(self, it: socket.socket) -> bool:
+        """Return whether a connection has made room for another one."""
+        return it in self._cut
 
     def come(self, it: socket.socket, address: str) -> bool:
         """Take in a connection. If there are too many, cut the oldest one of a stranger.
@@ -159,6 +165,7 @@ class Connections:
             if oldest is None:
                 return False
             self.gone(oldest)
+            self._cut.add(oldest)
             with contextlib.suppress(OSError):
                 # Its transport notices that, and closes it.
                 oldest.shutdown(socket.SHUT_RDWR)
@@ -211,7 +218,7 @@ async def _accept(listening: socket.socket, connections: Connections, door: Door
             continue
         address = str(peer[0]) if uid is None else f"uid:{uid}"
         if connections.come(it, address):
-            arrived = Arrived(address, uid, partial(connections.known, it))
+            arrived = Arrived(address, uid, partial(connections.known, it), partial(connections.cut, it))
             task = loop.create_task(_take(it, door, arrived, partial(connections.gone, it), tls))
             coming.add(task)
             task.add_done_callback(coming.discard)
