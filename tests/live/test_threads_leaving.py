@@ -31,6 +31,7 @@ from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.sync import lease as leases
+from holdfast.face.sync.lock import Lock as LockOfThreads
 
 TTL = 20.0  # seconds: much longer than any step of these tests, so that a lock that is free was released
 SOON = 5.0
@@ -298,6 +299,33 @@ def still(six: Nodes) -> Iterator[Place]:
     """A place of one set."""
     with Place(six, False) as place:
         yield place
+
+
+@pytest.mark.parametrize("enters", [False, True])
+def test_what_was_acquired_is_given_back_if_its_caller_is_interrupted_before_it_has_it(
+    still: Place, monkeypatch: pytest.MonkeyPatch, enters: bool
+) -> None:
+    """At the one moment that a few instructions in hundreds show: the nodes have granted it, and nobody has the lease."""
+    lock = still.client.lock(still.name())
+    obtain = LockOfThreads._obtain
+
+    def interrupted(*arguments: Any) -> None:
+        obtain(*arguments)
+        raise Interrupt
+
+    class Entered(dict[Any, Any]):
+        def __setitem__(self, *_: object) -> None:
+            raise Interrupt
+
+    if enters:
+        monkeypatch.setattr(lock, "_entered", Entered())
+    else:
+        monkeypatch.setattr(LockOfThreads, "_obtain", interrupted)
+    with pytest.raises(Interrupt):
+        lock.__enter__() if enters else lock.acquire()
+    monkeypatch.undo()
+    with still.rival.lock(lock.name, wait=SOON) as other:
+        assert other.held, "it was free long before its ttl"
 
 
 def test_what_was_interrupted_twice_is_found_by_the_io_thread(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
