@@ -55,9 +55,11 @@ def test_of(module: Path) -> Path:
 
 
 def own_tests(module: Path, root: Path) -> list[str]:
-    """The paths of a module's own tests that exist: of its test module, and of its conversations."""
-    places = (Path("tests") / test_of(module), Path("tests") / module.with_suffix(""))
-    return [str(it) for it in places if (root / it).exists() and (it.suffix or any((root / it).glob("*.txt")))]
+    """The paths of a module's own tests that exist: of its test module, which may have parts, and of its conversations."""
+    test, talks = Path("tests") / test_of(module), Path("tests") / module.with_suffix("")
+    parts = sorted((root / test).parent.glob(f"{test.stem}_*.py")) if (root / test).exists() else []
+    found = [str(it.relative_to(root)) for it in (root / test, *parts) if it.exists()]
+    return found + [str(talks)] * any((root / talks).glob("*.txt"))
 
 
 def only_gathers(source: str) -> bool:

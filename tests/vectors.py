@@ -22,7 +22,8 @@ import conversations
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from wire import servers as wire
-from wire import test_connection, test_handshake
+from wire import test_handshake
+from wire.test_connection_guard import opens
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive
@@ -282,7 +283,7 @@ def guards() -> list[dict[str, Any]]:
         connection = wire.a_connection(guard=wire.GUARD)
         steps = []
         for at, run, uptime in story:
-            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(test_connection.opens(connection, at, run, uptime))})
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(opens(connection, at, run, uptime))})
             connection.broke(at + 1)
         found.append({"guard": ms(wire.GUARD), "steps": steps})
     return found

@@ -1,0 +1,512 @@
+"""The engine: timers, how long it waits, and what callers want."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+from engine.world import (
+    ANOTHER,
+    START,
+    TRIP,
+    World,
+    busy,
+    denied,
+    lines,
+    near,
+    slow,
+    timers,
+)
+from proof.books import word
+
+from holdfast import events
+from holdfast.engine.engine import GRACE, TURN
+from holdfast.errors import ConfigError, LockBusy, message_of
+from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.semaphore import Slots
+from holdfast.protocol.timing import Timing
+
+# ------------------------------------------------ timers
+
+
+def test_a_claim_that_waits_asks_again_every_third_of_its_lease() -> None:
+    world = World(in_step=True).connect()
+    busy(world)
+    claim = world.claim(ttl=3.0)
+    world.run(3.5)
+    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == near([0.0, 1.0, 2.0, 3.0])
+    assert claim.state is State.WAITING
+
+
+def test_the_first_in_line_asks_again_when_the_holders_key_has_run_out() -> None:
+    world = World().connect()
+    for number, node in enumerate(world.nodes):
+        node.answer = lambda asked, number=number: denied(left=500, place=number)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+    world.claim()
+    world.run(1.0)
+    first, second = world.nodes[0].of("request")
+    assert second.at - first.at == near(0.501 + 2 * TRIP, abs=1e-6)
+    assert [len(node.of("request")) for node in world.nodes[1:]] == [1, 1]  # others wait for their turn
+
+
+def test_a_lease_is_renewed_every_third_of_it() -> None:
+    world = World(in_step=True).connect()
+    claim = world.claim(ttl=3.0)
+    world.run(3.5)
+    drift = 3.0 / 100 + 0.002
+    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == near(
+        [0.0, *[k * 1.0 - drift for k in (1, 2, 3)]], abs=0.1
+    )
+    assert claim.state is State.HELD and claim.until > world.now
+
+
+def test_renewals_that_are_due_soon_leave_together_with_the_one_that_is_due() -> None:
+    world = World(in_step=True).connect()
+    began = world.now
+    for name, pause in (("a", 0.05), ("b", 0.06), ("c", 0.2), ("d", 0.0)):
+        world.claim(name)
+        world.run(pause)
+    world.run(10.0)
+    asked = [(it.name.decode(), round(it.at - TRIP - began, 3)) for it in world.nodes[0].of("request")][4:]
+    due = [10 / 3 - 0.102 + turn * 10 / 3 for turn in range(3)]  # counted back from the deadline; then every third of it
+    for turn, at in enumerate(due):
+        then = [("a", near(at, abs=1e-3)), ("b", near(at, abs=1e-3)), ("c", near(at + 0.11, abs=1e-3)), ("d", near(at + 0.31, abs=1e-3))]
+        assert asked[4 * turn : 4 * turn + 4] == then
+    assert len({at for _, at in asked}) == 3 * 3  # in one turn each, hence in one write
+
+
+def busiest(moments: Sequence[float], begin: float, end: float) -> float:
+    """How many requests the busiest tenth of a second had, as a multiple of the mean."""
+    tenths = [0] * round((end - begin) * 10)
+    for at in moments:
+        if begin <= at < end:
+            tenths[int((at - begin) * 10)] += 1
+    assert sum(tenths) > len(tenths), "hardly anybody has asked"
+    return max(tenths) / (sum(tenths) / len(tenths))
+
+
+@pytest.mark.parametrize("held", [True, False], ids=["leases", "waiters"])
+def test_what_begins_together_does_not_ask_together_for_ever(held: bool) -> None:
+    # Rule C21.
+    world = World(3).connect()
+    if not held:
+        for node in world.nodes:
+            node.answer = lambda asked: denied(left=60_000, place=5)
+    began = world.now
+    claims = [world.claim(str(i), ttl=9.0) for i in range(1000)]
+    world.run(15.0)
+    assert {it.state for it in claims} == {State.HELD if held else State.WAITING}
+    moments = [it.at - began for it in world.nodes[0].of("request")]
+    assert busiest(moments, 1.5, 2.9) < 2.0  # the first time in the later half of the period
+    assert busiest(moments, 6.0, 15.0) < 2.0  # and then in all of it
+    each = Counter(it.name for it in world.nodes[0].of("request"))
+    assert min(each.values()) >= 5 and max(each.values()) <= 7
+
+
+def test_one_turn_wakes_so_many_claims_and_the_next_one_comes_at_once() -> None:
+    world = World(1, in_step=True).connect()
+    claims = [world.claim(str(i), ttl=9.0) for i in range(TURN * 2 + 10)]
+    world.run(2.8)
+    world.now += 0.5
+    owed = [0]
+    for _ in range(3):
+        world.engine.tick(world.now)
+        owed.append(len(world.engine.connections[0].ledger))
+        if owed[-1] < len(claims):
+            assert world.engine.next_wake() == world.now, "what was left is not late"
+    assert [after - before for before, after in pairwise(owed)] == [TURN, TURN, 10]
+    assert world.engine.next_wake() > world.now
+    world._send()
+    world.run(0.1)
+    assert {it.state for it in claims} == {State.HELD}
+
+
+def test_what_else_is_due_soon_has_its_own_time() -> None:
+    world = World(in_step=True).connect()
+    busy(world, b"b")
+    held, waiting = world.claim("a"), world.claim("b", deadline=world.now + 3.3)
+    query = (world.run(3.2), world.consult(0, 1, 2))[1]
+    for node in world.nodes:
+        node.mute = True
+    world.run(0.09)  # its renewal was in these
+    assert (held.state, waiting.state, query.over) == (State.HELD, State.WAITING, False)
+    world.run(0.02)
+    assert (waiting.state, query.over) == (State.OVER, False)
+    world.run(1.0)
+    assert query.over
+
+
+def test_waiting_ends_at_its_deadline() -> None:
+    world = World().connect()
+    busy(world)
+    claim = world.claim(deadline=world.now + 0.4)
+    world.run(0.39)
+    assert claim.state is State.WAITING
+    world.run(0.01)
+    assert (claim.state, type(claim.refusal), world.settled) == (State.OVER, LockBusy, [claim])
+
+
+def ticks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When claims are ticked from now on, in seconds since the test's world was connected."""
+    woken: list[float] = []
+    tick = Claim.tick
+
+    def noted(claim: Claim, now: float) -> bool:
+        woken.append(round(now - START - 0.5, 2))
+        return tick(claim, now)
+
+    monkeypatch.setattr(Claim, "tick", noted)
+    return woken
+
+
+def test_a_timer_that_comes_before_the_claim_wants_it_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, woken = World(in_step=True, node_timeout=0.5).connect(), ticks(monkeypatch)
+    busy(world)
+    claim = world.claim(deadline=world.now + 2.0)
+    world.run(1.0)
+    for number in range(3):
+        world.publishes(number, b"g %b %d a" % (claim.token, claim.ticket + 5))
+    world.run(2.2)
+    assert (claim.state, woken) == (State.HELD, [])  # the deadline of its waiting has passed meanwhile
+    world.run(0.1)
+    assert woken == [3.23]  # its first renewal
+
+
+def test_a_timer_that_an_earlier_one_has_taken_the_place_of_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, woken = World(in_step=True).connect(), ticks(monkeypatch)
+    left = {START + 0.5 + TRIP: 500}  # the first time half a second, then long
+    for node in world.nodes:
+        node.answer = lambda asked: denied(left=left.get(asked.at, 60_000))
+    claim = world.claim()
+    world.run(0.4)
+    assert timers(world) == 3  # its heartbeat's and the signature's, which nobody needs, and the earlier one
+    world.run(3.5)
+    assert woken == [0.5, 3.33]  # once
+    assert (claim.state, timers(world)) == (State.WAITING, 1)
+
+
+def test_the_heap_does_not_grow_with_leases_that_are_over() -> None:
+    world = World(1).connect()
+    for _ in range(2000):
+        claim = world.claim()
+        world.run(2 * TRIP)
+        assert claim.state is State.HELD
+        world.end(claim)
+    assert timers(world) <= 2 * 101
+    held = world.claim("held")
+    world.run(9.0)
+    assert timers(world) < 110 and held.state is State.HELD
+    world.run(11.0)
+    assert (held.state, timers(world)) == (State.HELD, 1)  # all the others have come, and gone
+
+
+@pytest.mark.parametrize("needed", [0, 150])
+def test_timers_that_nobody_needs_are_swept_out_when_they_are_a_hundred_and_more_than_the_others(needed: int) -> None:
+    world = World(1).connect()
+    kept = [world.claim(f"kept {number}", ttl=10.0 + number % 7) for number in range(needed)]
+    world.run(2 * TRIP)
+    most = 0
+    for number in range(400):
+        claim = world.claim(ttl=10.0 + number % 5)
+        world.run(2 * TRIP)
+        world.end(claim)
+        unneeded = timers(world) - needed
+        assert unneeded <= 100 or unneeded * 2 <= timers(world)
+        most = max(most, unneeded)
+    assert most >= max(100, needed) - 2  # not sooner: each sweep looks at all
+    world.run(50.0)
+    assert all(it.state is State.HELD and it.until > world.now for it in kept)
+    assert timers(world) == needed
+
+
+def test_a_claim_needs_one_timer() -> None:
+    world = World(1).connect()
+    claim = world.claim(ttl=0.3)
+    world.run(50.0)
+    assert (claim.state, timers(world)) == (State.HELD, 1)
+
+
+# ------------------------------------------------ patience
+
+
+def test_the_spare_slots_of_a_short_semaphore_count_as_claims() -> None:
+    world = World().connect()
+    slots = Slots("s", 2, 1, 0.3, horizon=world.settings.horizon)
+    for recipe in slots:
+        busy(world, recipe.name)
+    want = world.engine.want(slots, Timing(0.3), world.now)
+    world.engine.begin(want, world.now)
+    world._send()
+    assert len(world.engine.live) == 1
+    world.run(0.05)
+    assert len(world.engine.live) == 2 and world.engine.upkeep.patience == near(0.1)
+    world.end(want)
+    assert world.engine.live == {} and world.engine.upkeep.patience == 1.0
+
+
+@pytest.mark.parametrize("names", [1, 2])
+def test_a_ttl_whose_third_is_shorter_than_the_round_trip_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    world = World(ttl=3.0)
+    slow(world, 0.01, monkeypatch)
+    world.connect()
+    said = [len(it.asked) for it in world.nodes]
+    claim = world.want(*"ab"[:names], ttl=0.05)
+    words = (
+        "ttl=0.05 is too short for these nodes: answers from a majority of them take 20 ms, and each has to come within a third of the "
+        "ttl. The shortest ttl that can work is 0.06 seconds; choose several times that"
+    )
+    assert (type(claim.refusal), message_of(claim.refusal)) == (ConfigError, words)
+    assert world.settled == [claim] and world.engine.live == {}
+    refused = [it for it in world.events if isinstance(it, events.Refused)]
+    assert refused == [] and world.engine.stats(world.now).refused == 1
+    assert world.engine.upkeep.patience == 1.0, "it leaves nothing behind"
+    assert [len(it.asked) for it in world.nodes] == said, "nothing was asked"
+    later = world.claim("later")
+    fits = world.claim("fits", ttl=0.0601)
+    world.run(0.021)
+    assert (later.state, fits.state, lines(world)) == (State.HELD, State.HELD, ["up"] * 3)
+
+
+def test_a_first_claim_is_refused_when_the_round_trip_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ttl=0.05, outage=10.0)
+    slow(world, 0.01, monkeypatch)
+    claim, other = world.claim(ttl=0.05), world.claim("b", ttl=10.0)
+    world.run(1.0)
+    assert type(claim.refusal) is ConfigError and "The shortest ttl that can work is 0.06 seconds" in str(claim.refusal)
+    assert other.state is State.HELD and lines(world) == ["up"] * 3
+    assert not any(it.of("request")[0].ttl == 50 for it in world.nodes), "no node was asked for what cannot be had"
+
+
+def test_a_short_claim_that_fits_is_served_when_its_nodes_come_up() -> None:
+    world = World()
+    claim = world.claim(ttl=0.3)
+    world.run(0.1)
+    assert claim.state is State.HELD and world.engine.upkeep.patience == near(0.1)
+
+
+def test_a_minority_that_is_slow_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    original = world.nodes[2].reads
+    world.connect()
+    slow(world, 0.01, monkeypatch)
+    world.cut(2)
+    world.run(0.5)
+    assert original is not None and world.engine.connections[2].trip == near(0.02)
+    claim = world.claim(ttl=0.05)
+    assert claim.refusal is None
+    slow(world, TRIP, monkeypatch)
+    world.run(0.02)
+    assert claim.state is State.HELD
+    slow(world, 0.01, monkeypatch)
+    world.cut(1)
+    world.run(0.5)
+    assert (claim.state, claim.refusal) == (State.LOST, None), "who holds it, holds it as long as it lasts"
+
+
+# ------------------------------------------------ what callers want
+
+
+def test_an_extension_is_confirmed() -> None:
+    world = World().connect()
+    claim = world.claim(ttl=2.0)
+    world.run(0.1)
+    world.settled.clear()
+    assert world.engine.extend(claim, 20.0, world.now)
+    began = world.now
+    world.run(0.1)
+    assert [it.ttl for it in world.nodes[0].of("request")] == [2000, 20_000]
+    assert world.settled == [claim] and claim.refusal is None
+    assert claim.until == near(began + 20.0 - 0.202)
+    world.end(claim)
+    assert not world.engine.extend(claim, 20.0, world.now)
+
+
+def test_an_extension_that_finds_the_lease_run_out_tells_so() -> None:
+    world = World().connect()
+    claim = world.claim(ttl=2.0)
+    world.run(0.1)
+    world.settled.clear()
+    world.now += 5.0
+    assert not world.engine.extend(claim, 2.0, world.now)
+    world.run(0.0)
+    assert (claim.state, claim.reason, world.settled) == (State.LOST, "slow", [claim])
+    assert [word(it) for it in world.events] == ["lost"]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_a_release_may_be_waited_for(heard: bool) -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    world.nodes[0].mute = True
+    world.end(claim, heard)
+    assert (claim.done, world.settled, world.engine.live) == ((False, [], {claim.token: claim}) if heard else (True, [], {}))
+    world.run(0.1)
+    assert (claim.done, world.settled) == (True, [claim] if heard else [])
+    assert claim.freed == (2 if heard else 0)
+    assert world.engine.live == {}
+
+
+def test_a_release_that_cannot_be_confirmed_is_told_when_that_is_known() -> None:
+    world = World(node_timeout=0.5).connect()
+    claim = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    for number in (0, 1):
+        world.nodes[number].mute = True
+    world.end(claim, heard=True)
+    world.run(0.45)
+    assert (claim.done, world.settled, world.engine.owing) == (False, [], True)
+    world.run(0.1)
+    assert (claim.done, claim.freed, world.settled, world.engine.live) == (True, 1, [claim], {})
+
+
+def test_a_timer_of_a_claim_that_only_waits_for_its_release_to_be_confirmed_does_nothing() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(3.0)
+    for node in world.nodes:
+        node.mute = True
+    asked = [len(node.asked) for node in world.nodes]
+    world.end(claim, heard=True)
+    world.settled.clear()
+    world.run(0.9)  # its renewal would have been in these
+    assert (claim.done, world.settled) == (False, [])
+    assert [len(node.asked) for node in world.nodes] == [it + 1 for it in asked]  # the release
+
+
+def test_closing_ends_everything() -> None:
+    world = World(telling=True).connect()
+    held = world.claim("held")
+    busy(world)
+    waits = world.claim()
+    world.run(0.1)
+    world.settled.clear()
+    world.events.clear()
+    assert not world.engine.owing
+    world.engine.close(world.now)
+    world.run(0.0)
+    assert (held.state, held.reason, waits.state, waits.refusal) == (State.LOST, "closed", State.OVER, None)
+    assert set(world.settled) == {held, waits} and world.engine.live == {}
+    assert world.engine.owing  # until the nodes have confirmed that they know
+    assert [(word(it), it.reason) for it in world.events if word(it) == "lost"] == [("lost", "closed")]
+    assert [(it.name, it.error) for it in world.events if isinstance(it, events.Refused)] == [("a", None)]
+    assert len(world.events) == 2
+    world.run(2 * TRIP)
+    assert not world.engine.owing
+    assert world.nodes[0].holders == {b"a": ANOTHER}
+    assert {it.token for it in world.nodes[0].of("release")} == {held.token, waits.token}
+    world.engine.close(world.now)  # idempotent
+    assert not world.engine.owing
+
+
+def test_what_stays_is_not_released_by_closing() -> None:
+    world = World(telling=True).connect()
+    stays, goes = world.claim("stays"), world.claim("goes")
+    world.run(0.1)
+    stays.stay()
+    world.events.clear()
+    world.engine.close(world.now)
+    world.run(0.1)
+    assert (stays.state, stays.reason, goes.reason, world.engine.live) == (State.LOST, "closed", "closed", {})
+    assert {it.token for node in world.nodes for it in node.of("release")} == {goes.token}
+    told = {it.name: word(it) for it in world.events if isinstance(it, events.LeaseEvent)}
+    assert told == {"stays": "left", "goes": "lost"}
+    assert world.nodes[0].holders == {b"stays": stays.token}
+
+
+def closing(nodes: int, *mute: int) -> World:
+    """A client of some nodes that is being closed while it holds a lock. Some say nothing any more."""
+    world = World(nodes).connect()
+    world.claim()
+    world.run(0.1)
+    for node in mute:
+        world.nodes[node].mute = True
+    world.engine.close(world.now)
+    return world
+
+
+def test_the_end_waits_for_nobody_when_all_have_answered() -> None:
+    world = closing(5)
+    timeout = world.engine.settings.node_timeout
+    assert world.engine.farewell(world.now) == world.now + timeout
+    world.run(2 * TRIP)
+    assert world.engine.farewell(world.now) == world.now
+
+
+def test_the_end_waits_a_moment_for_the_others_when_a_majority_has_answered() -> None:
+    world = closing(5, 3, 4)
+    began = world.now
+    world.run(2 * TRIP)
+    assert world.engine.owing
+    ends = world.engine.farewell(world.now)
+    assert ends == world.now + GRACE < began + world.engine.settings.node_timeout
+    world.run(GRACE / 2)
+    assert world.engine.farewell(world.now) == ends, "and no longer, however often that is asked"
+
+
+def test_the_end_waits_for_a_majority() -> None:
+    world = closing(5, 2, 3, 4)
+    ends = world.now + world.engine.settings.node_timeout
+    for _ in range(3):
+        world.run(2 * TRIP)
+        assert world.engine.farewell(world.now) == ends
+
+
+def test_a_node_that_is_away_confirms_nothing() -> None:
+    world = closing(5, 4)
+    ends = world.now + world.engine.settings.node_timeout
+    for node in (1, 2, 3):
+        world.cut(node, dialled="refuses")
+    world.run(2 * TRIP)
+    assert world.engine.farewell(world.now) == ends, "one has answered, one is silent, and three are away"
+
+
+def test_closing_ends_a_lease_that_has_just_run_out() -> None:
+    world = World().connect()
+    claim = world.claim()
+    world.run(1.0)
+    world.now += 60.0
+    world.engine.close(world.now)
+    assert (claim.state, claim.reason, world.engine.live) == (State.LOST, "slow", {})
+
+
+def test_closing_tells_of_losses_only_unless_somebody_listens() -> None:
+    world = World().connect()
+    busy(world)
+    world.claim("held")
+    world.claim()
+    world.run(0.1)
+    world.engine.close(world.now)
+    world.run(0.1)
+    assert [word(it) for it in world.events] == ["lost"]
+
+
+def test_closing_says_nothing_of_a_claim_that_has_ended() -> None:
+    world = World(telling=True).connect()
+    claim = world.claim()
+    world.run(0.1)
+    for node in world.nodes:
+        node.mute = True
+    world.end(claim, heard=True)
+    world.events.clear()
+    world.engine.close(world.now)
+    world.run(0.0)
+    assert world.events == []
+
+
+def test_who_owes_nothing_may_be_closed() -> None:
+    world = World()
+    assert not world.engine.owing  # nobody is connected to
+    world.run(TRIP)
+    assert not world.engine.owing  # a greeting is no answer that anybody waits for
+    world.run(0.5)
+    claim = world.claim()
+    assert world.engine.owing
+    for number in range(3):
+        world.cut(number, dialled="refuses")
+    assert not world.engine.owing  # nobody is left who could answer
+    assert claim.state is State.WAITING

@@ -1,0 +1,629 @@
+"""The connection: when a server that is new, or was promoted, may be used."""
+
+from __future__ import annotations
+
+from math import inf
+
+import pytest
+from wire.servers import (
+    GUARD,
+    LOADED,
+    MOVES,
+    OK,
+    Asked,
+    Server,
+    a_connection,
+    array,
+    bulk,
+    command,
+    meet,
+    message,
+    near,
+    promoted,
+    reigning,
+    up,
+)
+
+from holdfast.errors import ConfigError, message_of
+from holdfast.wire.connection import Connection, ConnectionState
+
+# ------------------------------------------------ the restart guard
+
+
+def opens(connection: Connection[Asked], now: float, run: str, uptime: int) -> float:
+    """When a connection that connects now may be used."""
+    meet(connection, now, Server({"run_id": run, "uptime_in_seconds": uptime}))
+    assert connection.state is ConnectionState.GUARDED
+    return connection.wake
+
+
+@pytest.mark.parametrize(
+    "uptime, left",
+    [
+        pytest.param(0, 33, id="just started"),
+        pytest.param(10, 23, id="a while ago"),
+        pytest.param(32, 1, id="the guard ago: uptime is rounded"),
+        pytest.param(33, 0, id="longer ago than the guard"),
+        pytest.param(10**9, 0, id="long ago"),
+        pytest.param(-500, 32, id="in the future: known for the guard is the best that can be had"),
+    ],
+)
+def test_a_server_that_is_new_to_us(uptime: int, left: float) -> None:
+    # (33 s, from the uptime, would be later than 32 s, from now on: to have known it for that long is as good)
+    assert opens(a_connection(guard=GUARD), 100.0, "a", uptime) == 100.0 + min(left, GUARD)
+
+
+def test_no_guard() -> None:
+    assert opens(a_connection(guard=None), 100.0, "a", 0) == 100.0
+
+
+def adopted(run: str, **facts: object) -> Server:
+    """A server that says that it is the run `run` of which an operator has said that it is new."""
+    return Server({"run_id": "a" * 40, "uptime_in_seconds": 0, **facts}, adopted=bulk(run.encode()))
+
+
+def test_a_run_that_was_adopted_needs_no_guard() -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    meet(connection, 100.0, adopted("a" * 40))
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
+    connection.broke(101.0)
+    assert opens(connection, 102.0, "b" * 40, 0) == 101.0 - 1.0 + GUARD + 2.0, "it restarted: the word is of another run"
+
+
+OTHER_WORDS = [bulk(b"b" * 40), bulk(b"a" * 39), b"_\r\n", OK, b"-NOPERM no\r\n", b"-LOADING no\r\n", b":1\r\n", b"*0\r\n"]
+
+
+@pytest.mark.parametrize("told", OTHER_WORDS)
+def test_the_word_about_another_run_or_none_ends_no_guard(told: bytes) -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    meet(connection, 100.0, Server({"run_id": "a" * 40, "uptime_in_seconds": 0}, adopted=told))
+    assert connection.wake == 100.0 + GUARD
+    connection.broke(101.0)
+    meet(connection, 102.0, adopted("a" * 40))
+    assert connection.wake == 102.0, "an operator has said it meanwhile"
+
+
+def test_a_client_that_an_earlier_run_has_answered_knows_better_than_the_operator() -> None:
+    # Rule G5.
+    connection = a_connection(guard=GUARD)
+    up(connection, 100.0, Server({"run_id": "b" * 40}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 110.0)
+    connection.broke(111.0)
+    meet(connection, 112.0, adopted("a" * 40))
+    assert connection.wake == 110.0 + GUARD
+
+
+def test_a_run_that_is_known_already() -> None:
+    connection = a_connection(guard=GUARD)
+    assert opens(connection, 100.0, "a", 5) == 128.0
+    connection.broke(110.0)
+    assert opens(connection, 120.0, "a", 25) == 128.0  # the same run: its guard has gone on
+    connection.broke(121.0)
+    assert opens(connection, 122.0, "a", -7) == 132.0  # known since 100, whatever it now says
+    connection.broke(123.0)
+    assert opens(connection, 132.0, "a", -7) == 132.0
+    connection.broke(133.0)
+    assert opens(connection, 200.0, "a", 0) == 200.0
+
+
+def test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago() -> None:
+    # Rule G2.
+    connection = a_connection(guard=GUARD)
+    up(connection, 100.0, Server({"run_id": "a"}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 150.0)
+    connection.broke(151.0)
+    assert opens(connection, 165.0, "b", 5000) == 150.0 + GUARD
+    connection.broke(166.0)
+    assert opens(connection, 170.0, "b", 5000) == 150.0 + GUARD  # also the second time
+    connection.broke(171.0)
+    assert opens(connection, 190.0, "b", 5000) == 190.0
+    connection.broke(191.0)
+    assert opens(connection, 192.0, "b", 5) == 197.0  # (known for a guard by then)
+
+
+def test_an_earlier_run_has_spoken_by_its_greeting() -> None:
+    connection = a_connection(guard=GUARD)
+    assert opens(connection, 100.0, "a", 5) == 128.0  # it was not used yet; but it answered, and may have served others
+    connection.broke(109.0)
+    assert opens(connection, 110.0, "b", 5000) == 100.0 + GUARD
+    connection.broke(111.0)
+    assert opens(connection, 112.0, "c", 5000) == 110.0 + GUARD
+
+
+def test_an_earlier_run_has_spoken_by_whatever_came_while_it_was_guarded_or_took_the_scripts() -> None:
+    connection = a_connection(guard=GUARD)
+    assert opens(connection, 100.0, "a", 5) == 128.0
+    connection.received(message(b"g token 5 name"), 120.0)
+    connection.broke(121.0)
+    assert opens(connection, 130.0, "b", 5000) == 120.0 + GUARD
+    connection.broke(131.0)
+    assert opens(connection, 160.0, "c", 10**6) == 130.0 + GUARD
+    connection.opened(162.0)
+    assert connection.state is ConnectionState.LOADING
+    connection.received(LOADED, 170.0)
+    connection.broke(171.0)
+    assert opens(connection, 172.0, "d", 10**6) == 170.0 + GUARD
+
+
+def test_what_comes_before_it_is_known_who_speaks_counts_for_no_earlier_run() -> None:
+    connection = a_connection(guard=GUARD)
+    connection.connected(100.0)
+    for answer in Server({"run_id": "a", "uptime_in_seconds": 5000}).answers():
+        connection.received(answer, 101.0)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 101.0)
+
+
+@pytest.mark.parametrize("now, uptime, when", [(131.9, 5000, 132.0), (132.0, 5000, 132.0), (140.0, 5000, 140.0), (140.0, 10, 163.0)])
+def test_an_uptime_is_right_again_a_guard_after_the_earlier_run(now: float, uptime: int, when: float) -> None:
+    connection = a_connection(guard=GUARD)
+    up(connection, 100.0, Server({"run_id": "a"}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 100.0)
+    connection.broke(101.0)
+    assert opens(connection, now, "b", uptime) == when
+
+
+# ------------------------------------------------ an address that leads to several servers
+
+
+def test_a_server_that_ran_while_another_one_answered_at_the_address_is_noticed() -> None:
+    connection = a_connection(guard=GUARD)
+    opens(connection, 100.0, "a", 10**6)
+    assert not connection.several, "nobody was there before"
+    connection.broke(101.0)
+    opens(connection, 110.0, "b", 11)
+    assert (connection.several, connection.bad) == (False, None), "it may have started when the former one had just ended"
+    connection.broke(111.0)
+    opens(connection, 120.0, "c", 12)
+    assert (connection.several, connection.bad) == (True, None)
+    connection.broke(121.0)
+    opens(connection, 200.0, "d", 3)
+    assert not connection.several, "a restart"
+
+
+def back(connection: Connection[Asked], now: float) -> str:
+    """The first run comes back. What is wrong with that?"""
+    opens(connection, 100.0, "a" * 40, 10**6)
+    connection.broke(101.0)
+    opens(connection, 110.0, "b" * 40, 10**6)
+    connection.broke(111.0)
+    meet(connection, now, Server({"run_id": "a" * 40}))
+    return message_of(connection.bad)
+
+
+@pytest.mark.parametrize("guard", [GUARD, None])
+def test_a_run_that_comes_back_shows_that_the_address_leads_to_several_servers(guard: float | None) -> None:
+    connection = a_connection(guard=guard)
+    assert back(connection, 120.0) == (
+        "its address leads to several servers (aaaaaaaa and bbbbbbbb take turns, by their run ids): "
+        "name a single server, and no load balancer before several"
+    )
+    assert (type(connection.bad), connection.state) == (ConfigError, ConnectionState.GREETING)
+    connection.broke(121.0)
+    # It has stayed there since: it is used when its guard is over.
+    assert opens(connection, 123.0, "a" * 40, 10**6) == (110.0 + GUARD if guard else 123.0)
+
+
+def test_a_run_that_comes_back_late_is_a_place_that_was_changed_twice() -> None:
+    connection = a_connection(guard=GUARD)
+    back(connection, 110.0 + GUARD)
+    assert connection.bad is None and connection.several
+
+
+def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
+    connection = reigning(url=MOVES)
+    for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
+        noted(connection, now, Server({"run_id": run * 40, "master_replid": run * 40}), None)
+        connection.broke(now + 1.0)
+    assert not connection.several
+    connection = a_connection(BOUNDED, guard=GUARD)
+    back(connection, 120.0)
+    assert (connection.bad, connection.several) == (None, False), "its old primary may go on at the same address"
+    connection = reigning()
+    for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
+        noted(connection, now, promoted(run * 40, run_id=run), None)
+        connection.broke(now + 1.0)
+    assert not connection.several
+
+
+# ------------------------------------------------ the guard after a promotion
+
+
+NOTE = b"{app:}:reign:"
+
+
+CLOCK = 1700000000.5  # what the node's clock says at each greeting here
+
+
+def noted(connection: Connection[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
+    """When a connection that connects now may be used, if this is what the node's note says; None: what the connection has just written."""
+    connection.dial(now)
+    connection.connected(now, asked=now)
+    connection.take()
+    connection.received(server.greets(), now + trip)
+    assert (connection.state, connection.bad) == (ConnectionState.GREETING, None)
+    said = connection.take()
+    tenure = str(server.facts.get("master_replid") or "a" * 40)
+    again = "master_replid" in server.facts and connection._reign == tenure
+    since = connection._known if again else now + trip
+    at = b"%d" % round((CLOCK + since - now) * 1e6)
+    key = NOTE + tenure.encode()
+    assert said == b"".join(
+        [
+            command(b"SET", key, at, b"NX", b"PX", b"3024000000"),
+            command(b"PEXPIRE", key, b"3024000000"),
+            command(b"GET", key),
+        ]
+    )
+    connection.received(b"_\r\n:1\r\n", now + trip)
+    assert connection.state is ConnectionState.GREETING
+    connection.received(bulk(at) if reply is None else reply, now + trip)
+    assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
+    return connection.wake
+
+
+def microseconds(seconds: float) -> bytes:
+    return bulk(b"%d" % round(seconds * 1e6))
+
+
+def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
+    # Rule G3.
+    connection = reigning()
+    assert noted(connection, 100.0, promoted(), None) == 100.0 + GUARD
+    assert connection.promoted and connection.run_id == "a" * 40
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"second_repl_offset": 0, "master_replid2": "0" * 40},
+        {"second_repl_offset": -1},
+        {"second_repl_offset": None},
+        {"master_replid2": None},
+        {"master_replid": None},
+    ],
+)
+def test_either_sign_of_a_promotion_is_enough(facts: dict[str, object]) -> None:
+    assert noted(reigning(), 100.0, promoted(**facts), None) == 100.0 + GUARD
+
+
+@pytest.mark.parametrize("facts", [{}, {"master_replid2": "0" * 40, "second_repl_offset": -1}, {"second_repl_offset": "x"}])
+def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str, object]) -> None:
+    connection = reigning()
+    meet(connection, 100.0, Server({"master_replid": "c" * 40, **facts}))
+    assert (connection.state, connection.wake, connection.take(), connection.promoted) == (ConnectionState.GUARDED, 100.0, b"", False)
+
+
+@pytest.mark.parametrize(
+    "age, left",
+    [
+        pytest.param(0, GUARD, id="just now"),
+        pytest.param(10, GUARD - 10, id="a while ago"),
+        pytest.param(32, 0, id="a guard ago"),
+        pytest.param(10**6, 0, id="long ago"),
+        pytest.param(-50, GUARD, id="in the future, since the node's clock went back"),
+    ],
+)
+def test_a_note_says_since_when_it_is_a_primary(age: float, left: float) -> None:
+    connection = reigning()
+    assert noted(connection, 100.0, promoted(), microseconds(CLOCK - age)) == near(100.0 + left)
+    assert connection.promoted or left == 0
+
+
+def test_what_is_not_known_of_the_node_s_clock_is_waited_for() -> None:
+    # The greeting took 0.5 s, so the clock is known to 0.25 s: that much is added.
+    assert noted(reigning(), 100.0, promoted(), microseconds(CLOCK - 10), trip=0.5) == near(100.5 + GUARD - 10)
+
+
+@pytest.mark.parametrize("reply", [b"_\r\n", b"-NOPERM no\r\n", b"-WRONGTYPE Operation\r\n", b":5\r\n", bulk(b"x"), bulk(b"1e9")])
+def test_without_a_note_it_was_promoted_just_now(reply: bytes) -> None:
+    connection = reigning()
+    assert noted(connection, 100.0, promoted(), reply) == 100.0 + GUARD
+    connection.broke(101.0)
+    assert noted(connection, 110.0, promoted(), reply) == 100.0 + GUARD, "this client has known that reign since then"
+    connection.broke(111.0)
+    assert noted(connection, 140.0, promoted(), reply) == 140.0
+
+
+def test_a_note_that_was_not_written_is_written_when_the_guard_is_over() -> None:
+    """A server that was just promoted has no replica yet, and writes nothing until it has (min-replicas-to-write)."""
+    connection = reigning()
+    assert noted(connection, 100.0, promoted(), b"_\r\n") == 100.0 + GUARD
+    connection.opened(100.0 + GUARD)
+    note = command(b"SET", NOTE + b"c" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000")
+    assert connection.take().startswith(note), "since it was first seen"
+    connection.received(b"-NOREPLICAS Not enough\r\n:0\r\n" + LOADED, 150.0)
+    connection.probe(200.0)
+    connection.take()
+    connection.received(array(), 200.0)
+    assert connection.take().startswith(note), "and when it takes writes again"
+    connection = reigning()
+    noted(connection, 100.0, promoted(), microseconds(CLOCK - 10))
+    connection.opened(200.0)
+    assert b":reign:" not in connection.take()
+
+
+def test_a_note_about_a_server_that_was_never_promoted_is_of_the_time_when_it_is_written() -> None:
+    """Between two connections of this client, another server may have been the node, and granted locks."""
+    connection = reigning(url=MOVES)
+    for now in (100.0, 500.0):
+        noted(connection, now, Server(), None)
+        connection.broke(now + 1.0)
+    meet(connection, 900.0, Server())
+    assert command(b"SET", NOTE + b"a" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000") in connection.take()
+
+
+def found(connection: Connection[Asked], now: float, note: bytes | None = None) -> float:
+    """When a connection whose place a function finds may be used, if it connects now and this is what the node's note says."""
+    connection.address = connection.address.but(moves=True)
+    connection.dial(now)
+    connection.connected(now, asked=now)
+    connection.take()
+    connection.received(Server().greets(), now)
+    at = b"%d" % round(CLOCK * 1e6)
+    key, ends = NOTE + b"a" * 40, b"%d" % round((CLOCK + connection.outlives) * 1000)  # type: ignore[operator]  # (it is known here)
+    assert connection.take() == command(b"SET", key, at, b"NX", b"PXAT", ends) + command(b"GET", key)
+    connection.received(OK + bulk(note or at), now)
+    assert connection.take() == command(b"SET", key, note or at, b"PXAT", ends)
+    return connection.wake
+
+
+def test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more() -> None:
+    """a, b, a: what a's note says is not true any more, so it is gone before b grants anything."""
+    connection, note = reigning(), b"%d" % round((CLOCK - 70) * 1e6)
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    assert found(connection, 100.0, note) == 100.0, "a client has seen it there before"
+    connection.placed(connection.address, 109.0, 111.0)
+    kept = command(b"SET", NOTE + b"a" * 40, note, b"PXAT", b"%d" % round((CLOCK + 9 + 15) * 1000))
+    assert connection.take() == kept, "counted from the question, by the node's clock: a late command makes nothing last longer"
+    connection.placed(ConnectionError("down"), 110.0, 112.0)
+    connection.placed(connection.address.but(host="b"), 99.0, 112.0)
+    assert (connection.take(), connection.bad) == (b"", None), "nothing is known, or it was asked for an earlier connection"
+    connection = reigning(url=MOVES)
+    meet(connection, 100.0, Server())
+    assert b"$10\r\n3024000000\r\n" in connection.take(), "Sentinels never go back to a server that was not promoted since"
+
+
+def test_a_note_that_was_not_taken_is_written_whenever_the_place_is_confirmed() -> None:
+    connection = reigning()
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    meet(connection, 100.0)
+    connection.received(b"-OOM no\r\n_\r\n", 100.0)
+    connection.take()
+    connection.placed(connection.address, 105.0, 106.0)
+    at, ends = b"%d" % round(CLOCK * 1e6), b"%d" % round((CLOCK + 5 + 15) * 1000)
+    assert connection.take() == command(b"SET", NOTE + b"a" * 40, at, b"PXAT", ends), "of the time of the connection"
+
+
+def test_a_node_that_does_not_take_the_note_in_its_guard_is_silent() -> None:
+    """Rule T3 knows no guard: a connection that is half open ends."""
+    connection = reigning()
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    assert found(connection, 100.0) == 100.0 + GUARD + 15
+    connection.received(OK, 100.0)
+    assert (connection.due(), connection.late(110.0)) == (100.0 + GUARD + 15, False), "nothing is owed"
+    connection.placed(connection.address, 105.0, 105.0)
+    late = 105.0 + connection.manners.patience
+    assert connection.state is ConnectionState.GUARDED
+    assert (connection.due(), connection.late(late - 0.01), connection.late(late)) == (late, False, True)
+
+
+def test_while_scripts_are_loaded_no_note_is_kept() -> None:
+    """The connection waits for the answers to them, and for nothing that comes after."""
+    connection = reigning()
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    found(connection, 100.0, b"1")
+    connection.fails = 1
+    connection.opened(101.0)
+    connection.take()
+    connection.placed(connection.address, 101.0, 101.0)
+    assert (connection.state, connection.take()) == (ConnectionState.LOADING, b"")
+    connection.received(OK + LOADED, 101.0)
+    assert connection.state is ConnectionState.UP
+
+
+def test_a_client_that_did_not_know_the_place_for_a_while_knows_nothing_of_its_server_any_more() -> None:
+    connection = reigning()
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    assert found(connection, 100.0) == 100.0 + GUARD + 15
+    connection.broke(101.0)
+    assert found(connection, 114.0) == 100.0 + GUARD + 15
+    connection.broke(115.0)
+    assert found(connection, 129.0) == 129.0 + GUARD + 15, "another server may have been the node"
+    connection.broke(130.0)
+    assert found(connection, 190.0, b"%d" % round((CLOCK - 70) * 1e6)) == 190.0, "by the note, there was none"
+    connection = reigning(url=MOVES)
+    assert noted(connection, 100.0, promoted(), None) == 100.0 + GUARD + 15
+    connection.broke(101.0)
+    assert noted(connection, 130.0, promoted(), None) == 100.0 + GUARD + 15, "Sentinels never go back to it without a promotion"
+
+
+def test_nothing_is_asked_of_a_server_that_nobody_confirms() -> None:
+    # Rule G13.
+    connection = a_connection(guard=None, url=MOVES)
+    up(connection, 100.0)
+    assert (connection.sure, connection.reask, connection.lapsed(114.9)) == (115.0, 105.0, None)
+    connection.placed(connection.address, 105.0, 106.0)
+    assert (connection.sure, connection.reask) == (120.0, 110.0), "from when it was asked, and not from when it was told"
+    connection.placed(ConnectionError("all away"), 110.0, 111.0)
+    connection.take()
+    connection.say(Asked(b"?", 119.9))
+    connection.say(Asked(b"?", 120.0))
+    connection.say(Asked(b"free", 120.0, again=True))
+    assert connection.take() == b"?" and [it.data for it in connection.unsaid] == [b"free"]
+    assert str(connection.lapsed(120.0)) == "for 15 s nobody has confirmed that it is still the node's server: all away"
+    connection.placed(connection.address.but(host="other", port=7), 119.0, 119.5)
+    assert str(connection.bad) == "the node has moved to other:7"
+    connection.broke(121.0)
+    assert connection.lapsed(200.0) is None
+    assert a_connection().sure == inf, "the address of a node is what it is"
+
+
+def test_for_how_long_a_server_may_be_used_after_another_took_its_place() -> None:
+    urls = {"redis://h": None, BOUNDED: 15.0, MOVES: 30.0, "redis+sentinel://s/it": 30.0, "redis+sentinel://s/it?failover=40": 40.0}
+    assert {it: a_connection(it, keep=60.0).outlives for it in urls} == urls, "at least half of the longest ttl, where it can be asked for"
+
+
+def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> None:
+    connection = reigning()
+    meet(connection, 100.0, promoted())
+    connection.received(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n", 100.0)
+    assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
+
+
+def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says() -> None:
+    connection = reigning()
+    up(connection, 100.0, Server({"master_replid": "b" * 40}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 150.0)
+    connection.broke(151.0)
+    assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD
+    assert connection.promoted, "and people are told why"
+    connection.broke(161.0)
+    assert noted(connection, 170.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD, "also the second time"
+    connection.broke(171.0)
+    assert noted(connection, 200.0, promoted("e" * 40), None) == 200.0 + GUARD, "another reign"
+
+
+def test_a_promoted_server_that_has_no_trace_of_it_any_more_is_the_same_run() -> None:
+    connection = reigning()
+    noted(connection, 100.0, promoted(), microseconds(CLOCK - 1000))
+    connection.broke(101.0)
+    meet(connection, 102.0, Server({"master_replid": "e" * 40, "master_replid2": "0" * 40, "second_repl_offset": -1}))
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 102.0)
+
+
+def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
+    # Rule G5.
+    connection = reigning()
+    server = promoted(uptime_in_seconds=1)
+    server.adopted = adopted("a" * 40).adopted
+    assert noted(connection, 100.0, server, None) == 100.0 + GUARD
+    assert connection.promoted
+
+
+def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_both() -> None:
+    connection = reigning()
+    assert noted(connection, 100.0, promoted(uptime_in_seconds=5), microseconds(CLOCK - 1000)) == 100.0 + GUARD + 1 - 5
+    assert not connection.promoted
+
+
+BOUNDED = "redis://h?failover=15"
+
+
+def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too() -> None:
+    # Rule G10.
+    connection = reigning(url=BOUNDED)
+    assert noted(connection, 100.0, promoted(), None) == 100.0 + GUARD + 15, "as this client has just seen it"
+    connection.broke(101.0)
+    assert noted(connection, 110.0, promoted(), b"_\r\n") == 100.0 + GUARD + 15, "this client has known that reign since then"
+    assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 10)) == near(100.0 + GUARD + 5), "by the note"
+    assert noted(reigning(url=BOUNDED), 100.0, promoted(), microseconds(CLOCK - 47)) == 100.0
+    connection = reigning(url=BOUNDED)
+    up(connection, 100.0, Server({"master_replid": "b" * 40}))
+    connection.say(Asked(b"?"))
+    connection.received(OK, 150.0)
+    connection.broke(151.0)
+    assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
+    assert connection.promoted
+
+
+def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one() -> None:
+    # Rule G12.
+    connection = reigning(url=MOVES)
+    assert noted(connection, 100.0, Server(), None) == 100.0 + GUARD + 15
+    assert (connection.replaced, connection.promoted, connection.unbounded) == (True, False, False)
+    assert noted(reigning(url=MOVES), 100.0, Server(), microseconds(CLOCK - 47)) == 100.0, "a client has seen it there before"
+    connection = reigning(url=MOVES)
+    assert noted(connection, 100.0, adopted("a" * 40), None) == 100.0 + GUARD + 15, "it forgot nothing, but another server was there"
+    connection = reigning(url=MOVES)
+    noted(connection, 100.0, promoted(), microseconds(CLOCK - 1000))
+    assert (connection.replaced, connection.promoted, connection.wake) == (False, True, 100.0)
+    connection.broke(101.0)
+    # Another server, which was there before this one: what this client heard counts.
+    other = Server({"run_id": "d" * 40, "master_replid": "d" * 40})
+    assert noted(connection, 110.0, other, microseconds(CLOCK - 1000)) == 100.0 + GUARD + 15
+    assert opens(a_connection(guard=None, url=MOVES), 100.0, "b", 10) == 100.0
+
+
+def test_a_sentinel_is_no_node() -> None:
+    connection = a_connection()
+    meet(connection, 100.0, Server({"redis_mode": "sentinel", "role": "sentinel"}))
+    assert isinstance(connection.bad, ConfigError) and "it is a Sentinel: write redis+sentinel://host:26379/NAME" in str(connection.bad)
+
+
+def test_what_has_not_answered_is_named() -> None:
+    connection = a_connection()
+    connection.dial(100.0)
+    connection.asks = "credentials()"
+    assert str(connection.silence()) == "no connection within 1 s: no answer yet from credentials()"
+
+
+def test_a_restart_may_hide_a_promotion() -> None:
+    # A server that was promoted and then restarted without its data has no trace of the promotion.
+    assert opens(reigning(url=BOUNDED), 100.0, "b", 10) == 100.0 + GUARD + 15 + 1 - 10
+    assert opens(reigning(url=BOUNDED), 100.0, "b", 48) == 100.0
+    connection = reigning(url=BOUNDED)
+    opens(connection, 100.0, "b", 1)
+    connection.broke(101.0)
+    assert opens(connection, 140.0, "b", 1) == 100.0 + GUARD + 15, "its uptime is wrong, and this client knows it since then"
+
+
+def test_a_bound_of_zero_and_none_cost_the_guard_and_nothing_more() -> None:
+    for url in ("redis://h?failover=0", "redis://h"):
+        assert noted(reigning(url=url), 100.0, promoted(), None) == 100.0 + GUARD
+    connection = a_connection(guard=None, url=BOUNDED)
+    meet(connection, 100.0, promoted())
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0), "without a guard there is none here, either"
+
+
+@pytest.mark.parametrize(
+    "url, facts, unbounded",
+    [
+        ("redis://h", {"connected_slaves": 0}, False),
+        ("redis://h", {"connected_slaves": 1}, True),
+        ("redis://h", {"connected_slaves": "x"}, False),
+        ("redis://h", {"master_replid": "c" * 40, "master_replid2": "d" * 40, "second_repl_offset": 277}, True),
+        ("redis://h?failover=0", {"connected_slaves": 1}, False),
+        (BOUNDED, {"connected_slaves": 1, "master_replid": "c" * 40, "second_repl_offset": 277}, False),
+    ],
+)
+@pytest.mark.parametrize("guard", [None, GUARD])
+def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, object], unbounded: bool, guard: float | None) -> None:
+    # Rule G11.
+    connection = a_connection(url=url, guard=guard)
+    meet(connection, 100.0, Server(facts))
+    if connection.ledger:
+        connection.received(b"_\r\n:1\r\n" + microseconds(CLOCK), 100.0)
+    assert (connection.state, connection.unbounded) == (ConnectionState.GUARDED, unbounded)
+    connection.broke(101.0)
+    connection.connected(102.0)
+    assert connection.unbounded is unbounded, "it is remembered while the node is away"
+
+
+def test_where_there_is_no_guard_nothing_is_noted() -> None:
+    connection = a_connection(guard=None)
+    meet(connection, 100.0, promoted())
+    assert (connection.state, connection.wake, connection.take()) == (ConnectionState.GUARDED, 100.0, b"")
+
+
+def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
+    connection = reigning()
+    meet(connection, 100.0, promoted(redis_mode="cluster"))
+    assert [it for it in connection.take().split(b"\r\n") if it.isupper()] == [
+        b"CLUSTER",
+        b"INFO",
+        b"SET",
+        b"NX",
+        b"PX",
+        b"PEXPIRE",
+        b"GET",
+    ]
+    connection.received(bulk(b"cluster_size:1\r\n") + b"_\r\n:1\r\n", 100.0)
+    assert connection.state is ConnectionState.GREETING
+    connection.received(microseconds(CLOCK - 1000), 100.0)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
