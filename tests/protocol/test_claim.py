@@ -51,6 +51,13 @@ def test_a_release_says_what_is_left_of_the_time_for_which_the_name_stays_taken(
     assert [(it.mode, it.ttl) for _, it in talk.claim.sends[-1:]] == [(RELEASE, pytest.approx(rest))]
 
 
+def test_without_such_a_time_a_release_is_as_ever() -> None:
+    """Also one that an interrupted caller says, with a time from before it read the grant."""
+    talk = played("waits", "0.1: 0 1 usual").talk
+    talk.claim.release(talk.claim.since - 0.01)
+    assert [(it.mode, it.ttl) for _, it in talk.claim.sends[-1:]] == [(RELEASE, 0.0)]
+
+
 def test_what_was_not_held_leaves_nothing_taken() -> None:
     claim = played("waits", "0.1: 0 usual").talk.claim
     claim.timing = claim.timing._replace(at_least=5.0)

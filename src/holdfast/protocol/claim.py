@@ -320,7 +320,8 @@ class Claim(Ballot):
         if heard:
             self._parting = set(self._may_know).intersection(self._node_set.up)
             self.news = not self._parting
-        rest = max(0.0, self.since + self.timing.at_least - now) if self.state is HELD else 0.0
+        least = self.timing.at_least
+        rest = max(0.0, self.since + least - now) if least and self.state is HELD else 0.0
         self._undo(self._may_know, now, heard, rest)
         # Last: a caller that is interrupted in here has its lease released by the I/O thread.
         self.state = OVER
