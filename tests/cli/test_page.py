@@ -65,7 +65,8 @@ def seen(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     found["inspect, in nodes"] = [it for row in inspected for it in row["nodes"]]
     found["nodes"] = told("nodes")
     with Nodes(1) as new:
-        found["nodes adopt, each node"] = lines(Command(tmp_path_factory.mktemp("new"), new.environment).run("nodes", "adopt", "--json").stdout)
+        adopting = Command(tmp_path_factory.mktemp("new"), new.environment)
+        found["nodes adopt, each node"] = lines(adopting.run("nodes", "adopt", "--json").stdout)
     found["nodes, in nodes"] = [it for row in (*found["nodes"], *found["top, each time"]) for it in row["nodes"]]
     found["repair"] = told("repair")
     found["doctor"] = told("doctor")

@@ -120,18 +120,22 @@ class Listener:
 
     def __init__(self, talk: Talk) -> None:
         self._talk, self._clients = talk, dict[asyncio.Task[Any], asyncio.WriteTransport]()
+        self._accepted: list[asyncio.Transport] = []
 
     async def open(self) -> int:
         """Listen; at which port."""
-        self._server = await asyncio.start_server(self._met, "127.0.0.1", 0)
+        self._server = await asyncio.get_running_loop().create_server(self._spoken, "127.0.0.1", 0)
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    def _spoken(self) -> asyncio.Protocol:
+        return _Kept(self._accepted, asyncio.StreamReader(), self._met)
 
     async def close(self) -> None:
         """Hang up on everybody."""
         self._server.close()
         await _turns()  # what has just been accepted becomes a client
-        for transport in self._clients.values():
+        for transport in self._accepted:
             transport.abort()
         if self._clients:
             await asyncio.wait(self._clients)
@@ -151,6 +155,18 @@ class Listener:
             writer.transport.abort()
             transport.abort()
             del self._clients[task]
+
+
+class _Kept(asyncio.StreamReaderProtocol):
+    """What is spoken on a connection that was accepted. Its listener has to end it, whatever becomes of the talk."""
+
+    def __init__(self, accepted: list[asyncio.Transport], reader: asyncio.StreamReader, met: Callable[..., Awaitable[None]]) -> None:
+        super().__init__(reader, met)
+        self._accepted = accepted
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as loops call it
+        self._accepted.append(transport)
+        super().connection_made(transport)
 
 
 async def _turns() -> None:
