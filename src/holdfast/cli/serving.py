@@ -29,7 +29,7 @@ from .configuration import configuration
 from .options import Usage
 from .output import Output, quiet
 
-PORT = 7420
+PORTS = {"--listen": 7420, "--resp": 7421}
 # Options that bound a gateway.
 CAPS = ("max_requests", "max_keepalives", "max_leases", "max_streams", "max_connections")
 SCOPES = '["lock:*", "look:*"]'
@@ -143,7 +143,7 @@ def bound(text: str, option: str = "--listen") -> tuple[str, int]:
         return text, 0
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit() or int(port) > 65_535:
-        raise Usage(f"{option} is HOST:PORT, such as 127.0.0.1:{PORT}, or unix:PATH; not {text!r}")
+        raise Usage(f"{option} is HOST:PORT, such as 127.0.0.1:{PORTS[option]}, or unix:PATH; not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
 
