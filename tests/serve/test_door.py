@@ -187,6 +187,7 @@ def test_whose_connection_makes_room() -> None:
     # An address has two strangers at most: the third takes the place of the first.
     assert all(connections.come(it, "b") for it in ours[2:5])
     assert [cut(it) for it in range(5)] == [False, False, True, False, False]
+    assert [connections.cut(it) for it in ours[:5]] == [False, False, True, False, False]
     # One that has ended is not counted any more, and neither is one that has shown who it is.
     connections.gone(ours[3])
     connections.known(ours[4], "ben")

@@ -66,14 +66,14 @@ async def served(nodes: Nodes, **options: Any) -> AsyncIterator[tuple[Gateway, C
     async with Holdfast(*nodes.urls) as locks:
         gateway, door = Gateway(locks, Options(max_lag=PATIENT, **options)), resp.Resp()
         await door.open(gateway)
-        where, clients = NEAR, list[Client]()
+        where, room, clients = NEAR, False, list[Client]()
         server = await asyncio.get_running_loop().create_server(
-            lambda: door.speak(Arrived(where, None, lambda client: None), lambda: None), "127.0.0.1"
+            lambda: door.speak(Arrived(where, None, lambda client: None, lambda: room), lambda: None), "127.0.0.1"
         )
 
-        async def connect(of: str = NEAR) -> Client:
-            nonlocal where
-            where = of
+        async def connect(of: str = NEAR, makes_room: bool = False) -> Client:
+            nonlocal where, room
+            where, room = of, makes_room
             client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()))
             clients.append(client)
             assert (await client("PING hello")) == "hello"
@@ -142,12 +142,19 @@ async def test_a_gateway_that_ends_a_connection_releases_nothing(connect: Connec
     assert await other("LOCK resp:g WAIT 30000")
 
 
+async def test_a_connection_that_makes_room_for_another_releases_nothing(connect: Connect) -> None:
+    one, other = await connect(makes_room=True), await connect(makes_room=True)
+    await one("LOCK resp:h TTL 2000 SESSION")
+    one.writer.close()
+    assert await other("LOCK resp:h WAIT 300") is None
+
+
 async def test_a_lease_without_a_session_stays_after_its_connection(connect: Connect) -> None:
     one, other = await connect(), await connect()
     lease, *_ = await one("LOCK resp:d TTL 5000")
     one.writer.close()
     assert await other("LOCK resp:d WAIT 200") is None
-    # Whoever knows its id goes on with it.
+    # A client that knows its id goes on with it.
     assert await other(f"UNLOCK {lease}") == 1
 
 
