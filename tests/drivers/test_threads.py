@@ -70,6 +70,22 @@ def test_a_caller_that_rings_late_writes_into_nobody_s_file(bench: ThreadsBench)
     assert not is_pipe(clapper), "and is closed as soon as nobody rings"
 
 
+def test_one_of_several_callers_wakes_the_io_thread(bench: ThreadsBench) -> None:
+    clapper, write, rings, done = bench.driver.io_thread.sockets.bell.clapper, os.write, list[int](), list[int]()
+
+    def rung(file: int, data: bytes) -> int:
+        rings.append(file)
+        return write(file, data)
+
+    with mock.patch.object(os, "write", rung):
+        for times in (1, 2):
+            for number in range(3):
+                bench.driver.steer(lambda engine, now, number=number: done.append(number))
+            assert rings == [clapper] * times
+            bench.turn()
+            assert done == [0, 1, 2] * times
+
+
 def idle(bench: ThreadsBench) -> None:
     """The I/O thread has ended for want of work: `close` tells it nothing."""
     bench.passes(11.0)

@@ -77,7 +77,7 @@ class DirectHost(Protocol):
     clock: Callable[[], float]
     wall: Callable[[], float]
     asked: deque[PendingCall | Callable[[float], None]]
-    asleep: bool
+    asleep: list[None]
     planned: float
     closing: bool
 

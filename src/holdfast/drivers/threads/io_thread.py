@@ -78,7 +78,8 @@ class IOThread:
         self.engine = Engine(settings, sources.entropy(16).hex().encode(), readwrite.undo, version)
         self.engine.record.telling = telling
         self.asked: deque[PendingCall | Callable[[float], None]] = deque()
-        self.asleep = False
+        # Empty, unless the I/O thread sleeps and nobody has rung for this sleep yet.
+        self.asleep: list[None] = []
         # When the I/O thread wakes by itself.
         self.planned = inf
         # What it waits at while callers speak for themselves.
@@ -200,8 +201,11 @@ class IOThread:
 
     def nudge(self) -> None:
         """Wake the I/O thread's thread, if it sleeps."""
-        if self.asleep:
+        if nap := self.asleep:
+            # In this order: whoever finds that somebody has rung need not ring. (A list for each
+            # sleep: a caller that goes on late marks no later one.)
             self.sockets.bell.ring()
+            nap.clear()
         elif self._resting:
             try:
                 self._bed.release()
@@ -300,7 +304,7 @@ class IOThread:
             self._take()
             self._catch_up(self.clock())
         finally:
-            self.asleep = self._resting = False
+            self.asleep, self._resting = [], False
             if not self.foreign:
                 self._take()
                 self._shut()
@@ -319,9 +323,9 @@ class IOThread:
             self._resting = False
             return self.sockets.wait(0.0)
         self.planned = now + pause
-        self.asleep = True
+        self.asleep = [None]
         readable = self.sockets.wait(0.0 if self.asked or self.direct.done else pause)
-        self.asleep = False
+        self.asleep = []
         return readable
 
     # ------------------------------------------------ who touches the engine
