@@ -15,6 +15,7 @@ from collections.abc import Callable, Coroutine, Hashable, Mapping, Sequence
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+from ..drivers.base import BaseDriver, told_lost
 from ..engine.engine import Engine, Watch
 from ..engine.ready import Ready, Want
 from ..engine.recorder import Stats
@@ -67,7 +68,7 @@ class Witness:
         """The driver has done everything that was due."""
 
 
-class Driver:
+class Driver(BaseDriver):
     """A client in its process.
 
     `clock` is its own. `haste` is by how many seconds its tickets may be ahead of their time, or
@@ -282,20 +283,6 @@ class Driver:
         self.engine.record.note_at(self.clock(), event)
         self.work()
 
-    def offer(self, make: Callable[[float], Event]) -> None:
-        """Have observers hear of something that happens now, if anybody listens.
-
-        Args:
-            make: Makes the event, given the time on this driver's clock.
-        """
-        if self.engine.record.telling:
-            self.note(make(self.clock()))
-
-    def keeps(self, what: str) -> None:
-        """Note that something is kept on the nodes that should outlive a restart. Idempotent."""
-        if not self.engine.notices.lasting:
-            self.steer(lambda engine, now: engine.notices.keeps(what, now))
-
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
         do(self.engine, self.clock())
@@ -314,10 +301,6 @@ class Driver:
                 return status
             # That a node is down for another reason now is no change.
             await self._changed(min(began + wait - now, 0.05))
-
-    def servers(self) -> frozenset[str]:
-        """The runs of the servers that this client is connected to, by run_id."""
-        return self.engine.health.servers()
 
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are.
@@ -348,10 +331,6 @@ class Driver:
     def wall(self) -> float:
         """Seconds since 1970, on this process's wall clock."""
         return self.clock() + self.engine.record.epoch
-
-    def status(self) -> tuple[NodeStatus, ...]:
-        """How the nodes are, as far as is known."""
-        return self.engine.health.status(self.clock())
 
     async def close(self) -> None:
         """Release everything and end. Waits for a majority's answers, at most `node_timeout`."""
@@ -513,9 +492,6 @@ class Driver:
             woken += self.waiting.take_news()
         for future in woken:
             future.set(None)
-        for found in fallen(self._leases, ready.settled):
-            lease = found()
-            if lease is not None:
-                for function, argument in lease._told_lost() or ():
-                    function(argument)
+        for function, argument in told_lost(found() for found in fallen(self._leases, ready.settled)):
+            function(argument)
         self.told += ready.events

@@ -39,6 +39,7 @@ from ...protocol.query import Answers, Query
 from ...protocol.timing import Timing
 from ...weakset import SafeWeakSet
 from ..access import Access
+from ..base import BaseDriver, told_lost
 from ..callbacks import Call, Callbacks, Listeners
 from ..forks import FORKS
 from .callbacks import LoopCalls
@@ -88,7 +89,7 @@ class LeaseOwner(Protocol):
         """Mark it as lost, and return what its users want called. Called with nothing half done."""
 
 
-class Driver:
+class Driver(BaseDriver):
     """All there is of a client in one event loop.
 
     Made in that loop, and gone with it; after a bug in the engine, gone at once.
@@ -290,10 +291,6 @@ class Driver:
             self.do(self.engine.health.status, now)
             await self._news(began + wait - now)
 
-    def servers(self) -> frozenset[str]:
-        """The runs of the servers that this client is connected to, by run_id."""
-        return self.engine.health.servers()
-
     async def meet(self, within: float) -> None:
         """Wait until it is known which servers these nodes are.
 
@@ -317,23 +314,6 @@ class Driver:
         now = self.clock()
         self.engine.record.epoch = self.wall() - now
         self.engine.record.note_at(now, event)
-
-    def offer(self, make: Callable[[float], Event]) -> None:
-        """Have observers hear of something that happens now, if anybody listens.
-
-        Args:
-            make: Makes the event, given the time on this driver's clock.
-        """
-        if self.engine.record.telling:
-            self.note(make(self.clock()))
-
-    def keeps(self, what: str) -> None:
-        """Have it known that something is kept on the nodes that should outlive a restart.
-
-        Said once.
-        """
-        if not self.engine.notices.lasting:
-            self.steer(lambda engine, now: engine.notices.keeps(what, now))
 
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
@@ -363,10 +343,6 @@ class Driver:
     def stats(self) -> Stats:
         """What was done so far, in this loop."""
         return self.engine.stats(self.clock())
-
-    def status(self) -> tuple[NodeStatus, ...]:
-        """How the nodes are, as far as is known."""
-        return self.engine.health.status(self.clock())
 
     async def _news(self, wait: float | None = None) -> None:
         """Wait until something was heard of a node, or this is over."""
@@ -443,7 +419,7 @@ class Driver:
         self.failure = error
         self._shut()
         leases, self._leases = self._leases, {}
-        self.aside.losses.put(_told_lost(found for claim, found in leases.items() if claim.state is not State.OVER))
+        self.aside.losses.put(told_lost(found() for claim, found in leases.items() if claim.state is not State.OVER))
         if _raised_by_a_handler(error):
             self.aside.interrupted(error)
         elif isinstance(error, Exception):
@@ -623,7 +599,7 @@ class Driver:
                     if not waiter.done():
                         waiter.set_result(None)
                 if ready.settled and self._leases and (lost := fallen(self._leases, ready.settled)):
-                    self.aside.losses.put(_told_lost(lost))
+                    self.aside.losses.put(told_lost(it() for it in lost))
             if ready.events:
                 self.aside.tell(ready.events)
         if not self.closed and ready.wake < self._due:
@@ -732,20 +708,6 @@ def _wake(waiters: Iterable[asyncio.Future[None]]) -> None:
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(None)
-
-
-def _told_lost(leases: Iterable[weakref.ref[Any]]) -> list[Call]:
-    """Tell all these leases that they are lost, if somebody still has them.
-
-    Returns:
-        What their users want called, which is called only once all of them are marked.
-    """
-    calls: list[Call] = []
-    for found in leases:
-        lease = found()
-        if lease is not None:
-            calls += lease._told_lost() or ()
-    return calls
 
 
 @types.coroutine

@@ -27,6 +27,7 @@ from ...protocol.query import Answers, Query
 from ...protocol.timing import Timing
 from ...weakset import SafeWeakSet
 from ..access import Access
+from ..base import BaseDriver
 from ..callbacks import Listeners
 from ..cancel import Cancel
 from ..greenlets import allocate_lock, get_ident
@@ -48,7 +49,7 @@ def _unsaid(pending: PendingCall) -> None:
     )
 
 
-class Driver:
+class Driver(BaseDriver):
     """What the sync face speaks to.
 
     Owns the current I/O thread, and finds its heir after a fork or a failure.
@@ -82,6 +83,11 @@ class Driver:
                 inherited()
             self._io_thread = vars(io_thread).setdefault("heir", self._new())
         return io_thread
+
+    @property
+    def engine(self) -> Engine:  # type: ignore[override]  # (each I/O thread has its own)
+        """The engine of the I/O thread of this process."""
+        return self.io_thread.engine
 
     def _check_open(self) -> None:
         if self.closed:
@@ -322,10 +328,6 @@ class Driver:
             finally:
                 io_thread.ask(partial(io_thread.unwatch, gate))
 
-    def servers(self) -> frozenset[str]:
-        """The runs of the servers that this client is connected to, by run_id."""
-        return self.io_thread.engine.health.servers()
-
     def meet(self, within: float, cancel: Cancel | None = None) -> None:
         """Wait until it is known which servers these nodes are.
 
@@ -350,23 +352,6 @@ class Driver:
         record = self.io_thread.engine.record
         self.io_thread.ask(lambda now: record.note_at(now, event))
 
-    def offer(self, make: Callable[[float], Event]) -> None:
-        """Have observers hear of something that happens now, if anybody listens.
-
-        Args:
-            make: Makes the event, given the time on this driver's clock.
-        """
-        if self.io_thread.engine.record.telling:
-            self.note(make(self.clock()))
-
-    def keeps(self, what: str) -> None:
-        """Have it known that something is kept on the nodes that should outlive a restart.
-
-        Said once.
-        """
-        if not self.io_thread.engine.notices.lasting:
-            self.steer(lambda engine, now: engine.notices.keeps(what, now))
-
     def steer(self, do: Callable[[Engine, float], object]) -> None:
         """Have the engine do something, and wait for nothing."""
         io_thread = self.io_thread
@@ -381,10 +366,6 @@ class Driver:
         io_thread = self.io_thread
         begun = [it.claim for it in list(io_thread.direct.done) if it.claim is not None]
         return io_thread.engine.stats(self.clock(), begun)
-
-    def status(self) -> tuple[NodeStatus, ...]:
-        """How the nodes are, as far as is known."""
-        return self.io_thread.engine.health.status(self.clock())
 
     def leases(self) -> list[Any]:
         """The leases that callers in this process have."""

@@ -27,6 +27,7 @@ from ...protocol.claim import Claim, State
 from ...protocol.query import Answers, Query
 from ...weakset import SafeWeakSet
 from ..access import Access
+from ..base import told_lost
 from ..callbacks import Call, Callbacks, Listeners, ThreadCalls
 from ..cancel import Cancel
 from ..forks import FORKS
@@ -509,7 +510,7 @@ class IOThread:
             # A lease that nobody has taken yet is not lost: its caller finds it lost, and asks once
             # more.
             lost = [it for it in lost if not it.handed.acquire(False)]
-            self.aside.losses.put(_told_lost(lost))
+            self.aside.losses.put(told_lost(it.lease for it in lost))
         if self._given_up:
             # (Not sooner: it may have been lost in the same turn, and its owner is told of that.)
             for claim in self._given_up:
@@ -602,7 +603,7 @@ class IOThread:
             # Called only once all of them are marked.
             steps.callback(self.aside.losses.put, calls)
             for pending in held:
-                steps.callback(lambda it: calls.extend(_told_lost([it])), pending)
+                steps.callback(lambda it: calls.extend(told_lost([it.lease])), pending)
 
     def _dismiss(self, pending: PendingCall) -> None:
         """Let the callers of a pending call go on.
@@ -625,22 +626,6 @@ def _open(gates: Sequence[LockType]) -> None:
     """Let the callers go on that wait for these locks."""
     for gate in gates:
         gate.release()
-
-
-def _told_lost(pending_calls: Sequence[PendingCall]) -> list[Call]:
-    """Tell all these leases that they are lost.
-
-    (A frame of its own: the I/O thread must not keep a lease.)
-
-    Returns:
-        What their users want called, which is called only once all of them are marked.
-    """
-    calls: list[Call] = []
-    for pending in pending_calls:
-        lease = pending.lease
-        if lease is not None:
-            calls += lease._told_lost() or ()
-    return calls
 
 
 def inherited() -> None:
