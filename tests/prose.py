@@ -65,7 +65,6 @@ HOUSE_PAGES = {
     "docs/protocol-primitives.md",
     "docs/protocols.md",
     "docs/reliability.md",
-    "docs/rules.md",
 }
 # Modules whose public names users see. Their docstrings are the reference.
 PUBLIC = (

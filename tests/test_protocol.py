@@ -4,17 +4,16 @@ Each rule says what breaks without it. `tests/rules.toml` has the tests and muta
 these tests cites its number. Every number that is cited anywhere is that of a rule.
 
 A test cites a rule by a comment or a docstring: "Rule Q4." or "Rules C5, F8 and F9."
-`tests/test_docs.py` looks whether the linked tests and mutants exist.
 """
 
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-import rules as shown
 
 from holdfast import scripts
 from holdfast.protocol import exclusive
@@ -23,6 +22,7 @@ from holdfast.scripts import Script
 pytestmark = pytest.mark.guards
 
 ROOT = Path(__file__).parent.parent
+RULES: dict[str, dict[str, list[str]]] = tomllib.loads((ROOT / "tests/rules.toml").read_text())
 # The pages of the rules: of the lock, of failover, and of the other primitives.
 PAGE = [ROOT / "docs" / name for name in ("protocol.md", "protocol-failover.md", "protocol-primitives.md")]
 # Texts that argue from the rules: there, everything that looks like the number of a rule has to be one.
@@ -55,7 +55,7 @@ def incomplete(page: str) -> list[str]:
     return [number for number, text in rules(page) if not re.search(r"\*Without it:\* \w", text)]
 
 
-def unproven(page: str, tests: Mapping[str, str], table: Mapping[str, Mapping[str, Sequence[str]]] = shown.RULES) -> list[str]:
+def unproven(page: str, tests: Mapping[str, str], table: Mapping[str, Mapping[str, Sequence[str]]] = RULES) -> list[str]:
     """The rules that no test cites which the table has for them. `tests`: the sources by their paths, as in the table."""
     found = []
     for number, _ in rules(page):
@@ -160,11 +160,15 @@ def test_every_rule_says_what_breaks_without_it(page: str) -> None:
 
 def test_every_rule_is_cited_by_a_test_that_shows_it(page: str, tests: dict[str, str]) -> None:
     assert unproven(page, tests) == []
-    assert sorted(shown.RULES) == sorted(number for number, _ in rules(page))
+    assert sorted(RULES) == sorted(number for number, _ in rules(page))
 
 
-def test_the_page_of_what_shows_the_rules_is_current() -> None:
-    assert shown.FILE.read_text() == shown.page(), "run ./task vectors"
+def test_every_test_and_mutant_that_shows_a_rule_exists() -> None:
+    for rule, kinds in RULES.items():
+        for path, _, name in (it.partition("::") for its in kinds.values() for it in its):
+            text = (ROOT / "tests" / path).read_text()
+            # A mutant is an entry of a table, and a conversation has its name on a line.
+            assert any(it in text for it in (f"def {name}(", f'    "{name}": ', f"\n{name}\n", f'\n"{name}" = [')), f"{rule}: {path} {name}"
 
 
 def test_the_page_of_the_lock_is_short_enough_to_be_read() -> None:
