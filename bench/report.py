@@ -196,15 +196,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def markdown(rows: Sequence[Sequence[str]]) -> str:
-    """For the documentation; what is ours is bold."""
-    lines = ["| " + " | ".join(rows[0]) + " |", "| " + " | ".join(["---", *["---:"] * (len(rows[0]) - 1)]) + " |"]
-    for row in rows[1:]:
-        first = f"**{row[0]}**" if KINDS.get(row[0].partition(",")[0]) == OURS else row[0]
-        lines.append("| " + " | ".join([first, *row[1:]]) + " |")
-    return "\n".join(lines)
-
-
 # ------------------------------------------------ the documentation
 
 
@@ -231,8 +222,6 @@ def filled(document: str, block: Callable[[str], str]) -> str:
 
 def _block(what: str, results: Mapping[str, Any]) -> str:
     scenarios = results["scenarios"]
-    if what == "bars":
-        return markdown(bar_rows([bar for name in scenarios for bar in scenarios[name]["bars"]]))
     if what == "missed":
         missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1].startswith("missed")]
         items = (f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('missed')}, spread {row[3]} rounds." for row in missed)
