@@ -44,7 +44,7 @@ BANNED = {
     "in nobody's way": r"\bin (?:nobody|no one)'s way\b",
     "or the other way round": r"\bor the other way round\b",
 }
-# Words of the code that a user does not know. A link to the glossary explains one.
+# Words of the code that a user does not know.
 HOUSE = {
     "claim": r"\bclaims?\b",
     "cede": r"\b(?:cede[ds]?|ceding)\b",
@@ -58,7 +58,6 @@ HOUSE_PAGES = {
     "CONTRIBUTING.md",
     "docs/promises.md",
     "docs/design.md",
-    "docs/glossary.md",
     "docs/proof.md",
     "docs/protocol.md",
     "docs/protocol-failover.md",
@@ -90,7 +89,6 @@ SAYING = {"debug", "info", "warning", "error", "critical", "exception", "log", "
 SECTIONS = ("Args", "Returns", "Yields", "Raises", "Attributes", "Example", "Examples", "Note", "Notes")
 
 _SECTION = re.compile(rf"(?:{'|'.join(SECTIONS)}):\s*")
-_GLOSSARY = re.compile(r"\[[^\]]*\]\([^)\s]*glossary\.md[^)]*\)")
 _IMAGE = re.compile(r"!\[[^\]]*\]\([^)]*\)")
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+)(?:(?!`).)+?\1")
@@ -156,7 +154,7 @@ def _first_lines(text: str) -> Iterator[str]:
 
 
 def _matching(patterns: dict[str, str], text: str) -> list[str]:
-    plain = _plain(_GLOSSARY.sub(" ", text))
+    plain = _plain(text)
     return [name for name, pattern in patterns.items() if re.search(pattern, plain, re.IGNORECASE)]
 
 
