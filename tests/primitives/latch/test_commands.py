@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -138,21 +137,9 @@ def test_a_look_says_nothing_and_keeps_nothing() -> None:
     }  # fmt: skip
 
 
-def rounded(size: int) -> str:
-    """A size as the page about latches shows it."""
-    if size < 100_000:
-        return f"{size / 1000:.0f} kB"
-    return f"{size / 1e6:.1f} MB" if size < 1_000_000 else f"{size / 1e7:.0f}0 MB"
-
-
 def test_the_page_about_latches_shows_how_much_arrivals_read() -> None:
     # The id of an arrival without one is a token, and a NUL separates it from the next.
     each = len(Tickets(b"0" * 32).token(1)) + 1
-    page = (Path(__file__).parents[3] / "docs/latch.md").read_text()
-    assert f"{each} bytes for each arrival without an" in page
-    rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+ [kM]B) \| ([\d.]+ [kM]B) \|$", page, re.MULTILINE)
-    counts = [int(count.replace(",", "")) for count, _, _ in rows]
-    assert counts == [100, 1000]
-    for count, (_, last, together) in zip(counts, rows, strict=True):
-        assert (last, together) == (rounded(count * each), rounded(sum(range(1, count + 1)) * each))
-    assert f"With 10,000, all arrivals together would read {sum(range(10_001)) * each / 1e9:.0f} GB" in page
+    page = " ".join((Path(__file__).parents[3] / "docs/latch.md").read_text().split())
+    assert f"without an id takes {each} bytes" in page
+    assert f"of 1,000 arrivals comes from another client, the clients read {sum(range(1001)) * each / 1e6:.0f} MB" in page
