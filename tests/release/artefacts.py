@@ -152,21 +152,21 @@ def checked(python: Path, built: Built) -> list[str]:
 
 
 def commands(page: str) -> list[str]:
-    """The commands of docs/verify.md that need nothing but the files, in order."""
-    parts = [page.partition(f"\n## {it}\n")[2].partition("\n## ")[0] for it in ("The digest", "What is inside")]
+    """The commands of docs/installation.md that need nothing but the files, in order."""
+    parts = [page.partition(f"\n### {it}\n")[2].partition("\n### ")[0] for it in ("The digest", "What is inside")]
     blocks = [it for part in parts for it in re.findall(r"```text\n(.*?)```", part, re.DOTALL)]
-    return [line for it in blocks for line in it.splitlines() if not line.startswith("holdfast==")]
+    return [line for it in blocks for line in it.splitlines()]
 
 
 def followed(built: Built, page: str) -> list[str]:
-    """What goes wrong if a user follows docs/verify.md, beside the files that were built."""
+    """What goes wrong if a user follows docs/installation.md, beside the files that were built."""
     found = commands(page)
-    wrong = ["docs/verify.md has no commands"] * (len(found) < 3)
+    wrong = ["docs/installation.md has no commands"] * (len(found) < 3)
     for line in found:
         environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
         done = subprocess.run(line, shell=True, cwd=built.wheel.parent, env=environment, stdout=-1, stderr=-2, text=True, check=False)
         if done.returncode:
-            wrong.append(f"docs/verify.md: `{line}` ended with {done.returncode}: {done.stdout.strip()}")
+            wrong.append(f"docs/installation.md: `{line}` ended with {done.returncode}: {done.stdout.strip()}")
     return wrong
 
 

@@ -20,7 +20,6 @@ PAPERS = (
     "deploy/conda/recipe.yaml",
     "docs/servers.md",
     "docs/installation.md",
-    "docs/versions.md",
     "README.md",
     "CHANGELOG.md",
 )
