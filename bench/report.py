@@ -196,6 +196,15 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     )
 
 
+def markdown(rows: Sequence[Sequence[str]]) -> str:
+    """For the documentation; what is ours is bold."""
+    lines = ["| " + " | ".join(rows[0]) + " |", "| " + " | ".join(["---", *["---:"] * (len(rows[0]) - 1)]) + " |"]
+    for row in rows[1:]:
+        first = f"**{row[0]}**" if KINDS.get(row[0].partition(",")[0]) == OURS else row[0]
+        lines.append("| " + " | ".join([first, *row[1:]]) + " |")
+    return "\n".join(lines)
+
+
 # ------------------------------------------------ the documentation
 
 
