@@ -70,7 +70,7 @@ def test_a_cell_says_what_was_lost_of_what() -> None:
 
 
 def test_the_page_is_what_its_results_make_it() -> None:
-    page, found = (ROOT / "docs/lost-updates.md").read_text(), json.loads((ROOT / "docs/lost-updates/results.json").read_text())
+    page, found = (ROOT / "docs/reliability.md").read_text(), json.loads((ROOT / "docs/lost-updates/results.json").read_text())
     assert report.filled(page, lambda what: command.block(what, found)) == page  # nobody has changed a figure by hand
     assert complaints([Outcome(**it) for it in found["outcomes"]]) == []
     for name, drawn in command.charts(found).items():

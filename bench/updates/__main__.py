@@ -37,7 +37,7 @@ late writes that were refused, and updates that were lost where there is no fenc
 
 PLACE = environments.ROOT / "docs/lost-updates"
 COLUMNS = 100  # of prose in the page
-DOCUMENT = environments.ROOT / "docs/lost-updates.md"
+DOCUMENT = environments.ROOT / "docs/reliability.md"
 OUT = environments.ROOT / "build/lost-updates"
 CONDITIONS = (NOBODY, RANDOM, AIMED)
 QUICK = tuple(it for it in WAYS if it.name in ("holdfast", "holdfast, fence", "holdfast asyncio, body cancelled, and fence"))
@@ -120,7 +120,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="for each of the three conditions (default: 120)")
     parser.add_argument("--quick", action="store_true", help="only what is certain: pauses before a write, with and without a fence")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of the pauses, and of how long clients think")
-    parser.add_argument("--docs", action="store_true", help="rewrite docs/lost-updates.md, its plots and its JSON with the results")
+    parser.add_argument("--docs", action="store_true", help="rewrite docs/reliability.md, its plots and its JSON with the results")
     parser.add_argument("--plant", action="store_true", help="show no fences where fences are to be shown: has to be noticed")
     options = parser.parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
