@@ -6,6 +6,7 @@ Knows SVG. Must not know what is drawn.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
@@ -63,6 +64,14 @@ def colours(selector: str, chosen: Mapping[str, str]) -> str:
     return f"{selector} {{ {'; '.join(f'--{name}: {value}' for name, value in chosen.items())} }}"
 
 
+def styles(rules: str) -> str:
+    """The rules twice: in the light theme's colours for readers without variables, and in those of the reader's theme."""
+    fixed = re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], rules)
+    themed = "\n    ".join(re.findall(r"\.hf[^{}]*\{[^{}]*var\([^{}]*\}", rules))
+    dark = f"@media (prefers-color-scheme: dark) {{ {colours('.hf', DARK)} }}"
+    return f"{fixed}\n    @supports (fill: var(--ink)) {{\n    {colours('.hf', LIGHT)}\n    {dark}\n    {themed}\n    }}"
+
+
 def themes() -> str:
     """The colours for a page that has its own switch between themes."""
     rules = [colours('[data-md-color-scheme="default"] .hf', LIGHT), colours('[data-md-color-scheme="slate"] .hf', DARK)]
@@ -108,7 +117,6 @@ class Frame:
         """
         size = f'viewBox="0 0 {self.width} {self.height}" width="{self.width}" height="{self.height}"'
         labels = f'role="img" aria-labelledby="{name}-t {name}-d"'
-        dark = colours(".hf", DARK)
         told = [] if trace is None else [f"  <metadata>{escape(json.dumps(trace, ensure_ascii=True))}</metadata>"]
         return "\n".join(
             [
@@ -117,7 +125,7 @@ class Frame:
                 f'  <desc id="{name}-d">{escape(described)}</desc>',
                 f"  <!-- drawn by {made.replace('--', '-')} -->",
                 *told,
-                f"  <style>\n    {colours('.hf', LIGHT)}\n    @media (prefers-color-scheme: dark) {{ {dark} }}{STYLE}{style}\n  </style>",
+                f"  <style>{styles(STYLE + style)}\n  </style>",
                 *(f"  {it}" for it in self.shapes),
                 "</svg>\n",
             ]
