@@ -13,22 +13,17 @@ from typing import Any, TypeVar
 
 from . import checks
 from .aio import Holdfast as AsyncHoldfast
-from .client.shared import CLIENT_OPTIONS
 from .client.sync import Holdfast
 from .errors import ConfigError
 from .face import spreading
 from .node import Node
+from .options import NODES, OPTIONS, seconds
 from .wire.address import Url
 
 __all__ = ["Clients", "imported"]
 
 # In place of addresses: servers in a temporary directory, for tests.
 LOCAL = "local"
-OFF = "off"
-_SECONDS = ("ttl", "max_ttl", "node_timeout", "restart_guard", "outage")
-_OBJECTS = ("observer", "ssl", "credentials")
-_SETS = ("nodes", "shards", "previous")
-_KEYS = ("nodes", *CLIENT_OPTIONS)
 
 C = TypeVar("C", Holdfast, AsyncHoldfast)
 Settings = Mapping[str, Any]
@@ -49,8 +44,8 @@ class Clients:
         Settings are called like the options of `Holdfast`, in capitals or not: `ttl`, `max_ttl`,
         `prefix` and so on. `nodes` is a list of addresses, or a text with commas between them.
         "local" starts servers in a temporary directory, for tests. A number may be written as text.
-        `restart_guard` may be "off". `observer`, `ssl` and `credentials` may be the dotted path of
-        an object. Environment variables give what the settings leave out.
+        `restart_guard` may be "off". `observer`, `around`, `ssl` and `credentials` may be the
+        dotted path of an object. Environment variables give what the settings leave out.
 
         Args:
             settings: The settings, or a function that returns them.
@@ -144,11 +139,12 @@ def _names(settings: Settings, prefix: str, where: str) -> dict[str, str]:
         if not name.lower().startswith(prefix.lower()):
             continue
         option = name[len(prefix) :].lower()
-        # Frameworks list settings that nobody has set. Only the restart guard can be switched off.
-        if value is None and option != "restart_guard":
+        known = OPTIONS.get(option)
+        # Frameworks list settings that nobody has set.
+        if value is None and not (known and known.off):
             continue
-        if option not in _KEYS:
-            valid = ", ".join(f"{prefix}{it if prefix.islower() else it.upper()}" for it in _KEYS)
+        if known is None:
+            valid = ", ".join(f"{prefix}{it if prefix.islower() else it.upper()}" for it in OPTIONS)
             raise ConfigError(f"{where}: unknown setting {name!r}. Valid settings are {valid}.")
         if option in found:
             raise ConfigError(f"{where}: {found[option]!r} and {name!r} are the same setting: leave one out")
@@ -162,17 +158,14 @@ def _value(option: str, value: object, name: str) -> Any:
         return _nodes(value, name)
     if not isinstance(value, str):
         return value
-    if option == "restart_guard" and value.strip().lower() == OFF:
-        return None
-    if option in _SECONDS:
-        try:
-            return float(value)
-        except ValueError:
-            more = f", or {OFF!r}" if option == "restart_guard" else ""
-            raise ConfigError(f"{name} is a number of seconds{more}, not {checks.shown(value)}") from None
-    if option in _OBJECTS:
-        return imported(value, name)
-    return spreading.listed(Url(value)) if option in ("shards", "previous") else value
+    match OPTIONS[option].form:
+        case "seconds":
+            return seconds(value, option, name)
+        case "object":
+            return imported(value, name)
+        case "nodes":
+            return spreading.listed(Url(value))
+    return value
 
 
 def _nodes(value: object, name: str) -> Any:
@@ -197,9 +190,9 @@ def _made(make: Callable[..., C], options: Mapping[str, Any], names: Mapping[str
 
 def _culprits(options: Mapping[str, Any], names: Mapping[str, str]) -> list[str]:
     """The settings that are to blame: each of them alone keeps the others from working."""
-    others = {option: value for option, value in options.items() if option not in _SETS}
+    others = {option: value for option, value in options.items() if option not in NODES}
     if _work(others):
-        return [names[it] for it in _SETS if it in names]
+        return [names[it] for it in NODES if it in names]
     return [names[it] for it in others if _work({option: value for option, value in others.items() if option != it})]
 
 

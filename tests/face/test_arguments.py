@@ -33,12 +33,12 @@ from seeds import FROZEN
 
 import holdfast
 import holdfast.aio
-from holdfast.client.shared import CLIENT_OPTIONS
 from holdfast.clock import clock
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, message_of
 from holdfast.face.terms import ElectionOptions, Options, PermitOptions
+from holdfast.options import OPTIONS
 from holdfast.primitives.once.plan import OnceOptions
 
 WRONG, RIGHT = (20, 8) if FROZEN else (54, 20)  # cases of each argument and face
@@ -472,7 +472,7 @@ def test_an_unknown_option_is_refused_with_what_it_is_called_here(face: str) -> 
 
 @FACES
 def test_the_options_that_are_told_are_those_of_the_signatures(face: str) -> None:
-    assert set(CLIENT_OPTIONS) == set(inspect.signature(KINDS[face]).parameters) - {"nodes", "unknown"}
+    assert set(OPTIONS) == set(inspect.signature(KINDS[face]).parameters) - {"unknown"}
     for method, options in (("lock", Options), ("semaphore", PermitOptions), ("election", ElectionOptions), ("once", OnceOptions)):
         described = getattr(KINDS[face], method).__doc__
         assert [it for it in options.__annotations__ if f"{it}:" not in described and f"`{it}`" not in described] == []

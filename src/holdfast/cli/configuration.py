@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..checks import shown
 from ..errors import ConfigError
+from ..options import OPTIONS, variable
 from .durations import seconds_of
 
 if TYPE_CHECKING:
@@ -25,10 +26,9 @@ if TYPE_CHECKING:
 
 Client = TypeVar("Client", "Holdfast", "AsyncHoldfast")
 SYSTEM_FILE = "/etc/holdfast/config.toml"
-_TEXTS = ("prefix", "owner", "credentials_file", "ca", "cert", "key")
-_DURATIONS = ("ttl", "max_ttl")
-_SETS = ("nodes", "shards", "previous")
-KEYS = (*_SETS, *_DURATIONS, *_TEXTS)
+# Files, which are no options of a client: the command reads them.
+_FILES = ("credentials_file", "ca", "cert", "key")
+KEYS = ("nodes", "shards", "previous", "ttl", "max_ttl", "prefix", "owner", *_FILES)
 _PASSWORD = r"://[^/@\s]*:[^/@\s]+@"
 OTHERS = 0o077  # the rights of everybody but the owner of a file
 
@@ -65,9 +65,7 @@ class Configuration(NamedTuple):
         return _with_nodes(Holdfast(*self.values.get("nodes", ()), **self._options(more)))
 
     def _options(self, more: Mapping[str, Any]) -> dict[str, Any]:
-        known = ("ttl", "max_ttl", "prefix", "owner", "shards", "previous")
-        options: dict[str, Any] = {it: self.values[it] for it in known if it in self.values}
-        options |= more
+        options = {it: value for it, value in self.values.items() if it not in ("nodes", *_FILES)} | dict(more)
         if "credentials_file" in self.values:
             options["credentials"] = credentials(self.values["credentials_file"])
         tls: dict[str, str] = {it: self.values[it] for it in ("ca", "cert", "key") if it in self.values}
@@ -95,15 +93,14 @@ def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> C
         ConfigError: A file cannot be read, or has a setting that does not exist.
     """
     values, sources = dict[str, Any](), dict[str, str]()
-    given = {it: flags.get(it) for it in KEYS if flags.get(it) is not None}
-    for name, value in given.items():
-        values[name], sources[name] = value, "the command line"
-    # (Semicolons separate shards in HOLDFAST_NODES, so they have no variable of their own.)
-    set_here = {it for it in KEYS if it != "shards" and environment.get(f"HOLDFAST_{it.upper()}", "").strip()}
-    for name in set_here - values.keys():
-        sources[name] = f"HOLDFAST_{name.upper()}"
-        if name in ("credentials_file", "ca", "cert", "key"):
-            values[name] = environment[f"HOLDFAST_{name.upper()}"]
+    for name in KEYS:
+        by = variable(name)
+        if flags.get(name) is not None:
+            values[name], sources[name] = flags[name], "the command line"
+        elif environment.get(by, "").strip() and (name in _FILES or OPTIONS[name].variable):
+            sources[name] = by
+            if name in _FILES:
+                values[name] = environment[by]
     if "nodes" in sources:
         # Shards of a file would replace them.
         sources["shards"] = sources["nodes"]
@@ -169,11 +166,12 @@ def _read(path: str, profile: str | None, wanted: bool) -> dict[str, Any]:
             raise ConfigError(
                 f"{path}: unknown setting {shown(name)}. Valid settings are {', '.join(KEYS)}, and [profile.NAME]"
             )
-        if name in _DURATIONS and isinstance(value, str):
-            found[name] = seconds_of(value)
-        if name in _TEXTS and not isinstance(value, str):
+        form = "text" if name in _FILES else OPTIONS[name].form
+        if form == "text" and not isinstance(value, str):
             raise ConfigError(f"{path}: {name} is text, not {shown(value)}")
-        if name in _SETS and isinstance(value, str):
+        if form == "seconds" and isinstance(value, str):
+            found[name] = seconds_of(value)
+        if form == "nodes" and isinstance(value, str):
             found[name] = value.replace(",", " ").split()
     return found
 

@@ -39,6 +39,7 @@ from ..face.terms import (
 )
 from ..face.tracing import Around
 from ..node import Node
+from ..options import OPTIONS
 from ..protocol.command import READER, WRITER
 from ..protocol.exclusive import LONGEST
 from ..protocol.semaphore import Slots
@@ -147,7 +148,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         # First of all: whatever is raised from here on, no local variable shows a password.
         nodes, shards, previous = tuple(masked(nodes)), masked(shards), masked(previous)
         unknown = masked(unknown)
-        checks.known(unknown, "client", CLIENT_OPTIONS, _MEANT)
+        checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
         environment.check_platform()
         self._teller = Observers(observer)
         given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard)
@@ -1109,23 +1110,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             self._servers.close()
 
 
-# The client's options, in the order of its signature, and what other libraries call them.
-CLIENT_OPTIONS = (
-    "ttl",
-    "max_ttl",
-    "prefix",
-    "node_timeout",
-    "restart_guard",
-    "outage",
-    "owner",
-    "observer",
-    "around",
-    "ssl",
-    "credentials",
-    "shards",
-    "previous",
-)
 _DEFAULTS: dict[str, Any] = {"ttl": DEFAULT_TTL, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
+# What other libraries call the options of a client.
 _ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"
 _MEANT = {
     **dict.fromkeys(

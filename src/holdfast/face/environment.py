@@ -15,17 +15,21 @@ import sys
 from collections.abc import Container, Iterable
 from importlib import import_module
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import checks
-from ..drivers.files import Authority, CredentialsFile, Unusable
 from ..errors import ConfigError
+from ..options import OPTIONS, seconds, variable
 from ..wire.address import Url
+
+if TYPE_CHECKING:
+    from ..drivers.files import Authority, CredentialsFile
 
 NODES, PREVIOUS = "HOLDFAST_NODES", "HOLDFAST_PREVIOUS"
 DEBUG = "HOLDFAST_DEBUG"
 CREDENTIALS_FILE, CA = "HOLDFAST_CREDENTIALS_FILE", "HOLDFAST_CA"
-OFF = "off"
+# The options that variables set, besides the addresses of nodes.
+_OPTIONS = tuple(name for name, it in OPTIONS.items() if it.variable and it.form != "nodes")
 
 
 def nodes() -> str:
@@ -78,22 +82,13 @@ def caller() -> str:
 def options() -> dict[str, Any]:
     """Return the client's options that the environment sets, by the names of the arguments."""
     found: dict[str, Any] = {}
-    for option in ("ttl", "max_ttl", "restart_guard"):
-        variable = f"HOLDFAST_{option.upper()}"
-        text = os.environ.get(variable, "").strip()
-        if not text:
-            continue
-        if option == "restart_guard" and text.lower() == OFF:
-            found[option] = None
-            continue
-        try:
-            found[option] = float(text)
-        except ValueError:
-            more = f", or {OFF}" if option == "restart_guard" else ""
-            raise ConfigError(f"{variable} must be a number of seconds{more}, not {checks.shown(text)}") from None
-    for option in ("prefix", "owner"):
-        if text := os.environ.get(f"HOLDFAST_{option.upper()}", ""):
-            found[option] = utf8(text)
+    for name in _OPTIONS:
+        called = variable(name)
+        text = os.environ.get(called, "")
+        if OPTIONS[name].form == "text" and text:
+            found[name] = utf8(text)
+        elif text.strip():
+            found[name] = seconds(text.strip(), name, called)
     return found
 
 
@@ -109,6 +104,8 @@ def credentials(strangers: Container[str] = ()) -> CredentialsFile | None:
     path = os.environ.get(CREDENTIALS_FILE, "")
     if not path:
         return None
+    from ..drivers.files import CredentialsFile, Unusable
+
     file = CredentialsFile(path, CREDENTIALS_FILE, strangers)
     try:
         file()
@@ -122,7 +119,11 @@ def credentials(strangers: Container[str] = ()) -> CredentialsFile | None:
 def authority() -> Authority | None:
     """The file that HOLDFAST_CA names; None if it is not set."""
     path = os.environ.get(CA, "")
-    return Authority(path) if path else None
+    if not path:
+        return None
+    from ..drivers.files import Authority
+
+    return Authority(path)
 
 
 def explained(error: ConfigError, given: Iterable[str]) -> ConfigError:
@@ -132,8 +133,7 @@ def explained(error: ConfigError, given: Iterable[str]) -> ConfigError:
         error: What is wrong.
         given: The options that were arguments, and so came from no variable.
     """
-    options = {**dict.fromkeys(("ttl", "max_ttl", "restart_guard", "prefix", "owner")), "ssl_ca_certs": CA}
-    variables = {it: name or f"HOLDFAST_{it.upper()}" for it, name in options.items() if it not in given}
+    variables = {it: variable(it) for it in _OPTIONS if it not in given} | {"ssl_ca_certs": CA}
     if "nodes" not in given:
         variables["is named twice"] = NODES
     guilty = [
