@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import hiredis
 from contract.faces import Block, Face, Script, played
-from sim.face import Holdfast, Once
+from sim.face import Holdfast
 
+from holdfast.face.terms import Described
 from holdfast.operations.survey.aio import Survey
-from holdfast.primitives.rate.aio import Rate
 from holdfast.protocol.exclusive import keys_of
 from holdfast.testing.driver import Driver
 from holdfast.testing.network import WALL, Node
@@ -77,11 +77,9 @@ class SimulatedCluster:
 
 def _driver_of(whose: Any) -> Driver:
     """The driver under a client, or under something that a client has described or given."""
-    if isinstance(whose, Once):  # (which has its client do what is to be done)
-        whose = whose._do.__self__  # type: ignore[attr-defined]  # (a bound method)
     if isinstance(whose, Holdfast):
         return whose.driver
-    driver = whose._drivers[-1] if isinstance(whose, Rate | Survey) else whose._driver
+    driver = whose._drivers[-1] if isinstance(whose, Described | Survey) else whose._driver
     found: Driver = driver() if callable(driver) else driver
     return found
 

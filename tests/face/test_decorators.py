@@ -643,9 +643,9 @@ def test_what_is_run_once_is_not_a_template_either(locks: Any) -> None:
 def test_the_key_of_what_is_run_is_looked_at() -> None:
     described = THREADS.once("report:{day}", keep=60)
     with pytest.raises(ConfigError, match=r"\{day\} is not filled in"):
-        once.runs(plain, Kind.FUNCTION, described._deed)
-    once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._deed)
-    once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._deed, filled=True))
+        once.runs(plain, Kind.FUNCTION, described._terms)
+    once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._terms)
+    once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._terms, filled=True))
 
 
 def method(self: Any, day: int, tags: Any = (), *rest: Any, user: Any = BARE, **more: Any) -> None:
@@ -709,7 +709,7 @@ def test_each_call_uses_what_its_template_says(locks: Any) -> None:
             twin = locks.rwlock("tenant:7").read() if kind == b"r" else locks.rwlock("tenant:7").write()
             assert (side.name, side._terms.kind, side._terms.timing.wait) == ("tenant:7", twin._terms.kind, 0)
         limit = asked(locks.limited(name, 10, 60, wait=5), function, 7)
-        assert (limit.name, limit.key, limit.limit, limit.period, limit._limits.wait) == ("tenant:7", None, 10, 60, 5)
+        assert (limit.name, limit.key, limit.limit, limit.period, limit._terms.wait) == ("tenant:7", None, 10, 60, 5)
     for key in ("{day}", lambda day: day):
         limit = asked(locks.limited("api", 10, 60, key=key, algorithm="fixed window"), function, 7)
         assert (limit.name, limit.key) == ("api", "7")

@@ -15,10 +15,8 @@ from holdfast.checks import flag
 from holdfast.client import aio
 from holdfast.face.aio import lease, lock, semaphore
 from holdfast.face.owner import Owners
-from holdfast.face.terms import LockTerms
 from holdfast.primitives.election import aio as election
 from holdfast.primitives.election.aio import Observation
-from holdfast.primitives.fill.aio import Fill
 from holdfast.primitives.once.aio import Once
 from holdfast.testing.driver import Driver, Witness
 from holdfast.testing.network import Node
@@ -88,6 +86,8 @@ class Holdfast(aio.Holdfast):
         options: The client's options, as for `holdfast.aio.Holdfast`.
     """
 
+    _lock = Lock
+
     def __init__(
         self,
         world: World,
@@ -123,19 +123,9 @@ class Holdfast(aio.Holdfast):
     def _driver(self, at: int = 0) -> Any:
         return self._drivers[at]
 
-    def _describe(self, terms: LockTerms) -> Lock:
-        at, sources = self._shards.placed(terms)
-        return Lock(terms, self._owners, self._ways[at], [(self._ways[it], parts) for it, parts in sources])
-
-    def _permit(self, terms: LockTerms) -> Semaphore:
-        return Semaphore(terms, self._owners, self._ways[self._shards.placed(terms)[0]])
-
-    def _elect(self, terms: LockTerms, at: int) -> Election:
-        return Election(terms, self._owners, self._ways[at])
-
-    def fill(self, *arguments: Any, **options: Any) -> Any:
-        asked, at = self._fills(*arguments, **options)
-        return Fill(asked, Lock(asked.terms, self._owners, self._ways[at]), self._ways[at])
+    def _made(self, name: str, *arguments: Any) -> Any:
+        own = {it.__name__: it for it in (Semaphore, Election)}
+        return own[name](*arguments) if name in own else super()._made(name, *arguments)
 
     async def close(self, leave: bool = False) -> None:
         for it in self._drivers if flag(leave, "leave") else ():

@@ -143,7 +143,7 @@ def outlasted(build: Build) -> Found[int] | None:
     here.world.do(described.invalidate())
     dropped = here.world.now
     here.world.run(dropped + 1.0)
-    late.tell(described._fills.store._cache.put(fence, 5000, 0, 5000, b"0"))
+    late.tell(described._terms.store._cache.put(fence, 5000, 0, 5000, b"0"))
     here.world.run(dropped + 5.3)
     looker = here.client(ttl=LEASE)
     here.nodes[0].vanish(1.0)

@@ -372,7 +372,7 @@ def own_ballot(build: Build) -> bool:
     client = calm.clients[0]
 
     async def runs() -> bool:
-        turn = await client._look(turns.begin(client.once("a", keep=60)._deed))
+        turn = await client._look(turns.begin(client.once("a", keep=60)._terms))
         lease = await client._describe(turn.terms).acquire()
         assert not await client._look(turn.look(lease))
         for node in calm.town.nodes:

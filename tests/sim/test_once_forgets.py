@@ -134,7 +134,7 @@ class Late(Calm):
     def __init__(self, build: Build, seed: int = 0) -> None:
         super().__init__(build, nodes=3, seed=seed)
         self.onces = [it.once("a", keep=KEEP) for it in self.clients]
-        lock = self.onces[0]._deed.lock("a")
+        lock = self.onces[0]._terms.lock("a")
         register = recipes.Register(lock.name, lock.horizon)
         assert self.world.do(self.onces[0].run(self.does)) == 1
         node, self.other = self.town.nodes[seed % 3], self.town.nodes[(seed + 1) % 3]
@@ -186,7 +186,7 @@ def test_what_was_forgotten_on_a_minority_only_is_forgotten_for_all_or_for_nobod
     calm = Calm(town, nodes=3, clients=1)
     once = calm.clients[0].once("a", keep=1000)
     assert calm.world.do(once.run(calm.does)) == 1
-    lock = once._deed.lock("a")
+    lock = once._terms.lock("a")
     register = recipes.Register(lock.name, lock.horizon)
     calm.town.nodes[0].tell(register.store(calm.fences[0] + 1, recipes.FORGOTTEN, 10**6))
     calm.town.nodes[1].vanish(0.3)
@@ -344,7 +344,7 @@ def forgets_above_the_clock_floor(build: Build) -> bool:
     calm.world.do(once.run(calm.does))
 
     async def forgets() -> None:
-        turn = await client._look(begin(once._deed))
+        turn = await client._look(begin(once._terms))
         lease = await client._describe(turn.alone).acquire()
         for node in calm.town.nodes:
             node.restart()

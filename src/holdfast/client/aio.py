@@ -6,7 +6,7 @@ Knows the asyncio driver, of which there is one for each event loop. Decides not
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
@@ -24,7 +24,6 @@ from ..face.aio.lock import Lock
 from ..face.decorators import Kind
 from ..face.lease import LeaseInfo, infos
 from ..face.owner import Owners
-from ..face.terms import LockTerms
 from ..version import VERSION
 from . import shared as client
 
@@ -37,11 +36,8 @@ if TYPE_CHECKING:
     from ..primitives.fill.aio import Compute, Fill
     from ..primitives.fill.plan import FillOptions
     from ..primitives.latch.aio import Barrier, Latch
-    from ..primitives.latch.plan import LatchTerms
     from ..primitives.once.aio import Once
-    from ..primitives.once.plan import OnceTerms
     from ..primitives.rate.aio import Rate
-    from ..primitives.rate.plan import RateTerms
 
     _Client = client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch, Barrier, Semaphore]
 else:
@@ -53,6 +49,8 @@ T = TypeVar("T")
 
 class Holdfast(_Client):
     __doc__ = client.Client.__doc__
+    _face = "holdfast.aio"
+    _lock = Lock
     _locked = Locked
     _skipping = Skipping
     _filled = Filled
@@ -65,31 +63,6 @@ class Holdfast(_Client):
         self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.all)))
         self._closed = False
 
-    def _describe(self, terms: LockTerms) -> Lock:
-        at, sources = self._shards.placed(terms) if len(self._ways) > 1 else (0, ())
-        former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._owners, self._ways[at], former)
-
-    def _permit(self, terms: LockTerms) -> Semaphore:
-        from ..face.aio.semaphore import Semaphore
-
-        return Semaphore(terms, self._owners, self._ways[self._shards.placed(terms)[0]])
-
-    def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
-        from ..primitives.rate.aio import Rate
-
-        return Rate(limits, [self._ways[it] for it in at])
-
-    def _elect(self, terms: LockTerms, at: int) -> Election:
-        from ..primitives.election.aio import Election
-
-        return Election(terms, self._owners, self._ways[at])
-
-    def _once(self, options: OnceTerms) -> Once:
-        from ..primitives.once.aio import Once
-
-        return Once(options, self._describe, self._look)
-
     # So that type checkers tell a coroutine function from a plain one.
     @overload
     def fill(
@@ -98,20 +71,8 @@ class Holdfast(_Client):
     @overload
     def fill(self, key: str, ttl: Seconds, compute: Callable[[], T], **options: Unpack[FillOptions]) -> Fill[T]: ...
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
-        from ..primitives.fill.aio import Fill
-
-        asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._owners, self._ways[at]), self._ways[at])
-
-    def _latch(self, terms: LatchTerms, at: int) -> Latch:
-        from ..primitives.latch.aio import Latch
-
-        return Latch(terms, self._ways[at])
-
-    def _barrier(self, terms: LatchTerms, at: int) -> Barrier:
-        from ..primitives.latch.aio import Barrier
-
-        return Barrier(terms, self._ways[at])
+        made: Fill[T] = self._fill(key, ttl, compute, **options)
+        return made
 
     def _driver(self, at: int = 0) -> Driver:
         """Return the driver of the running loop, in this process, for one shard.
@@ -186,7 +147,7 @@ class Holdfast(_Client):
         return await self._look(self._shards.repair(pause))
 
     async def _look(self, plan: Plan[T]) -> T:
-        return await run(plan, *[driver() for driver in self._ways])
+        return await run(plan, *self._ways)
 
     async def ready(self, wait: Seconds = 5.0) -> tuple[NodeStatus, ...]:
         clock = self._driver().clock

@@ -10,6 +10,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, Unpack, overload
 
 from .. import checks
@@ -22,6 +23,7 @@ from ..face.decorators import Choice, Kind, Name, keyed, named
 from ..face.lease import Lease, LeaseInfo
 from ..face.lock import Lock
 from ..face.observers import Observer, Observers
+from ..face.owner import Owners
 from ..face.rwlock import RWLock
 from ..face.shards import Shards
 from ..face.spreading import ShardNodes
@@ -53,10 +55,8 @@ if TYPE_CHECKING:
     from ..operations.inspection.commands import LockStatus
     from ..operations.repair.plan import Repaired
     from ..operations.survey.plan import Survey
-    from ..primitives.fill.plan import FillOptions, FillTerms
-    from ..primitives.latch.plan import LatchTerms
-    from ..primitives.once.plan import OnceOptions, OnceTerms
-    from ..primitives.rate.plan import RateTerms
+    from ..primitives.fill.plan import FillOptions
+    from ..primitives.once.plan import OnceOptions
     from ..protocol.adoption import Handover
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
@@ -167,6 +167,10 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     # ------------------------------------------------ what the clients for threads and asyncio add
 
+    _face: str  # the package that has what is described
+    _ways: Sequence[Any]  # to the driver of each shard: the driver, or a function that returns it
+    _owners: Owners[Any]
+    _lock: Callable[..., L]
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
     _filled: Callable[[Choice], Any]
@@ -177,26 +181,14 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
     @abstractmethod
     def _prepare(self) -> None: ...
 
-    @abstractmethod
-    def _describe(self, terms: LockTerms) -> L: ...
+    def _describe(self, terms: LockTerms) -> L:
+        at, sources = self._shards.placed(terms) if len(self._ways) > 1 else (0, ())
+        former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
+        return self._lock(terms, self._owners, self._ways[at], former)
 
-    @abstractmethod
-    def _permit(self, terms: LockTerms) -> M: ...
-
-    @abstractmethod
-    def _limit(self, limits: RateTerms, at: Sequence[int]) -> R: ...
-
-    @abstractmethod
-    def _elect(self, terms: LockTerms, at: int) -> E: ...
-
-    @abstractmethod
-    def _once(self, options: OnceTerms) -> O: ...
-
-    @abstractmethod
-    def _latch(self, terms: LatchTerms, at: int) -> A: ...
-
-    @abstractmethod
-    def _barrier(self, terms: LatchTerms, at: int) -> B: ...
+    def _made(self, name: str, *arguments: Any) -> Any:
+        """Make what is called so for threads, or for asyncio. The first one loads its module."""
+        return getattr(import_module(self._face), name)(*arguments)
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -530,7 +522,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         held: dict[str, Any] = {**options}
         prefix, horizon = self.settings.prefix, self.settings.horizon
         slots = partial(Slots, name, permits, held.pop("count", 1), prefix=prefix, horizon=horizon)
-        return self._permit(terms(self.settings, slots, **held))
+        found = terms(self.settings, slots, **held)
+        made: M = self._made("Semaphore", found, self._owners, self._ways[self._shards.placed(found)[0]])
+        return made
 
     def rwlock(self, name: str) -> RWLock[L]:
         """Describe a read-write lock: many readers at a time, or one writer.
@@ -781,20 +775,19 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
         checks.name(name, "a rate's name", most=LONGEST)
         at = self._shards.counting(name if key is None else f"{name}:{key}")
-        return self._limit(
-            limits(
-                [self._shards.all[it].settings for it in at],
-                name,
-                limit,
-                period,
-                key=key,
-                algorithm=algorithm,
-                burst=burst,
-                wait=wait,
-                fail_open=fail_open,
-            ),
-            at,
+        found = limits(
+            [self._shards.all[it].settings for it in at],
+            name,
+            limit,
+            period,
+            key=key,
+            algorithm=algorithm,
+            burst=burst,
+            wait=wait,
+            fail_open=fail_open,
         )
+        made: R = self._made("Rate", found, [self._ways[it] for it in at])
+        return made
 
     def election(self, name: str, value: str = "", **options: Unpack[ElectionOptions]) -> E:
         """Describe an election: at most one leader, whom everybody can see.
@@ -828,7 +821,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         at = self._shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
         settings = self._shards.all[at].settings
         allow(options, "election", ElectionOptions)
-        return self._elect(terms(settings, partial(offices, settings, name, value), **options), at)
+        found = terms(settings, partial(offices, settings, name, value), **options)
+        made: E = self._made("Election", found, self._owners, self._ways[at])
+        return made
 
     def once(self, key: Name, *, keep: Seconds, **options: Unpack[OnceOptions]) -> O:
         """Describe work that is done once: one caller runs it, and all others get its result.
@@ -880,7 +875,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             raise ConfigError(
                 "cancel= ends the wait of a thread. In asyncio, cancel the task that waits: task.cancel()"
             )
-        return self._once(described(self._shards, key, keep=keep, **options))
+        made: O = self._made("Once", described(self._shards, key, keep=keep, **options), self._ways, self._describe)
+        return made
 
     @abstractmethod
     def fill(self, key: str, ttl: Seconds, compute: Callable[[], Any], **options: Unpack[FillOptions]) -> Any:
@@ -945,18 +941,18 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         decorator: Callable[[F], F] = self._filled(named(key, lambda it: partial(self.fill, it, ttl, **options)))
         return decorator
 
-    def _fills(self, key: str, *arguments: Any, **options: Any) -> tuple[FillTerms, int]:
-        """Check the options of a fill.
+    def _fill(self, key: str, *arguments: Any, **options: Any) -> Any:
+        """Describe a cached value, on the shard that its key lives on.
 
-        Returns:
-            The options, and the shard that the key lives on. While the key moves to another shard,
-            one caller on each may compute, which does no harm.
+        While the key moves to another shard, one caller on each may compute, which does no harm.
         """
         from ..primitives.fill.plan import fills
 
         checks.name(key, "a fill's key", most=LONGEST)
         at = self._shards.home(key)
-        return fills(self._shards.all[at].settings, self._computes, key, *arguments, **options), at
+        found = fills(self._shards.all[at].settings, self._computes, key, *arguments, **options)
+        way = self._ways[at]
+        return self._made("Fill", found, (way,), self._lock(found.terms, self._owners, way))
 
     def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
         """Describe a latch, which opens when `count` different ids have arrived, and stays open.
@@ -982,7 +978,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An argument cannot work.
         """
-        return self._latch(*self._gathering("latch", name, count, keep, wait))
+        made: A = self._gathering("Latch", name, count, keep, wait)
+        return made
 
     def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
         """Describe a barrier, at which `parties` wait for each other, again and again.
@@ -1008,16 +1005,17 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An argument cannot work.
         """
-        return self._barrier(*self._gathering("barrier", name, parties, keep, wait))
+        made: B = self._gathering("Barrier", name, parties, keep, wait)
+        return made
 
-    def _gathering(
-        self, kind: str, name: str, count: int, keep: Seconds, wait: Seconds | None
-    ) -> tuple[LatchTerms, int]:
+    def _gathering(self, what: str, name: str, count: int, keep: Seconds, wait: Seconds | None) -> Any:
         from ..primitives.latch.plan import terms
 
+        kind = what.lower()
         checks.name(name, f"a {kind}'s name", most=LONGEST)
         at = self._shards.settled(name, kind)
-        return terms(self._shards.all[at].settings, kind, name, count, keep, wait), at
+        found = terms(self._shards.all[at].settings, kind, name, count, keep, wait)
+        return self._made(what, found, (self._ways[at],))
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:

@@ -5,7 +5,7 @@ Knows the threads driver. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -21,7 +21,6 @@ from ..face.owner import Owners
 from ..face.sync.decorators import Filled, Limited, Locked, Skipping
 from ..face.sync.lease import Lease
 from ..face.sync.lock import Lock
-from ..face.terms import LockTerms
 from ..version import VERSION
 from . import shared as client
 
@@ -34,11 +33,8 @@ if TYPE_CHECKING:
     from ..primitives.election.sync import Election
     from ..primitives.fill.plan import FillOptions
     from ..primitives.fill.sync import Compute, Fill
-    from ..primitives.latch.plan import LatchTerms
     from ..primitives.latch.sync import Barrier, Latch
-    from ..primitives.once.plan import OnceTerms
     from ..primitives.once.sync import Once
-    from ..primitives.rate.plan import RateTerms
     from ..primitives.rate.sync import Rate
 
     _Client = client.Client[Lock, Locked, Skipping, Rate, Election, Once, Latch, Barrier, Semaphore]
@@ -51,6 +47,8 @@ T = TypeVar("T")
 
 class Holdfast(_Client):
     __doc__ = client.Client.__doc__
+    _face = "holdfast"
+    _lock = Lock
     _locked = Locked
     _skipping = Skipping
     _filled = Filled
@@ -65,48 +63,12 @@ class Holdfast(_Client):
         self._owners: Owners[Lease] = Owners()
         tell, telling = self._teller, self._teller.wants_all
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
+        self._ways = self._drivers
         self._driver = self._drivers[0]
 
-    def _describe(self, terms: LockTerms) -> Lock:
-        at, sources = self._shards.placed(terms) if len(self._drivers) > 1 else (0, ())
-        former = [(self._drivers[it], parts) for it, parts in sources] if sources else ()
-        return Lock(terms, self._owners, self._drivers[at], former)
-
-    def _permit(self, terms: LockTerms) -> Semaphore:
-        from ..face.sync.semaphore import Semaphore
-
-        return Semaphore(terms, self._owners, self._drivers[self._shards.placed(terms)[0]])
-
-    def _limit(self, limits: RateTerms, at: Sequence[int]) -> Rate:
-        from ..primitives.rate.sync import Rate
-
-        return Rate(limits, [self._drivers[it] for it in at])
-
-    def _elect(self, terms: LockTerms, at: int) -> Election:
-        from ..primitives.election.sync import Election
-
-        return Election(terms, self._owners, self._drivers[at])
-
-    def _once(self, options: OnceTerms) -> Once:
-        from ..primitives.once.sync import Once
-
-        return Once(options, self._describe, self._look)
-
     def fill(self, key: str, ttl: Seconds, compute: Compute[T], **options: Unpack[FillOptions]) -> Fill[T]:
-        from ..primitives.fill.sync import Fill
-
-        asked, at = self._fills(key, ttl, compute, **options)
-        return Fill(asked, Lock(asked.terms, self._owners, self._drivers[at]), self._drivers[at])
-
-    def _latch(self, terms: LatchTerms, at: int) -> Latch:
-        from ..primitives.latch.sync import Latch
-
-        return Latch(terms, self._drivers[at])
-
-    def _barrier(self, terms: LatchTerms, at: int) -> Barrier:
-        from ..primitives.latch.sync import Barrier
-
-        return Barrier(terms, self._drivers[at])
+        made: Fill[T] = self._fill(key, ttl, compute, **options)
+        return made
 
     def nodes(self) -> tuple[NodeStatus, ...]:
         return tuple(node for it in self._drivers for node in it.status())

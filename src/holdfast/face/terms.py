@@ -3,7 +3,7 @@
 Knows options. Must not know who will use them, or how.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -32,6 +32,20 @@ class Bound:
         name = getattr(self, "name", None) or getattr(self, "key", None)
         call = "Holdfast(...)" if name is None else f"locks.{type(self).__name__.lower()}({name!r}, ...)"
         raise TypeError(f"{call} cannot be pickled or copied: make it where it is needed, in each process")
+
+
+class Described(Bound):
+    """What a client has described, and what is no lock.
+
+    Args:
+        terms: Its options, checked.
+        drivers: Those of its shards. With asyncio, functions that return those of the running loop.
+    """
+
+    __slots__ = ("_drivers", "_terms")
+
+    def __init__(self, terms: Any, drivers: Sequence[Any]) -> None:
+        self._terms, self._drivers = terms, drivers
 
 
 class ElectionOptions(TypedDict, total=False):

@@ -5,6 +5,7 @@ Knows the asyncio driver's `ask`, `sleep`, `meet` and `servers`. Decides nothing
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import Any, TypeVar
 
@@ -14,8 +15,12 @@ from .driver import Driver
 T = TypeVar("T")
 
 
-async def run(plan: Plan[T], *drivers: Driver) -> T:
-    """Carry out a plan, and return its result. Errors of its steps are thrown into it."""
+async def run(plan: Plan[T], *ways: Callable[[], Driver]) -> T:
+    """Carry out a plan, and return its result. Errors of its steps are thrown into it.
+
+    `ways` return the drivers of the running loop.
+    """
+    drivers = [it() for it in ways]
     answer: Any = None
     trouble: BaseException | None = None
     try:
@@ -35,7 +40,7 @@ async def run(plan: Plan[T], *drivers: Driver) -> T:
         trouble = None
 
 
-async def _do(step: Step, drivers: tuple[Driver, ...]) -> Any:
+async def _do(step: Step, drivers: Sequence[Driver]) -> Any:
     match step:
         case Ask():
             return await drivers[step.shard].ask(step.asks, step.enough, step.share)

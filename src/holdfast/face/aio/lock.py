@@ -59,8 +59,7 @@ class Lock(lock.Lock[Lease]):
         # Loaded at its first use.
         from ...operations.inspection.plan import tell_owner
 
-        driver = self._driver()
-        await run(tell_owner(driver.settings, busy, self._terms.recipes), driver)
+        await run(tell_owner(self._driver().settings, busy, self._terms.recipes), self._driver)
 
     async def _acquire(self, timing: Timing, caller: Here | None, stays: bool) -> Lease:
         terms, driver = self._terms, self._driver()

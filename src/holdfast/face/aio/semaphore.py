@@ -17,9 +17,7 @@ class Semaphore(Lock, semaphore.Semaphore[Lease]):
     __slots__ = ()
 
     async def available(self) -> int:
-        driver = self._driver()
-        return await run(semaphore.available(driver.settings, self._slots), driver)
+        return await run(semaphore.available(self._driver().settings, self._slots), self._driver)
 
     async def holders(self) -> tuple[PermitHolder, ...]:
-        driver = self._driver()
-        return await run(semaphore.holders(driver.settings, self._slots), driver)
+        return await run(semaphore.holders(self._driver().settings, self._slots), self._driver)

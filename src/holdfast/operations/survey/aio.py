@@ -28,7 +28,7 @@ class Survey(survey.Survey):
         return self
 
     async def __anext__(self) -> Row:
-        row = await run(self._search.next(), *[driver() for driver in self._drivers])
+        row = await run(self._search.next(), *self._drivers)
         if row is None:
             raise StopAsyncIteration
         return row

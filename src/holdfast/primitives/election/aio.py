@@ -5,6 +5,7 @@ Knows how a task carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Self, cast
 
 from ...checks import Seconds
@@ -26,7 +27,7 @@ class Leadership(election.Leadership, Lease):
         super().__init__(said, driver, above)
 
     async def publish(self, value: str) -> None:
-        await run(election.publish(self._settings, self._speech, self, value), self._driver)
+        await run(election.publish(self._settings, self._speech, self, value), lambda: self._driver)
 
     async def resign(self, confirm: bool = False) -> int:
         return await self.release(confirm)
@@ -40,7 +41,7 @@ class Observation:
 
     __slots__ = ("_driver", "_view")
 
-    def __init__(self, view: View, driver: Driver) -> None:
+    def __init__(self, view: View, driver: Callable[[], Driver]) -> None:
         self._view, self._driver = view, driver
 
     def __aiter__(self) -> Self:
@@ -65,9 +66,8 @@ class Election(Lock, election.Election[Lease]):
         return cast(Leadership, await super().__aenter__())
 
     async def leader(self) -> Leader:
-        driver = self._driver()
-        return await run(election.look(driver.settings, self._office), driver)
+        return await run(election.look(self._driver().settings, self._office), self._driver)
 
     def observe(self, wait: Seconds | None = None) -> Observation:
         driver = self._driver()
-        return Observation(View(driver.settings, self._office, self.ttl, wait), driver)
+        return Observation(View(driver.settings, self._office, self.ttl, wait), lambda: driver)

@@ -8,7 +8,7 @@ told), and returns the result.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -22,7 +22,7 @@ from ...errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, 
 from ...events import Called, Opened
 from ...face.decorators import Kind, finished, kind_of, label
 from ...face.lease import Lease
-from ...face.terms import Bound, LockTerms, allow, terms
+from ...face.terms import Described, LockTerms, allow, terms
 from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
@@ -140,6 +140,7 @@ class FillTerms:
         terms: Those of the lock under which the value is computed.
     """
 
+    settings: Settings
     name: str
     ttl: float
     stale: float
@@ -196,6 +197,7 @@ def fills(
     else:
         store = InMapping(_mapping(cache, serializer), settings.prefix + name, fresh)
     return FillTerms(
+        settings=settings,
         name=name,
         ttl=fresh,
         stale=shown,
@@ -469,7 +471,7 @@ def _open(asked: FillTerms, why: NoQuorum) -> Plan[Found[Any]]:
 # ------------------------------------------------ what users have
 
 
-class Fill(Bound, ABC, Generic[T]):
+class Fill(Described, ABC, Generic[T]):
     """The description of a cached value. It is immutable, and any number of callers may share it.
 
     `get()` returns the value, and computes it if there is no fresh one. While leases hold, at most
@@ -482,29 +484,32 @@ class Fill(Bound, ABC, Generic[T]):
     that one's ttl.
     """
 
-    __slots__ = ("_fills",)
+    __slots__ = ("_lock",)
+    _terms: FillTerms
 
-    def __init__(self, asked: FillTerms) -> None:
-        self._fills = asked
+    def __init__(self, terms: FillTerms, drivers: Sequence[Any], lock: Any) -> None:
+        super().__init__(terms, drivers)
+        # The lock under which the value is computed.
+        self._lock = lock
 
     @property
     def name(self) -> str:
         """The fill's key."""
-        return self._fills.name
+        return self._terms.name
 
     @property
     def ttl(self) -> float:
         """Seconds for which a value is fresh."""
-        return self._fills.ttl
+        return self._terms.ttl
 
     @property
     def stale(self) -> float:
         """Seconds after the ttl for which a value may still be shown."""
-        return self._fills.stale
+        return self._terms.stale
 
-    def _surrounded(self, settings: Settings) -> Surrounded:
+    def _surrounded(self) -> Surrounded:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(settings.around, "fill", (self.name,))
+        return Surrounded(self._terms.settings.around, "fill", (self.name,))
 
     @abstractmethod
     def get(self) -> Found[T] | Awaitable[Found[T]]:

@@ -9,11 +9,10 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...drivers.threads import Driver
 from ...drivers.threads.run import run
 from ...face.sync.lock import Lock
 from . import plan as fill
-from .plan import FillTerms, Found
+from .plan import Found
 
 T = TypeVar("T")
 Compute = Callable[[], T]
@@ -21,21 +20,19 @@ Compute = Callable[[], T]
 
 class Fill(fill.Fill[T]):
     __doc__ = fill.Fill.__doc__
-    __slots__ = ("_driver", "_lock")
-
-    def __init__(self, fills: FillTerms, lock: Lock, driver: Driver) -> None:
-        super().__init__(fills)
-        self._lock, self._driver = lock, driver
+    __slots__ = ()
+    _lock: Lock
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
-        with self._surrounded(self._driver.settings) as call:
-            plan = fill.get(self._fills, lambda timing: self._lock._acquire(timing, None, True, cancel))
-            found: Found[T] = run(plan, self._driver)
+        with self._surrounded() as call:
+            plan = fill.get(self._terms, lambda timing: self._lock._acquire(timing, None, True, cancel))
+            found: Found[T] = run(plan, *self._drivers)
             call.returns(fill.how(found), waited=found.waited)
             return found
 
     def peek(self) -> Found[T] | None:
-        return run(fill.peek(self._fills), self._driver)
+        return run(fill.peek(self._terms), *self._drivers)
 
     def invalidate(self, cancel: threading.Event | None = None) -> None:
-        run(fill.invalidate(self._fills, lambda timing: self._lock._acquire(timing, None, True, cancel)), self._driver)
+        plan = fill.invalidate(self._terms, lambda timing: self._lock._acquire(timing, None, True, cancel))
+        run(plan, *self._drivers)

@@ -5,45 +5,32 @@ Knows how a task carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ...drivers.aio.driver import Driver
 from ...drivers.aio.run import run
 from . import plan as latch
-from .plan import LatchTerms
 
 
 class Latch(latch.Latch):
     __doc__ = latch.Latch.__doc__
-    __slots__ = ("_driver",)
-
-    def __init__(self, terms: LatchTerms, driver: Callable[[], Driver]) -> None:
-        super().__init__(terms)
-        # Returns the driver of the running loop.
-        self._driver = driver
+    __slots__ = ()
 
     async def arrive(self, id: str | None = None) -> int:
-        return await run(latch.arrive(self._terms, id), self._driver())
+        return await run(latch.arrive(self._terms, id), *self._drivers)
 
     async def wait(self) -> None:
         with self._surrounded():
-            await run(latch.wait(self._terms), self._driver())
+            await run(latch.wait(self._terms), *self._drivers)
 
     async def arrived(self) -> int:
-        return await run(latch.arrived(self._terms), self._driver())
+        return await run(latch.arrived(self._terms), *self._drivers)
 
     async def is_open(self) -> bool:
-        return await run(latch.is_open(self._terms), self._driver())
+        return await run(latch.is_open(self._terms), *self._drivers)
 
 
 class Barrier(latch.Barrier):
     __doc__ = latch.Barrier.__doc__
-    __slots__ = ("_driver",)
-
-    def __init__(self, terms: LatchTerms, driver: Callable[[], Driver]) -> None:
-        super().__init__(terms)
-        self._driver = driver
+    __slots__ = ()
 
     async def wait(self, id: str) -> int:
         with self._surrounded():
-            return await run(latch.meet(self._terms, self._progress, id), self._driver())
+            return await run(latch.meet(self._terms, self._progress, id), *self._drivers)

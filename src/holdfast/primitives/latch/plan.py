@@ -19,7 +19,7 @@ from ...engine.plans import TICK, Ask, Clock, Keeps, Listen, Offer, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
 from ...events import Called
-from ...face.terms import LONGEST_WAIT, Bound, waiting
+from ...face.terms import LONGEST_WAIT, Described, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.plan import mend
 from ...protocol import quorum
@@ -410,13 +410,11 @@ def _meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
 # ------------------------------------------------ what users have
 
 
-class _Description(Bound):
+class _Description(Described):
     """The common part of the descriptions of latches and barriers."""
 
-    __slots__ = ("_terms",)
-
-    def __init__(self, terms: LatchTerms) -> None:
-        self._terms = terms
+    __slots__ = ()
+    _terms: LatchTerms
 
     @property
     def name(self) -> str:
@@ -530,8 +528,8 @@ class Barrier(ABC, _Description):
 
     __slots__ = ("_progress",)
 
-    def __init__(self, terms: LatchTerms) -> None:
-        super().__init__(terms)
+    def __init__(self, terms: LatchTerms, drivers: Sequence[Any]) -> None:
+        super().__init__(terms, drivers)
         self._progress = Progress()
 
     @property

@@ -6,18 +6,17 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import replace
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ...engine.plans import Plan
+from ...drivers.aio.run import run
 from ...errors import LockBusy, LockLost, Overtaken
 from ...face.aio.decorators import P, Single, W
 from ...face.aio.lock import Lock
 from ...face.decorators import Current, Kind, finished, named
 from ...face.terms import LockTerms
 from . import plan as once
-from .plan import OnceTerms, Result, Turn, begin, runs
+from .plan import Result, Turn, begin, runs
 
 R = TypeVar("R")
 Body = Callable[P, Coroutine[Any, Any, R]]  # what is run
@@ -25,57 +24,49 @@ Body = Callable[P, Coroutine[Any, Any, R]]  # what is run
 
 class Once(once.Once):
     __doc__ = once.Once.__doc__
-    __slots__ = ("_do", "_lock")
-
-    def __init__(
-        self, options: OnceTerms, lock: Callable[[LockTerms], Lock], do: Callable[[Plan[Any]], Awaitable[Any]]
-    ) -> None:
-        super().__init__(options)
-        self._lock, self._do = lock, do
-
-    def _with(self, options: OnceTerms) -> Once:
-        return Once(options, self._lock, self._do)
+    __slots__ = ()
+    _lock: Callable[[LockTerms], Lock]
 
     async def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        deed = runs(function, Kind.COROUTINE, self._deed, args, kwargs)
+        deed = runs(function, Kind.COROUTINE, self._terms, args, kwargs)
         with self._surrounded() as call:
-            turn: Turn = await self._do(begin(deed))
-            while not await self._do(turn.read()):
+            turn: Turn = await run(begin(deed), *self._drivers)
+            while not await run(turn.read(), *self._drivers):
                 try:
                     async with self._lock(turn.terms) as lease:
-                        if not await self._do(turn.look(lease)):
+                        if not await run(turn.look(lease), *self._drivers):
                             with Current(lease):
                                 outcome = finished(function, await function(*args, **kwargs))
-                            await self._do(turn.keep(lease, outcome))
+                            await run(turn.keep(lease, outcome), *self._drivers)
                 except Overtaken:
                     continue
                 except LockLost as lost:
-                    await self._do(turn.last(lost))
+                    await run(turn.last(lost), *self._drivers)
                 break
             result: R = turn.value
             call.returns(turn.how)
-            await self._do(turn.served())
+            await run(turn.served(), *self._drivers)
             return result
 
     async def result(self) -> Result:
-        turn: Turn = await self._do(begin(self._deed))
-        if not await self._do(turn.read(True)) and turn.partly:
+        turn: Turn = await run(begin(self._terms), *self._drivers)
+        if not await run(turn.read(True), *self._drivers) and turn.partly:
             try:
                 async with self._lock(turn.brief) as lease:
-                    await self._do(turn.look(lease))
+                    await run(turn.look(lease), *self._drivers)
             except Overtaken:
-                await self._do(turn.read(True))
+                await run(turn.read(True), *self._drivers)
             except (LockBusy, LockLost):
                 pass
         return turn.result
 
     async def forget(self) -> bool:
-        turn: Turn = await self._do(begin(self._deed))
+        turn: Turn = await run(begin(self._terms), *self._drivers)
         try:
             async with self._lock(turn.alone) as lease:
-                await self._do(turn.forget(lease))
+                await run(turn.forget(lease), *self._drivers)
         except LockLost as lost:
-            await self._do(turn.last(lost))
+            await run(turn.last(lost), *self._drivers)
         return turn.had
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
@@ -83,4 +74,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=self.key))))(function)
+        return Single(named(self.key, self._filled))(function)

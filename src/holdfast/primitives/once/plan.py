@@ -22,7 +22,7 @@ from ...face.decorators import OBJECT, Function, Kind, Name, fields, fillable, k
 from ...face.lease import Lease
 from ...face.schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from ...face.shards import Shards
-from ...face.terms import Bound, ElectionOptions, LockTerms, noted, terms
+from ...face.terms import Described, ElectionOptions, LockTerms, noted, terms
 from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, checked, packed, verdicts
 from ...operations.inspection.plan import unheard
@@ -703,7 +703,7 @@ def _newest(rounds: Sequence[Query]) -> OnceCopy | None:
 # ------------------------------------------------ what users have
 
 
-class Once(Bound, ABC):
+class Once(Described, ABC):
     """The description of work that is done once. It is immutable, and callers may share it.
 
     `run` does the work, or returns the result of the caller that did. Of all callers with the same
@@ -718,25 +718,28 @@ class Once(Bound, ABC):
     lease's fence: that of a later run is greater.
     """
 
-    __slots__ = ("_deed",)
+    __slots__ = ("_lock",)
+    _terms: OnceTerms
 
-    def __init__(self, options: OnceTerms) -> None:
-        self._deed = options
+    def __init__(self, terms: OnceTerms, drivers: Sequence[Any], lock: Callable[[LockTerms], Any]) -> None:
+        super().__init__(terms, drivers)
+        # Describes the lock under which a function runs.
+        self._lock = lock
 
     @property
     def key(self) -> Name:
         """The key."""
-        return self._deed.key
+        return self._terms.key
 
     @property
     def keep(self) -> float:
         """Seconds for which a result is kept, from when it was stored."""
-        return self._deed.keep / 1000
+        return self._terms.keep / 1000
 
     @property
     def per(self) -> float | str | None:
         """The length of its slots: in seconds, or a word such as "day". None without slots."""
-        return None if self._deed.schedule is None else self._deed.schedule.per
+        return None if self._terms.schedule is None else self._terms.schedule.per
 
     @property
     def zone(self) -> str | None:
@@ -744,12 +747,12 @@ class Once(Bound, ABC):
 
         None for slots of equal length, and without slots.
         """
-        return None if self._deed.schedule is None else self._deed.schedule.zone
+        return None if self._terms.schedule is None else self._terms.schedule.zone
 
     @property
     def slack(self) -> float | None:
         """By how many seconds a slot begins early for a call without `at`. None without slots."""
-        return None if self._deed.schedule is None else self._deed.schedule.slack
+        return None if self._terms.schedule is None else self._terms.schedule.slack
 
     def at(self, time: datetime | float) -> Self:
         """The same description for one slot: the slot that `time` lies in.
@@ -766,14 +769,18 @@ class Once(Bound, ABC):
         Raises:
             ConfigError: The description has no `per`, or the time is no time.
         """
-        return self._with(scheduled(self._deed, time))
+        return self._with(scheduled(self._terms, time))
 
     def _surrounded(self) -> Surrounded:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(self._deed.shards.all[0].settings.around, "once", (str(self.key),))
+        return Surrounded(self._terms.shards.all[0].settings.around, "once", (str(self.key),))
 
-    @abstractmethod
-    def _with(self, options: OnceTerms) -> Self: ...
+    def _with(self, terms: OnceTerms) -> Self:
+        return type(self)(terms, self._drivers, self._lock)
+
+    def _filled(self, key: str) -> Self:
+        """The description for a call of a decorated function, whose arguments make this key."""
+        return self._with(replace(self._terms, key=key, filled=self.key))
 
     @abstractmethod
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any | Awaitable[Any]:

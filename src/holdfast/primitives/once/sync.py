@@ -7,72 +7,64 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
-from ...engine.plans import Plan
+from ...drivers.threads.run import run
 from ...errors import LockBusy, LockLost, Overtaken
 from ...face.decorators import Current, Kind, finished, named
 from ...face.sync.decorators import P, R, Single
 from ...face.sync.lock import Lock
 from ...face.terms import LockTerms
 from . import plan as once
-from .plan import OnceTerms, Result, Turn, begin, runs
+from .plan import Result, Turn, begin, runs
 
 Body = Callable[P, R]  # what is run
 
 
 class Once(once.Once):
     __doc__ = once.Once.__doc__
-    __slots__ = ("_do", "_lock")
-
-    def __init__(self, options: OnceTerms, lock: Callable[[LockTerms], Lock], do: Callable[[Plan[Any]], Any]) -> None:
-        super().__init__(options)
-        self._lock, self._do = lock, do
-
-    def _with(self, options: OnceTerms) -> Once:
-        return Once(options, self._lock, self._do)
+    __slots__ = ()
+    _lock: Callable[[LockTerms], Lock]
 
     def run(self, function: Body[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        deed = runs(function, Kind.FUNCTION, self._deed, args, kwargs)
+        deed = runs(function, Kind.FUNCTION, self._terms, args, kwargs)
         with self._surrounded() as call:
-            turn: Turn = self._do(begin(deed))
-            while not self._do(turn.read()):
+            turn: Turn = run(begin(deed), *self._drivers)
+            while not run(turn.read(), *self._drivers):
                 try:
                     with self._lock(turn.terms) as lease:
-                        if not self._do(turn.look(lease)):
+                        if not run(turn.look(lease), *self._drivers):
                             with Current(lease):
                                 outcome = finished(function, function(*args, **kwargs))
-                            self._do(turn.keep(lease, outcome))
+                            run(turn.keep(lease, outcome), *self._drivers)
                 except Overtaken:
                     continue
                 except LockLost as lost:
-                    self._do(turn.last(lost))
+                    run(turn.last(lost), *self._drivers)
                 break
             result: R = turn.value
             call.returns(turn.how)
-            self._do(turn.served())
+            run(turn.served(), *self._drivers)
             return result
 
     def result(self) -> Result:
-        turn: Turn = self._do(begin(self._deed))
-        if not self._do(turn.read(True)) and turn.partly:
+        turn: Turn = run(begin(self._terms), *self._drivers)
+        if not run(turn.read(True), *self._drivers) and turn.partly:
             try:
                 with self._lock(turn.brief) as lease:
-                    self._do(turn.look(lease))
+                    run(turn.look(lease), *self._drivers)
             except Overtaken:
-                self._do(turn.read(True))
+                run(turn.read(True), *self._drivers)
             except (LockBusy, LockLost):
                 pass
         return turn.result
 
     def forget(self) -> bool:
-        turn: Turn = self._do(begin(self._deed))
+        turn: Turn = run(begin(self._terms), *self._drivers)
         try:
             with self._lock(turn.alone) as lease:
-                self._do(turn.forget(lease))
+                run(turn.forget(lease), *self._drivers)
         except LockLost as lost:
-            self._do(turn.last(lost))
+            run(turn.last(lost), *self._drivers)
         return turn.had
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
@@ -80,4 +72,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, lambda key: self._with(replace(self._deed, key=key, filled=self.key))))(function)
+        return Single(named(self.key, self._filled))(function)

@@ -5,44 +5,31 @@ Knows how a task carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable
 
-from ...drivers.aio.driver import Driver
 from ...drivers.aio.run import run
-from ...engine.plans import Plan
 from ...face.aio.decorators import Limited, P, W
 from . import plan as rate
-from .plan import Allowance, RateTerms, answered
-
-T = TypeVar("T")
+from .plan import Allowance, answered
 
 
 class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
-    __slots__ = ("_drivers",)
-
-    def __init__(self, limits: RateTerms, drivers: Sequence[Callable[[], Driver]]) -> None:
-        super().__init__(limits)
-        # For each shard that counts, a function that returns the driver of the running loop.
-        self._drivers = drivers
+    __slots__ = ()
 
     async def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
-            return answered(call, await self._carry_out(rate.take(self._limits, cost)))
+            return answered(call, await run(rate.take(self._terms, cost), *self._drivers))
 
     async def acquire(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
-            return answered(call, await self._carry_out(rate.acquire(self._limits, cost)))
+            return answered(call, await run(rate.acquire(self._terms, cost), *self._drivers))
 
     async def peek(self, cost: int = 1) -> Allowance:
-        return await self._carry_out(rate.peek(self._limits, cost))
+        return await run(rate.peek(self._terms, cost), *self._drivers)
 
     async def reset(self) -> None:
-        await self._carry_out(rate.reset(self._limits))
-
-    async def _carry_out(self, plan: Plan[T]) -> T:
-        return await run(plan, *[driver() for driver in self._drivers])
+        await run(rate.reset(self._terms), *self._drivers)
 
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function, so that each call waits until the rate allows it.

@@ -23,7 +23,7 @@ from ...errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ...events import Called, Opened
 from ...face.decorators import Function, LockOf, unfilled
 from ...face.migration import same_servers
-from ...face.terms import Bound, waiting
+from ...face.terms import Described, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.commands import SPARE
 from ...operations.repair.plan import mend
@@ -517,7 +517,7 @@ def answered(call: Surrounded, allowance: Allowance) -> Allowance:
     return allowance
 
 
-class Rate(Bound, ABC):
+class Rate(Described, ABC):
     """The description of a rate. It is immutable, and any number of callers may share it.
 
     `take` asks once, `acquire` waits for its turn, `peek` looks, `reset` starts over. As a
@@ -531,25 +531,23 @@ class Rate(Bound, ABC):
     answer is lost counts as taken, until it flows back by itself.
     """
 
-    __slots__ = ("_limits",)
-
-    def __init__(self, limits: RateTerms) -> None:
-        self._limits = limits
+    __slots__ = ()
+    _terms: RateTerms
 
     @property
     def name(self) -> str:
         """The rate's name."""
-        return self._limits.name
+        return self._terms.name
 
     @property
     def key(self) -> str | None:
         """The key that has these limits for itself. None if the rate has no key."""
-        return self._limits.key
+        return self._terms.key
 
     @property
     def limits(self) -> tuple[tuple[int, float], ...]:
         """All limits: how many calls are allowed, in how many seconds."""
-        return self._limits.pairs
+        return self._terms.pairs
 
     @property
     def limit(self) -> int:
@@ -564,11 +562,11 @@ class Rate(Bound, ABC):
     @property
     def burst(self) -> int:
         """How many calls can be allowed at once, by all limits."""
-        return self._limits.algorithm.most
+        return self._terms.algorithm.most
 
     def _surrounded(self) -> Surrounded:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(self._limits.places[0].settings.around, "rate", (self.name,))
+        return Surrounded(self._terms.places[0].settings.around, "rate", (self.name,))
 
     def _for(self, function: Function) -> LockOf:
         """The rate for each call of a decorated function: this one, whatever the arguments are."""

@@ -6,37 +6,31 @@ Knows how a thread carries out a plan. Decides nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from ...drivers.threads import Driver
 from ...drivers.threads.run import run
 from ...face.sync.decorators import Limited, P, R
 from . import plan as rate
-from .plan import Allowance, RateTerms, answered
+from .plan import Allowance, answered
 
 
 class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
-    __slots__ = ("_drivers",)
-
-    def __init__(self, limits: RateTerms, drivers: Sequence[Driver]) -> None:
-        super().__init__(limits)
-        # One for each shard that counts.
-        self._drivers = drivers
+    __slots__ = ()
 
     def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
-            return answered(call, run(rate.take(self._limits, cost), *self._drivers))
+            return answered(call, run(rate.take(self._terms, cost), *self._drivers))
 
     def acquire(self, cost: int = 1, cancel: threading.Event | None = None) -> Allowance:
         with self._surrounded() as call:
-            return answered(call, run(rate.acquire(self._limits, cost), *self._drivers, cancel=cancel))
+            return answered(call, run(rate.acquire(self._terms, cost), *self._drivers, cancel=cancel))
 
     def peek(self, cost: int = 1) -> Allowance:
-        return run(rate.peek(self._limits, cost), *self._drivers)
+        return run(rate.peek(self._terms, cost), *self._drivers)
 
     def reset(self) -> None:
-        run(rate.reset(self._limits), *self._drivers)
+        run(rate.reset(self._terms), *self._drivers)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function, so that each call waits until the rate allows it.
