@@ -7,13 +7,14 @@ Programs that have no type hints need none of these.
 
 from .engine.registry import Straggler
 from .face.lease import LeaseInfo
-from .face.terms import ElectionOptions, Options, PermitOptions, RateOptions
+from .face.terms import ElectionOptions, Options, PermitOptions
 from .face.values import Serializer
 from .operations.inspection.commands import NodeView, PermitHolder, Reader, Waiter
 from .operations.repair.plan import Repaired
 from .operations.survey.commands import Row
 from .primitives.fill.plan import FillOptions
 from .primitives.once.plan import OnceOptions
+from .primitives.rate.plan import RateOptions
 
 __all__ = [
     "ElectionOptions", "FillOptions", "LeaseInfo", "NodeView", "OnceOptions", "Options", "PermitHolder",

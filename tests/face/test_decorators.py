@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import types
+import typing
 import unittest.mock
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -28,11 +29,10 @@ from proof.misuse import misuse
 import holdfast
 import holdfast.aio
 from holdfast.errors import ConfigError, Misuse
-from holdfast.face import terms
 from holdfast.face.decorators import Current, Kind, current, finished, kind_of, kinds, named, unlocked
-from holdfast.face.terms import RateOptions
 from holdfast.primitives.once import plan as once
 from holdfast.primitives.once.plan import OnceShard
+from holdfast.primitives.rate import plan as rates
 from holdfast.protocol.timing import Timing
 
 URLS = ("redis://a", "redis://b", "redis://c")
@@ -554,7 +554,7 @@ def test_type_checkers_know_the_options_of_what_is_held(method: str) -> None:
 def test_type_checkers_know_the_options_of_a_rate() -> None:
     parameters = inspect.signature(holdfast.Holdfast.rate).parameters.values()
     taken = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY and it.name != "key"}
-    assert {name: eval(text, vars(terms)) for name, text in taken.items()} == RateOptions.__annotations__
+    assert {name: eval(text, vars(rates)) for name, text in taken.items()} == typing.get_type_hints(rates.RateOptions)
 
 
 # ------------------------------------------------ literal names with braces

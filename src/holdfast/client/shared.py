@@ -33,7 +33,6 @@ from ..face.terms import (
     LockTerms,
     Options,
     PermitOptions,
-    RateOptions,
     allow,
     locks,
     side,
@@ -43,7 +42,6 @@ from ..face.tracing import Around
 from ..node import Node
 from ..options import OPTIONS
 from ..protocol.command import READER, WRITER
-from ..protocol.exclusive import LONGEST
 from ..protocol.semaphore import Slots
 from ..wire.address import masked
 
@@ -57,6 +55,7 @@ if TYPE_CHECKING:
     from ..operations.survey.plan import Survey
     from ..primitives.fill.plan import FillOptions
     from ..primitives.once.plan import OnceOptions
+    from ..primitives.rate.plan import RateOptions
     from ..protocol.adoption import Handover
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
@@ -713,6 +712,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             ConfigError: An option cannot work, or, when it decorates, a template has a field that
                 is no parameter.
         """
+        from ..primitives.rate.plan import RateOptions
+
         # Refuse wrong options here, and not at the first call.
         allow(options, "rate", RateOptions)
         self.rate("any", limit, period, **options)
@@ -773,19 +774,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         from ..primitives.rate.plan import limits
 
-        checks.name(name, "a rate's name", most=LONGEST)
-        at = self._shards.counting(name if key is None else f"{name}:{key}")
-        found = limits(
-            [self._shards.all[it].settings for it in at],
-            name,
-            limit,
-            period,
-            key=key,
-            algorithm=algorithm,
-            burst=burst,
-            wait=wait,
-            fail_open=fail_open,
-        )
+        options: RateOptions = {"algorithm": algorithm, "burst": burst, "wait": wait, "fail_open": fail_open}
+        found, at = limits(self._shards, name, limit, period, key, **options)
         made: R = self._made("Rate", found, [self._ways[it] for it in at])
         return made
 
@@ -816,12 +806,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An option cannot work.
         """
-        from ..primitives.election.plan import offices
+        from ..primitives.election.plan import campaign
 
-        at = self._shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
-        settings = self._shards.all[at].settings
-        allow(options, "election", ElectionOptions)
-        found = terms(settings, partial(offices, settings, name, value), **options)
+        found, at = campaign(self._shards, name, value, options)
         made: E = self._made("Election", found, self._owners, self._ways[at])
         return made
 
@@ -942,15 +929,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         return decorator
 
     def _fill(self, key: str, *arguments: Any, **options: Any) -> Any:
-        """Describe a cached value, on the shard that its key lives on.
-
-        While the key moves to another shard, one caller on each may compute, which does no harm.
-        """
         from ..primitives.fill.plan import fills
 
-        checks.name(key, "a fill's key", most=LONGEST)
-        at = self._shards.home(key)
-        found = fills(self._shards.all[at].settings, self._computes, key, *arguments, **options)
+        found, at = fills(self._shards, self._computes, key, *arguments, **options)
         way = self._ways[at]
         return self._made("Fill", found, (way,), self._lock(found.terms, self._owners, way))
 
@@ -978,7 +959,10 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An argument cannot work.
         """
-        made: A = self._gathering("Latch", name, count, keep, wait)
+        from ..primitives.latch.plan import terms
+
+        found, at = terms(self._shards, "latch", name, count, keep, wait)
+        made: A = self._made("Latch", found, (self._ways[at],))
         return made
 
     def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
@@ -1005,17 +989,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An argument cannot work.
         """
-        made: B = self._gathering("Barrier", name, parties, keep, wait)
-        return made
-
-    def _gathering(self, what: str, name: str, count: int, keep: Seconds, wait: Seconds | None) -> Any:
         from ..primitives.latch.plan import terms
 
-        kind = what.lower()
-        checks.name(name, f"a {kind}'s name", most=LONGEST)
-        at = self._shards.settled(name, kind)
-        found = terms(self._shards.all[at].settings, kind, name, count, keep, wait)
-        return self._made(what, found, (self._ways[at],))
+        found, at = terms(self._shards, "barrier", name, parties, keep, wait)
+        made: B = self._made("Barrier", found, (self._ways[at],))
+        return made
 
     @classmethod
     def local(cls, nodes: int = 5, shards: int = 1, **options: Any) -> Self:

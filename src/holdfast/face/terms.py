@@ -6,7 +6,7 @@ Knows options. Must not know who will use them, or how.
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from math import inf
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from .. import checks
 from ..checks import Seconds
@@ -96,15 +96,6 @@ class PermitOptions(ElectionOptions, total=False):
     count: int
     fail_open: bool
     note: str | None
-
-
-class RateOptions(TypedDict, total=False):
-    """The options that `rate` and `limited` have in common, except for `key`, for type checkers."""
-
-    algorithm: Literal["gcra", "fixed window"]
-    burst: int | None
-    wait: Seconds | None
-    fail_open: bool
 
 
 class LockTerms(NamedTuple):

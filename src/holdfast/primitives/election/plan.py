@@ -12,15 +12,18 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TypeVar
 
+from ... import checks
 from ...checks import Seconds
 from ...engine.engine import Watch
 from ...engine.plans import TICK, Ask, Listen, Pause, Plan
 from ...engine.settings import Settings
 from ...face.lease import Lease
 from ...face.lock import Lock
-from ...face.terms import LockTerms, waiting
+from ...face.shards import Shards
+from ...face.terms import ElectionOptions, LockTerms, allow, terms, waiting
 from ...operations.inspection.plan import unheard
 from ...protocol import quorum
+from ...protocol.exclusive import LONGEST
 from ...protocol.note import Word
 from ...protocol.query import Query
 from .commands import ElectionHeard, Office, Speech, heard, value_of
@@ -56,9 +59,20 @@ def leader_of(name: str, word: Word) -> Leader:
     return Leader(name=name, term=word.term, version=word.version, value=word.value)
 
 
-def offices(settings: Settings, name: str, value: str, ttl: float) -> tuple[Office, ...]:
-    """Return the lock that the leader holds."""
-    return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
+def campaign(shards: Shards, name: str, value: str, options: ElectionOptions) -> tuple[LockTerms, int]:
+    """Return the lock that the leader holds, and the number of its shard.
+
+    Raises:
+        ConfigError: The name or an option cannot work.
+    """
+    at = shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
+    settings = shards.all[at].settings
+    allow(options, "election", ElectionOptions)
+
+    def offices(ttl: float) -> tuple[Office, ...]:
+        return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
+
+    return terms(settings, offices, **options), at
 
 
 # ------------------------------------------------ what is to be done

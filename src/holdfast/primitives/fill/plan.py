@@ -22,13 +22,14 @@ from ...errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, 
 from ...events import Called, Opened
 from ...face.decorators import Kind, finished, kind_of, label
 from ...face.lease import Lease
+from ...face.shards import Shards
 from ...face.terms import Described, LockTerms, allow, terms
 from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
 from ...operations.repair.plan import mend
 from ...protocol import quorum
-from ...protocol.exclusive import Exclusive
+from ...protocol.exclusive import LONGEST, Exclusive
 from ...protocol.nodes import too_few
 from ...protocol.query import Query
 from ...protocol.timing import Timing
@@ -151,7 +152,7 @@ class FillTerms:
 
 
 def fills(
-    settings: Settings,
+    shards: Shards,
     kinds: Collection[Kind],
     name: str,
     ttl: Seconds,
@@ -165,23 +166,25 @@ def fills(
     fail_open: bool = False,
     note: str | None = None,
     **unknown: Any,
-) -> FillTerms:
+) -> tuple[FillTerms, int]:
     """Check the options of a fill.
 
     Args:
-        settings: Those of the nodes.
+        shards: Where keys live.
         kinds: The kinds of functions that this client can call.
         name: The key.
         ttl: See `Client.fill`, and so for the others.
         unknown: Options that do not exist.
 
     Returns:
-        The checked options.
+        The checked options, and the shard that the key lives on. While the key moves to another
+        shard, one caller on each may compute, which does no harm.
 
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
-
+    at = shards.home(checks.name(name, "a fill's key", most=LONGEST))
+    settings = shards.all[at].settings
     allow(unknown, "fill", FillOptions)
 
     def locks(length: float) -> tuple[Exclusive]:
@@ -196,7 +199,7 @@ def fills(
         store = OnNodes(settings, name, locks(asked.timing.ttl)[0], fresh, shown, kind)
     else:
         store = InMapping(_mapping(cache, serializer), settings.prefix + name, fresh)
-    return FillTerms(
+    made = FillTerms(
         settings=settings,
         name=name,
         ttl=fresh,
@@ -206,6 +209,7 @@ def fills(
         store=store,
         terms=asked._replace(timing=asked.timing._replace(news_needed=store.news)),
     )
+    return made, at
 
 
 def _mapping(cache: object, serializer: object) -> MutableMapping[str, Any]:

@@ -19,10 +19,12 @@ from ...engine.plans import TICK, Ask, Clock, Keeps, Listen, Offer, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
 from ...events import Called
+from ...face.shards import Shards
 from ...face.terms import LONGEST_WAIT, Described, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.plan import mend
 from ...protocol import quorum
+from ...protocol.exclusive import LONGEST
 from ...protocol.nodes import too_few
 from ...protocol.query import Answers, Query
 from ...protocol.ticket import TOKEN
@@ -46,11 +48,18 @@ class LatchTerms:
         return quorum.majority(len(self.settings.addresses))
 
 
-def terms(settings: Settings, kind: str, name: str, count: int, keep: Seconds, wait: Seconds | None) -> LatchTerms:
-    """Check the options. ConfigError says which one is wrong, and what to write instead."""
+def terms(
+    shards: Shards, kind: str, name: str, count: int, keep: Seconds, wait: Seconds | None
+) -> tuple[LatchTerms, int]:
+    """Check the options, and find the shard.
+
+    ConfigError says which one is wrong, and what to write instead.
+    """
+    at = shards.settled(checks.name(name, f"a {kind}'s name", most=LONGEST), kind)
+    settings = shards.all[at].settings
     # A waiter asks the nodes more often than every `max_ttl`, and so keeps the latch.
     kept = checks.seconds(keep, "keep", least=settings.max_ttl, most=LONGEST_WAIT)
-    return LatchTerms(recipes.Gathering(kind, name, count, kept, prefix=settings.prefix), settings, waiting(wait))
+    return LatchTerms(recipes.Gathering(kind, name, count, kept, prefix=settings.prefix), settings, waiting(wait)), at
 
 
 # ------------------------------------------------ what is to be done

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypedDict
 from zlib import crc32
 
 from ... import checks
@@ -23,6 +23,7 @@ from ...errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ...events import Called, Opened
 from ...face.decorators import Function, LockOf, unfilled
 from ...face.migration import same_servers
+from ...face.shards import Shards
 from ...face.terms import Described, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.commands import SPARE
@@ -137,37 +138,49 @@ class RateTerms:
         return max(LEAD, min(period for _, period in self.pairs))
 
 
+class RateOptions(TypedDict, total=False):
+    """The options that `rate` and `limited` have in common, except for `key`, for type checkers."""
+
+    algorithm: Literal["gcra", "fixed window"]
+    burst: int | None
+    wait: Seconds | None
+    fail_open: bool
+
+
 def limits(
-    sets: Sequence[Settings],
+    shards: Shards,
     name: str,
     limit: int | Pairs,
     period: Seconds | None,
-    *,
     key: str | int | None,
+    *,
     algorithm: str,
     burst: int | None,
     wait: Seconds | None,
     fail_open: bool,
-) -> RateTerms:
+) -> tuple[RateTerms, list[int]]:
     """Check a rate's options.
 
     Args:
-        sets: The settings of the shard that counts. While the name moves, of its old shard, then of
-            its new one.
+        shards: Where names live.
         name: See `Client.rate`, and so for the others.
 
     Returns:
-        The checked options.
+        The checked options, and the shard that counts. While the name moves, its old shard, then
+        its new one.
 
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
+    checks.name(name, "a rate's name", most=recipes.LONGEST)
+    at = shards.counting(name if key is None else f"{name}:{key}")
+    sets = [shards.all[it].settings for it in at]
     kind = _kind(algorithm)
     found = [_limit(kind, *pair, burst) for pair in _pairs(limit, period, burst)]
     keys = tuple(recipes.key_of(kind, name, sets[0].prefix, key, it) for it in found)
     if len(set(keys)) < len(keys):
         raise ConfigError(f"a rate has the same limit twice: {', '.join(map(_shown, found))}. Once is enough")
-    return RateTerms(
+    made = RateTerms(
         name=name,
         key=None if key is None else str(key),
         pairs=tuple((it.calls, it.period / SECOND) for it in found),
@@ -177,6 +190,7 @@ def limits(
         algorithm=kind(keys, found),
         places=tuple(_place(shard, f"{name}:{key}", settings) for shard, settings in enumerate(sets)),
     )
+    return made, at
 
 
 def _kind(algorithm: object) -> type[Gcra | Window]:
