@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .face.decorators import Current, fill, kinds, named, noted, unlocked, written
     from .face.environment import utf8
     from .face.values import JSON, packed
+    from .primitives.once.plan import digest
     from .protocol.query import Query
     from .protocol.quorum import majority
     from .protocol.ticket import TOKEN
@@ -31,6 +32,7 @@ else:
             ".face.decorators": ["Current", "fill", "kinds", "named", "noted", "unlocked", "written"],
             ".face.environment": ["utf8"],
             ".face.values": ["JSON", "packed"],
+            ".primitives.once.plan": ["digest"],
             ".protocol.query": ["Query"],
             ".protocol.quorum": ["majority"],
             ".protocol.ticket": ["TOKEN"],
@@ -42,6 +44,6 @@ else:
 
 __all__ = [
     "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
-    "ask_registry", "fill", "kinds", "majorities", "majority", "named", "noted", "pack", "packed", "refused",
+    "ask_registry", "digest", "fill", "kinds", "majorities", "majority", "named", "noted", "pack", "packed", "refused",
     "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

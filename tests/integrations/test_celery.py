@@ -273,6 +273,70 @@ def test_a_task_has_the_client_of_its_own_application(stage: Stage, eagerly: boo
         assert [it.acquired for it in (shop.stats(), mail.stats())] == [2, 0]
 
 
+def test_a_duplicate_is_not_sent_from_the_sending_to_the_end(stage: Stage, app: Any) -> None:
+    import proj
+
+    first = proj.unique.delay("a", 2)
+    assert proj.unique.delay("a", seconds=2).id == first.id, "it is in the queue"
+    others = [proj.unique.delay("b", 0, retries=True), proj.unique.delay("c", 0, fails=True)]
+    assert len({first.id, *(it.id for it in others)}) == 3
+    worker(stage, VISIBLE_AFTER="3600")
+    stage.until(lambda: stage.entries("begin", "a", first.id), "it runs")
+    assert proj.unique.delay("a", 2).id == first.id
+    stage.until(lambda: stage.entries("begin", "b"), "it will be retried")
+    time.sleep(0.5)
+    assert proj.unique.delay("b", 0).id == others[0].id
+    assert others[0].get(timeout=20) == others[0].id
+    assert first.get(timeout=20) == first.id
+    assert isinstance(others[1].get(timeout=20, propagate=False), ValueError)
+    for name, before in (("a", first), ("b", others[0]), ("c", others[1])):
+        stage.until(lambda name=name, before=before: proj.unique.delay(name, 0).id != before.id, "it is free", 5)
+    assert len(stage.entries("begin", "b", others[0].id)) == 2
+
+
+def test_a_reservation_ends_with_what_it_is_for(stage: Stage, app: Any) -> None:
+    """One `ttl` after a worker was killed, if the message expires, and if the broker is down."""
+    import proj
+    from kombu.exceptions import OperationalError
+
+    with app.connection_for_write("redis://127.0.0.1:1") as down, pytest.raises(OperationalError):
+        proj.unique.apply_async(["lost", 0], connection=down, retry=False)
+    lost = proj.unique.delay("lost", 0)
+    assert proj.unique.delay("lost", 0).id == lost.id
+    expired = proj.unique.apply_async(["expired", 0], expires=0.1)
+    time.sleep(0.2)
+    worker(stage, VISIBLE_AFTER="3600")
+    stage.until(lambda: proj.unique.delay("expired", 0).id != expired.id, "its name is free", 10)
+    assert lost.get(timeout=20) == lost.id, "it was sent"
+    first = proj.unique.delay("killed", 60)
+    stage.until(lambda: stage.entries("begin", "killed"), "it runs")
+    time.sleep(3)
+    assert proj.unique.delay("killed", 0).id == first.id, "renewed"
+    stage.kill(stage.processes[0].pid)
+    stage.until(lambda: proj.unique.delay("killed", 0).id != first.id, "its name is free", 2 + 3)
+
+
+def test_a_reservation_may_end_with_the_start_or_after_some_time(stage: Stage, app: Any) -> None:
+    import proj
+
+    from holdfast import LockBusy
+
+    first = proj.starting.delay(3)
+    with pytest.raises(LockBusy, match=f"is held by the message {first.id}"):
+        proj.starting.delay(3)
+    timed, sent = proj.timed.delay(True), time.monotonic()
+    worker(stage, "--pool", "threads", "-c", "2", VISIBLE_AFTER="3600")
+    stage.until(lambda: stage.entries("begin", "starting"), "it has started")
+    assert proj.starting.delay(3).id != first.id
+    assert isinstance(timed.get(timeout=20, propagate=False), ZeroDivisionError)
+    kept = proj.kept.delay(True)
+    assert isinstance(kept.get(timeout=20, propagate=False), ZeroDivisionError)
+    failed = time.monotonic()
+    for task, before, since in ((proj.timed, timed, sent), (proj.kept, kept, failed)):
+        stage.until(lambda task=task, before=before: task.delay(True).id != before.id, "its time is over", 20)
+        assert time.monotonic() - since > 3.5
+
+
 def test_a_task_that_is_called_like_a_function_has_no_message(stage: Stage, app: Any) -> None:
     import proj
 
@@ -303,6 +367,12 @@ def test_a_task_whose_decorator_is_hidden_does_not_run(stage: Stage, app: Any) -
         (lambda celery: celery.once(keep=0)(lambda url: None), "keep is"),
         (lambda celery: celery.once("{colour}", keep=60)(lambda url: None), "'colour'"),
         (lambda celery: celery.once(keep=60, wait=3), "comes back after `countdown` seconds"),
+        (lambda celery: not_twice(celery, unique="feed:{colour}"), "'colour'"),
+        (lambda celery: not_twice(celery, unique_until="later"), "unique_until is 'started' or 'finished', not 'later'"),
+        (lambda celery: not_twice(celery, unique_until=0), "unique_until"),
+        (lambda celery: not_twice(celery, unique_keep=-1), "unique_keep"),
+        (lambda celery: not_twice(celery, unique_on_failure="lost"), "unique_on_failure is 'free' or 'keep'"),
+        (lambda celery: not_twice(celery, unique_busy="skip"), "unique_busy is 'first' or 'raise'"),
     ],
 )
 def test_mistakes_are_found_where_they_are_written(words: Any, told: str) -> None:
@@ -310,6 +380,15 @@ def test_mistakes_are_found_where_they_are_written(words: Any, told: str) -> Non
 
     with pytest.raises(ConfigError, match=told):
         words(celery)
+
+
+def not_twice(celery: Any, **options: Any) -> None:
+    from celery import Celery
+
+    def task(url: str) -> None: ...
+
+    made = Celery("twice", set_as_current=False).task(task, base=celery.Unique, **options)
+    assert made.name
 
 
 @pytest.mark.parametrize("kind", ["task", "shared_task", "class", "wrapped"])

@@ -105,6 +105,39 @@ def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, actors: Any, m
     assert most <= 3
 
 
+def test_a_duplicate_is_not_sent_from_the_sending_to_the_end(stage: Stage, actors: Any) -> None:
+    """Also while a message waits for its retry. One that failed, or is too old, is under way no longer."""
+    first = actors.unique.send("a", 2)
+    old = actors.unique.send_with_options(args=("old", 0), max_age=1)
+    assert actors.unique.send("a", 2).message_id == first.message_id, "it is in the queue"
+    retried, failing = actors.unique.send("b", 0, fails=1), actors.unique.send("c", 0, fails=9)
+    worker(stage)
+    stage.until(lambda: stage.entries("begin", "a") and stage.entries("begin", "b"), "they run")
+    again = [actors.unique.send(name, 2) for name in "ab"]
+    assert again[0].get_result(block=True, timeout=20_000) == "a"
+    stage.until(lambda: len(stage.entries("begin", "b")) == 2, "it is retried", 20)
+    assert again[1].message_id == retried.message_id
+    assert len(stage.entries("begin", "a")) == 1
+    stage.until(lambda: len(stage.entries("begin", "c")) == 2, "it has no retries left", 20)
+    for name, before in (("a", first), ("b", retried), ("c", failing), ("old", old)):
+        free = lambda name=name, before=before: actors.unique.send(name, 0).message_id != before.message_id  # noqa: E731
+        stage.until(free, f"{name} is free", 5)
+
+
+def test_a_message_that_comes_back_later_is_not_sent_twice(stage: Stage, actors: Any) -> None:
+    """`unique` with a lock that is busy. A worker that is killed keeps nobody from sending for longer than a ttl."""
+    with actors.locks.lock("both", wait=5):
+        message = actors.both.send()
+        worker(stage)
+        stage.until(lambda: "comes back in" in stage.logs() or "was skipped" in stage.logs(), "it comes back", 20)
+        assert actors.both.send().message_id == message.message_id
+    stage.until(lambda: stage.entries("begin", "both"), "it runs", 20)
+    stage.kill(stage.processes[0].pid)
+    killed = time.monotonic()
+    stage.until(lambda: actors.both.send().message_id != message.message_id, "it is free", 10)
+    assert time.monotonic() - killed > 1, "the lease of a ttl"
+
+
 def test_a_busy_message_is_skipped_or_fails_if_you_say_so(stage: Stage, actors: Any) -> None:
     worker(stage)
     for actor in (actors.skipping, actors.raising):
@@ -201,6 +234,9 @@ def test_an_actor_that_another_actor_calls_leaves_that_actor_s_message_alone(nod
         ({"lock": "feed", "lock_delay": -1}, "lock_delay"),
         ({"lock": "feed", "lock_options": {"tll": 3}}, "unknown lock option 'tll'"),
         ({"lock_delay": 3}, "'wrong': lock_delay is for an actor with lock="),
+        ({"unique": "feed:{colour}"}, "'colour'"),
+        ({"unique": True, "unique_until": "later"}, "unique_until is 'started' or 'finished'"),
+        ({"unique_keep": 3}, "'wrong': unique_keep is for an actor with unique="),
     ],
 )
 def test_mistakes_are_found_where_they_are_written(options: dict[str, Any], told: str) -> None:

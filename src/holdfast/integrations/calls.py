@@ -1,28 +1,45 @@
 """Decorated functions of task queues: what they do if their lock is busy, when a message that found
-it busy comes back, and how they are interrupted if it is lost.
+it busy comes back, how they are interrupted if it is lost, and which messages are not sent twice.
 
 Knows the client for threads. Must not know frameworks.
 """
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial, wraps
 from math import ceil
 from typing import Any
 
 from .. import Holdfast, Lease, current
-from ..errors import ConfigError, LockBusy
+from ..checks import seconds
+from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
+from ..kit import digest, named
 
-__all__ = ["Busy", "Single", "abortable", "attempt", "example", "patience"]
+__all__ = ["UNIQUE", "Busy", "Delivery", "Single", "Unique", "abortable", "attempt", "example", "patience"]
+
+LOGGER = "holdfast.unique"
 
 # Seconds that a message waits in the lock's own queue, before it goes away and comes back.
 PATIENCE = 1.0
 # Seconds that are booked at a time, and how many times they are at most: for ten minutes.
 UNIT, MOST = 0.1, 6_000
+# Seconds for which a message is known that is not sent twice.
+SHORTEST, LONGEST = 1.0, 1e8
 
 Body = Callable[..., Any]
+
+# The options of messages that are not sent twice, with their defaults. See docs/celery.md.
+UNIQUE: dict[str, Any] = {
+    "unique": True,
+    "unique_until": "finished",
+    "unique_on_failure": "free",
+    "unique_keep": 3600.0,
+    "unique_busy": "first",
+}
 
 
 class Busy(Exception):
@@ -47,9 +64,13 @@ def patience(busy: str, what: str) -> float:
     Raises:
         ConfigError: It is none of these.
     """
-    if busy not in ("later", "skip", "raise"):
-        raise ConfigError(f"{what} is 'later', 'skip' or 'raise', not {busy!r}")
+    _chosen(what, busy, "later", "skip", "raise")
     return PATIENCE if busy == "later" else 0.0
+
+
+def _chosen(what: str, given: object, *valid: str) -> None:
+    if given not in valid:
+        raise ConfigError(f"{what} is {', '.join(map(repr, valid[:-1]))} or {valid[-1]!r}, not {given!r}")
 
 
 class Single:
@@ -112,6 +133,154 @@ class Single:
         booked = line.take(max(1, min(MOST, ceil(usual / UNIT))))
         # It has some patience left when it is back.
         return max(UNIT, (booked.reset_after or usual) - PATIENCE / 2)
+
+
+class Unique:
+    """Messages of which only one at a time is under way for each name, from where they are sent.
+
+    While a message is in a queue, the nodes keep its id (`once`). When its work begins, a lock
+    takes the place of that record. The worker renews it, so the name is free one ttl after a worker
+    has died.
+
+    Args:
+        function: The function that the messages are for.
+        label: What the framework calls it.
+        given: Options, by their names in `UNIQUE`.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+
+    def __init__(self, function: Body, label: str, given: Mapping[str, Any]) -> None:
+        name, until, failure, keep, busy = {**UNIQUE, **given}.values()
+        _chosen("unique_on_failure", failure, "free", "keep")
+        _chosen("unique_busy", busy, "first", "raise")
+        self.by_time = not isinstance(until, str)
+        if not self.by_time:
+            _chosen("unique_until", until, "started", "finished")
+        what, keep = ("unique_until", until) if self.by_time else ("unique_keep", keep)
+        self._keep = seconds(keep, what, least=SHORTEST, most=LONGEST)
+        self.until, self.keeps, self._first = until, failure == "keep", busy == "first"
+
+        def by_arguments(*args: Any, **kwargs: Any) -> str:
+            return f"{label}:{digest(function, '', args, kwargs).decode()}"
+
+        self._name_of = named(by_arguments if name is True else name, str)(function)
+
+    def record(self, locks: Holdfast, name: str) -> Any:
+        """Return the description of the record of a message that is in a queue."""
+        return locks.once(f"unique:{name}", keep=self._keep, wait=PATIENCE)
+
+    def send(
+        self,
+        locks: Holdfast,
+        args: Any,
+        kwargs: Any,
+        publish: Callable[[str], tuple[Any, str]],
+        known: Callable[[str], Any],
+    ) -> Any:
+        """Send a message, unless one of its name is under way.
+
+        Args:
+            locks: The client.
+            args: The function's arguments.
+            kwargs: The function's named arguments.
+            publish: Sends a message that carries this name, and returns what the sender gets, and
+                the message's id.
+            known: From the id of the message that is under way to what the sender gets.
+
+        Returns:
+            What the sender gets.
+
+        Raises:
+            LockBusy: A message is under way, and the sender is to know, or its id is not known.
+            NoQuorum: Too few nodes answered. Nothing was sent.
+        """
+        name, sent, first = self._name_of(*args, **kwargs), list[Any](), None
+
+        def sending() -> str:
+            # A worker has the lock before the record is gone.
+            running = locks.inspect(f"unique:{name}")
+            if running.holder is not None:
+                raise Busy(running.note)
+            result, identity = publish(name)
+            sent.append(result)
+            return identity
+
+        try:
+            first = self.record(locks, name).run(sending)
+        except Busy as running:
+            first = running.busy
+        except (LockBusy, LockLost, NoQuorum) as error:
+            if not sent:
+                raise
+            _warn(name, error)
+        if sent:
+            return sent[0]
+        if first is not None and self._first:
+            return known(first)
+        raise LockBusy(name, 0.0, first, None, who=f"the message {first}", advice="Send it when that is done.")
+
+
+class Delivery:
+    """A message of a `Unique` in the hands of a worker. Trouble with the nodes is logged.
+
+    Args:
+        unique: What its messages are.
+        locks: The client.
+        name: The name that the message carries.
+        identity: The message's id.
+    """
+
+    def __init__(self, unique: Unique, locks: Holdfast, name: str, identity: str) -> None:
+        self._unique, self.name, self._id = unique, name, identity
+        self._record = unique.record(locks, name)
+        self._lock = locks.lock(f"unique:{name}", wait=PATIENCE, note=identity)
+        self._lease: Lease | None = None
+        self._again = False
+        # Whether the work has failed, or was not to be done any more.
+        self.failed = False
+
+    def begin(self) -> None:
+        """Note that the work begins."""
+        if self._unique.until == "finished":
+            with self._told():
+                self._lease = self._lock.acquire()
+        if not self._unique.by_time:
+            self._free()
+
+    def again(self) -> None:
+        """Note that the message goes back to its queue. Call this before it is sent."""
+        self._again = True
+        with self._told():
+            self._record.run(lambda: self._id)
+
+    def end(self) -> None:
+        """Note that the work is over."""
+        if self.failed and self._unique.keeps and self._unique.until != "started":
+            self.again()
+        elif not self._again and (self.failed or not self._unique.by_time):
+            self._free()
+        if self._lease is not None:
+            with self._told():
+                self._lease.release()
+
+    def _free(self) -> None:
+        with self._told():
+            # Another message may be in the queue since the record of this one has ended.
+            if self._record.result().value == self._id:
+                self._record.forget()
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except HoldfastError as error:
+            _warn(self.name, error)
+
+
+def _warn(name: str, error: HoldfastError) -> None:
+    logging.getLogger(LOGGER).warning("a duplicate of %r may be sent, or refused: %s", name, message_of(error))
 
 
 def attempt(

@@ -1,4 +1,5 @@
-"""Celery: tasks that run once although their message comes twice, and tasks that run one at a time.
+"""Celery: tasks that run once although their message comes twice, tasks that run one at a time, and
+tasks that are not sent twice.
 
 Knows Celery's tasks and messages, and the client for threads. Must not know schedules: those are in
 `celery_beat`.
@@ -16,16 +17,18 @@ from math import inf
 from typing import Any, NoReturn, ParamSpec, TypeVar, Unpack
 
 from celery import Celery, Task, bootsteps, current_app, current_task, signals
-from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
+from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded, TaskPredicate
+from celery.utils import uuid
 
 from .. import Holdfast
 from ..config import Clients
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
 from ..typing import OnceOptions, Options
-from .calls import Body, Busy, Single, abortable, attempt, example, patience
+from . import calls
+from .calls import UNIQUE, Body, Busy, Delivery, Single, abortable, attempt, example, patience
 
-__all__ = ["client_of", "once", "setup", "single"]
+__all__ = ["Unique", "client_of", "once", "setup", "single"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -231,6 +234,111 @@ def single(
         return _checked(wraps(one.known)(run), on, partial(_check_pool, abort))
 
     return decorate
+
+
+class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
+    """The base of tasks that are not sent while a message of their name is under way.
+
+    Write `@app.task(base=Unique)`, with these options:
+
+    - `unique`: the name, a template over the task's arguments. True: the task and all of its
+      arguments (the default).
+    - `unique_until`: "finished" (the default), "started", or seconds from the sending.
+    - `unique_on_failure`: "free" (the default) or "keep", for `unique_keep` seconds.
+    - `unique_keep`: for how many seconds a message may be in a queue (default: 3600).
+    - `unique_busy`: what sending a duplicate does. "first" (the default): return the result of the
+      message that is under way. "raise": raise LockBusy.
+    """
+
+    abstract = True
+
+    @classmethod
+    def on_bound(cls, app: Celery) -> None:
+        """Check the options.
+
+        Args:
+            app: The application.
+
+        Raises:
+            ConfigError: An option cannot work.
+        """
+        given = {it: getattr(cls, it) for it in UNIQUE if hasattr(cls, it)}
+        cls._holdfast = calls.Unique(cls().run, cls.name, given)
+
+    def apply_async(
+        self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any
+    ) -> Any:
+        """Send the task, unless a message of its name is under way.
+
+        Args:
+            args: As Celery passes them, and so for the others.
+            kwargs: The task's named arguments.
+            task_id: The message's id.
+            rest: Further options, in their order.
+            options: Further options.
+
+        Returns:
+            Celery's result, which may be that of the message that is under way.
+
+        Raises:
+            LockBusy: A message is under way, with `unique_busy="raise"`, or another process is
+                sending one.
+            NoQuorum: Too few nodes answered. Nothing was sent.
+        """
+        identity = task_id or uuid()
+
+        def publish(name: str | None) -> tuple[Any, str]:
+            if name is not None:
+                options["headers"] = {**(options.get("headers") or {}), _NAME: name}
+            return super(Unique, self).apply_async(args, kwargs, identity, *rest, **options), identity
+
+        if self.app.conf.task_always_eager:
+            return publish(None)[0]
+        delivery = getattr(self.request, _DELIVERY, None)
+        if delivery is not None and identity == self.request.id:
+            # A retry, or a message that comes back later.
+            delivery.again()
+            return publish(delivery.name)[0]
+        return self._holdfast.send(client_of(self.app), args or (), kwargs or {}, publish, self.AsyncResult)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the task."""
+        if self.request.called_directly:
+            return super().__call__(*args, **kwargs)
+        delivery = _delivery(self, self.request)
+        if delivery is None or hasattr(self.request, _DELIVERY):
+            return self.run(*args, **kwargs)
+        setattr(self.request, _DELIVERY, delivery)
+        delivery.begin()
+        try:
+            return self.run(*args, **kwargs)
+        except BaseException as error:
+            delivery.failed = not isinstance(error, TaskPredicate)
+            if isinstance(error, Reject) and error.requeue:
+                delivery.again()
+            raise
+        finally:
+            delivery.end()
+
+
+# The header of a message that is not sent twice, and what a request has in its worker.
+_NAME, _DELIVERY = "holdfast_unique", "holdfast_delivery"
+
+
+def _delivery(task: Any, request: Any) -> Delivery | None:
+    name = getattr(request, _NAME, None)
+    if name is None or not isinstance(task, Unique):
+        return None
+    return Delivery(task._holdfast, client_of(task.app), name, request.id)
+
+
+@signals.task_revoked.connect  # type: ignore[untyped-decorator]  # (Celery has no types)
+def _revoked(sender: Any, request: Any, **_: Any) -> None:
+    """Free the name of a message that has expired or was revoked."""
+    if (delivery := _delivery(sender, request)) is not None:
+        delivery.failed = True
+        # A worker's main loop does not wait for nodes.
+        threading.Thread(target=delivery.end, daemon=True).start()
 
 
 def _checked(run: Callable[P, R], on: Holdfast | None, check: Callable[[Any], object]) -> Callable[P, R]:

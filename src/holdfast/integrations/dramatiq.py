@@ -1,5 +1,5 @@
 """Dramatiq: actors that run one at a time for each name, whose messages come back later if the lock
-is busy.
+is busy, and actors whose messages are not sent twice.
 
 Knows Dramatiq's actors, messages and middleware, and the client for threads.
 """
@@ -20,21 +20,24 @@ from .. import Holdfast, Lease
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
 from ..kit import unlocked
-from .calls import Body, Busy, Single, abortable, patience
+from .calls import UNIQUE, Body, Busy, Delivery, Single, Unique, abortable, patience
 
 __all__ = ["Concurrent", "Locks"]
 
 LOGGER = "holdfast.dramatiq"
 _ABORTED = "lock_abort"
+_LOCK = {"lock", "lock_busy", "lock_delay", _ABORTED, "lock_options"}
+# The option of a message that is not sent twice.
+_NAME = "holdfast_unique"
 
 # The message that this thread works on, and its broker.
 _message: ContextVar[tuple[Any, Any] | None] = ContextVar("holdfast_message", default=None)
 
 
 class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed where types are checked)
-    """Middleware that gives actors the option `lock`. Add it before you declare actors.
+    """Middleware that gives actors the options `lock` and `unique`.
 
-    These are the options of an actor:
+    Add it before you declare actors. These are the options of an actor with a lock:
 
     - `lock`: the lock's name, a template over the actor's parameters, such as "user:{user_id}".
     - `lock_busy`: what to do if the lock is busy. "later" (the default): wait for up to a second,
@@ -46,6 +49,10 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
       limit (default: False).
     - `lock_options`: the options of the lock, a mapping. Unless you set `wait`, it is 1 with
       "later", and otherwise 0.
+
+    An actor with `unique` is not sent while a message of its name is under way. Its options are
+    those of `holdfast.integrations.celery.Unique`. With `unique_busy="first"`, `send` returns the
+    message that is under way.
     """
 
     def __init__(self, locks: Holdfast) -> None:
@@ -60,11 +67,14 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         if not isinstance(locks, Holdfast):
             raise ConfigError("Dramatiq needs a client for threads: from holdfast import Holdfast")
         self._locks = locks
+        self._uniques = dict[str, Unique]()
+        # Messages that are worked on, by their ids.
+        self._deliveries = dict[str, Delivery]()
 
     @property
     def actor_options(self) -> set[str]:
         """The options that an actor may have."""
-        return {"lock", "lock_busy", "lock_delay", _ABORTED, "lock_options"}
+        return _LOCK | set(UNIQUE)
 
     def before_declare_actor(self, broker: Broker, actor: Actor) -> None:
         """Lock the function of an actor that has a lock.
@@ -77,6 +87,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             ConfigError: An option cannot work, or the template has a field that is no parameter.
         """
         try:
+            self._send_once(broker, actor)
             actor.fn = self._locked(actor.fn, actor.options, actor.actor_name)
         except Exception as error:
             raise WrongActor(f"the actor {actor.actor_name!r}: {error}") from error
@@ -102,6 +113,19 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             message: The message.
         """
         _message.set((broker, message))
+        if (delivery := self._delivery(message)) is not None:
+            delivery.begin()
+
+    def before_enqueue(self, broker: Broker, message: Any, delay: int | None) -> None:
+        """Note that a message which is worked on goes back to its queue.
+
+        Args:
+            broker: The broker.
+            message: The message.
+            delay: As Dramatiq passes it.
+        """
+        if (delivery := self._deliveries.get(message.message_id)) is not None:
+            delivery.again()
 
     def after_process_message(
         self, broker: Broker, message: Any, *, result: Any = None, exception: BaseException | None = None
@@ -115,8 +139,32 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             exception: As Dramatiq passes it.
         """
         _message.set(None)
+        if exception is not None and (delivery := self._deliveries.get(message.message_id)) is not None:
+            delivery.failed = True
 
-    after_skip_message = after_process_message
+    def after_skip_message(self, broker: Broker, message: Any) -> None:
+        """Forget the message.
+
+        Args:
+            broker: The broker.
+            message: The message.
+        """
+        _message.set(None)
+        if message.message_id not in self._deliveries and (delivery := self._delivery(message)) is not None:
+            # Other middleware has dropped it, as one that is too old.
+            delivery.failed = True
+
+    def after_ack(self, broker: Broker, message: Any) -> None:
+        """Free the name of a message that is not sent twice, when Dramatiq is done with it.
+
+        Args:
+            broker: The broker.
+            message: The message.
+        """
+        if (delivery := self._deliveries.pop(message.message_id, None)) is not None:
+            delivery.end()
+
+    after_nack = after_ack
 
     def after_worker_shutdown(self, broker: Broker, worker: Any) -> None:
         """Close the client.
@@ -127,9 +175,38 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         """
         self._locks.close()
 
+    def _delivery(self, message: Any) -> Delivery | None:
+        """What is noted of a message that is not sent twice, while it is worked on."""
+        unique, name = self._uniques.get(message.actor_name), message.options.get(_NAME)
+        if unique is None or name is None:
+            return None
+        return self._deliveries.setdefault(message.message_id, Delivery(unique, self._locks, name, message.message_id))
+
+    def _send_once(self, broker: Broker, actor: Actor) -> None:
+        """Have an actor send no duplicates, if its options say so."""
+        given = {it: value for it, value in actor.options.items() if it in UNIQUE}
+        if "unique" not in given:
+            if given:
+                raise ConfigError(f"{min(given)} is for an actor with unique=, which it has not")
+            return
+        unique = self._uniques[actor.actor_name] = Unique(actor.fn, actor.actor_name, given)
+        enqueue = actor.send_with_options
+
+        def send_with_options(*, args: Any = (), kwargs: Any = None, **options: Any) -> Any:
+            def publish(name: str) -> tuple[Any, str]:
+                message = enqueue(args=args, kwargs=kwargs, **options, **{_NAME: name})
+                return message, message.message_id
+
+            def known(first: str) -> Any:
+                return actor.message(*args, **(kwargs or {})).copy(message_id=first)
+
+            return unique.send(self._locks, args, kwargs or {}, publish, known)
+
+        actor.send_with_options = send_with_options
+
     def _locked(self, function: Body, given: dict[str, Any], actor: str) -> Body:
         if "lock" not in given:
-            if unused := sorted(self.actor_options & set(given)):
+            if unused := sorted(_LOCK & set(given)):
                 raise ConfigError(f"{unused[0]} is for an actor with lock=, which it has not")
             return function
         busy, delay = given.get("lock_busy", "later"), given.get("lock_delay")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
@@ -89,3 +90,18 @@ def limited(seconds):
         note("acquired" if acquired else "refused")
         if acquired:
             time.sleep(seconds)
+
+
+@dramatiq.actor(unique=True, lock="both")
+def both():
+    note("begin", "both")
+    time.sleep(60)
+
+
+@dramatiq.actor(unique="feed:{name}", max_retries=1, min_backoff=1000, max_backoff=1000, store_results=True)
+def unique(name, seconds, fails=0):
+    note("begin", name)
+    time.sleep(seconds)
+    if Path(os.environ["RECORD"]).read_text().count(f"begin {name}") <= fails:
+        raise ValueError(name)
+    return name

@@ -9,7 +9,7 @@ from celery import Celery, signals
 from record import note
 
 from holdfast import Holdfast, current
-from holdfast.integrations.celery import once, setup, single
+from holdfast.integrations.celery import Unique, once, setup, single
 
 app = Celery("proj", broker=os.environ["BROKER"], backend=os.environ["BROKER"])
 app.conf.update(
@@ -121,6 +121,35 @@ def without_wraps(body):
 @once(keep=7200, countdown=1)
 def hidden(seconds):
     return work("hidden", seconds)
+
+
+@app.task(base=Unique, bind=True, unique="feed:{name}", max_retries=1, default_retry_delay=1)
+def unique(self, name, seconds, fails=False, retries=False):
+    note("begin", name, self.request.id)
+    time.sleep(seconds)
+    if retries and not self.request.retries:
+        raise self.retry()
+    if fails:
+        raise ValueError(name)
+    return self.request.id
+
+
+@app.task(base=Unique, unique_until="started", unique_busy="raise")
+def starting(seconds):
+    return work("starting", seconds)
+
+
+@app.task(base=Unique, unique_until=4, unique_on_failure="keep")
+def timed(fails):
+    note("begin", "timed")
+    return 1 / (not fails)
+
+
+@app.task(base=Unique, unique_on_failure="keep", unique_keep=4)
+@single("kept")
+def kept(fails):
+    note("begin", "kept")
+    return 1 / (not fails)
 
 
 @app.task

@@ -225,10 +225,10 @@ def runs(function: Function, kind: Kind, options: OnceTerms, args: Any = (), kwa
         )
     # A key that the user's own code has made says which calls are the same.
     same = isinstance(options.filled, str) if options.same is None else options.same
-    return replace(options, call=_call(function, options.filled, args, kwargs or {})) if same else options
+    return replace(options, call=digest(function, options.filled, args, kwargs or {})) if same else options
 
 
-def _call(function: Function, template: object, args: Any, kwargs: Any) -> bytes:
+def digest(function: Function, template: object, args: Any, kwargs: Any) -> bytes:
     """Return a digest of the arguments that are not in the key. Empty if there can be none."""
     import inspect
     import json
