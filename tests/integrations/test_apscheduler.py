@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from integrations.stage import Stage, free_port, staged
+from integrations.stage import Stage, free_port, overlaps, staged
 from nemesis.servers import compiled_shim
 
 import holdfast
@@ -172,6 +172,20 @@ def test_an_interval_is_run_once_in_each_of_its_lengths(stage: Stage) -> None:
     stage.until(lambda: len(stage.entries("executed")) >= 5 * PROCESSES, "some intervals have passed", 60)
     times = [it.at for it in stage.entries("interval")]
     assert len(times) <= (times[-1] - times[0]) + 2
+
+
+@pytest.mark.parametrize("kind", ["threads", "asyncio"])
+def test_a_job_does_not_overlap_itself_although_processes_come_and_are_killed(stage: Stage, kind: str) -> None:
+    """A process that starts while another one runs an earlier time has not seen that."""
+    for number in range(PROCESSES):
+        stage.start("ticker", kind, str(number), BEGIN=str(time.time()), SLOW="1")
+        stage.until(lambda number=number: len(stage.entries("leave")) > number, "it has run", 30)
+    for process in stage.processes[:2]:
+        seen = len(stage.entries("leave"))
+        stage.kill(process.pid)
+        stage.until(lambda seen=seen: len(stage.entries("leave")) > seen, "it runs again", 30)
+    assert overlaps(stage.entries(), stage.killed) == []
+    assert "instances run in all processes together" in stage.logs()
 
 
 def test_another_process_tries_a_job_that_has_failed(stage: Stage) -> None:

@@ -33,14 +33,15 @@ def test_a_beat_inside_of_a_worker_leads_too(stage: Stage) -> None:
 
 
 def test_a_schedule_in_a_database_is_sent_by_the_beat_that_leads(stage: Stage) -> None:
-    """`Leading` before django-celery-beat's scheduler. The beat that leads is killed, and the other one takes over."""
+    """That of django-celery-beat, which the configuration names. The beat that leads is killed, and the other one takes over."""
+    stage.environment["SCHEDULER"] = "djbeat:DatabaseScheduler"
     stage.environment["SCHEDULE"] = str(stage.folder / "schedule.sqlite3")
     assert stage.start("djbeat").wait(90) == 0, stage.logs()
     worker(stage, "--pool", "solo", VISIBLE_AFTER="3600")
     beats = {}
     for _ in range(2):
         log = stage.folder / f"log-{len(stage.processes)}"
-        beats[log] = stage.start("celery", "-A", "proj", "beat", "-S", "djbeat:Leader", "--pidfile=", "--max-interval", "1", "-l", "INFO")
+        beats[log] = stage.start("celery", "-A", "proj", "beat", "-S", SCHEDULER, "--pidfile=", "--max-interval", "1", "-l", "INFO")
     stage.until(lambda: len(stage.entries("tick")) >= 3, "a beat leads")
     (leading,) = [it for log, it in beats.items() if "this beat leads" in log.read_text()]
     leading.kill()

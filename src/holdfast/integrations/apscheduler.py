@@ -29,10 +29,10 @@ from apscheduler.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from apscheduler.schedulers import SchedulerNotRunningError
 from apscheduler.triggers.interval import IntervalTrigger
 
-from .. import Holdfast
+from .. import Holdfast, Lease, current
 from ..aio import Holdfast as AsyncHoldfast
 from ..errors import Cancelled, ConfigError, HoldfastError, message_of
-from ..kit import unlocked
+from ..kit import Current, unlocked
 from ..typing import OnceOptions
 
 __all__ = ["OnceAsyncIOExecutor", "OnceProcessPoolExecutor", "OnceThreadPoolExecutor"]
@@ -114,7 +114,7 @@ class _Once:
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
         _check(job)
         self._refuse_twins(job)
-        run = self._run(job, self._once, self._call)
+        run = self._run(job, self._once, self._call, self._apart)
         super()._do_submit_job(run, run.told(run_times))  # type: ignore[misc]  # (a mixin)
 
     def _refuse_twins(self, job: Any) -> None:
@@ -148,6 +148,16 @@ class _Once:
         name = f"job:{job.id}@{time.astimezone(UTC).isoformat()}"
         return self._locks.once(name, keep=self._keep, **options)
 
+    def _apart(self, job: Any, body: Any) -> Any:
+        """Keep a run apart from those of other times, which other processes may have begun.
+
+        Each process has its own view of how many instances run, since it was started.
+        """
+        # The permit of a process that died is free after one ttl.
+        ttl = self._options.get("ttl") or self._locks.settings.ttl
+        limits = {"on_busy": "skip", "wait": ttl, "ttl": ttl}
+        return self._locks.permitted(lambda *_: f"job:{job.id}", job.max_instances, **limits)(body)
+
     def _ends(self) -> dict[str, Any]:
         # `shutdown` cancels tasks.
         return {}
@@ -168,7 +178,10 @@ class _Run:
 
     args, kwargs = (), dict[str, Any]()
 
-    def __init__(self, job: Any, once: Callable[[Any, datetime], Any], call: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, job: Any, once: Callable[[Any, datetime], Any], call: Callable[[Any], Any], apart: Callable[..., Any]
+    ) -> None:
+        self._apart = apart
         self.id, self.misfire_grace_time, self._jobstore_alias = job.id, job.misfire_grace_time, job._jobstore_alias
         self._job, self._once, self._call, self._here = job, once, call, False
 
@@ -182,12 +195,24 @@ class _Run:
             yield time
 
     def func(self) -> Any:
-        value = self._once(self._job, self._time).run(self._body)
+        value = self._once(self._job, self._time).run(self._alone)
         return _Result(value, self._here)
 
-    def _body(self) -> Any:
+    def _alone(self) -> Any:
+        value = self._apart(self._job, self._body)(current())
+        self._skipped()
+        return value
+
+    def _skipped(self) -> None:
+        if not self._here:
+            told = "%s is skipped at %s: %d instances run in all processes together"
+            logging.getLogger(LOGGER).warning(told, self, self._time, self._job.max_instances)
+
+    def _body(self, lease: Lease) -> Any:
         self._here = True
-        return self._call(self._job)
+        # The fence is that of the time, and not that of a permit.
+        with Current(lease):
+            return self._call(self._job)
 
 
 class _CoroutineRun(_Run):
@@ -198,10 +223,17 @@ class _CoroutineRun(_Run):
         return _Result(value, self._here)
 
     async def _coroutine(self) -> Any:
+        value = await self._apart(self._job, self._work)(current())
+        self._skipped()
+        return value
+
+    async def _work(self, lease: Lease) -> Any:
         if iscoroutinefunction(self._job.func):
-            return await self._body()
+            self._here = True
+            with Current(lease):
+                return await self._call(self._job)
         body = contextvars.copy_context().run
-        work = asyncio.get_running_loop().run_in_executor(None, body, self._body)
+        work = asyncio.get_running_loop().run_in_executor(None, body, self._body, lease)
         while not work.done():
             # `shutdown` and the end of the loop cancel this task. Nothing stops a thread, so the lease
             # lasts until it ends, and its result is kept. (A task for the thread would be cancelled, too.)

@@ -11,8 +11,10 @@ import socket
 from datetime import UTC, datetime
 from typing import Any
 
+from celery import Celery
 from celery.beat import PersistentScheduler, ScheduleEntry, Scheduler
 from celery.schedules import crontab, schedule
+from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from .. import Leadership, Once
 from ..errors import LockBusy, LockLost, NoQuorum, message_of
@@ -28,9 +30,9 @@ SHORTEST = 600.0  # seconds for which it is known that an entry was sent
 class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
     """Adds to a scheduler that only one beat sends the tasks that are due.
 
-    Write it before the scheduler: `class Mine(Leading, DatabaseScheduler)`. `LeaderScheduler` is
-    the one for Celery's own. If the beat that leads dies, another one takes over within the
-    client's `ttl` and one second.
+    `LeaderScheduler` adds it to the configured one. To change more of a scheduler, write it before
+    that: `class Mine(Leading, DatabaseScheduler)`. If the beat that leads dies, another one takes
+    over within the client's `ttl` and one second.
 
     Each due time is also marked on the nodes. So a beat that takes over sends nothing twice, even
     if its own record is old. An entry with an interval is sent at most once in each interval.
@@ -122,12 +124,27 @@ class Leading(Scheduler):  # type: ignore[misc]  # (Celery has no types)
         return locks.once(name, keep=max(SHORTEST, 2 * period), per=period, wait=PATIENCE)
 
 
-class LeaderScheduler(Leading, PersistentScheduler):  # type: ignore[misc]  # (Celery has no types)
-    """Celery's own scheduler, for several beats of which one leads.
+def LeaderScheduler(app: Celery, *args: Any, **kwargs: Any) -> Leading:
+    """Make the configured scheduler, for several beats of which one leads.
 
-    Start it with `celery -A proj beat -S holdfast.integrations.celery_beat:LeaderScheduler`. Give
-    each beat a file of its own (`--schedule`).
+    Start it with `celery -A proj beat -S holdfast.integrations.celery_beat:LeaderScheduler`. The
+    setting `beat_scheduler` says which scheduler that is: Celery's own by default, or such as
+    "django_celery_beat.schedulers:DatabaseScheduler". Give each beat a file of its own
+    (`--schedule`).
+
+    Args:
+        app: The application.
+        args: As Celery passes them.
+        kwargs: As Celery passes them.
+
+    Returns:
+        The scheduler.
     """
+    names = dict(load_extension_class_names("celery.beat_schedulers"))
+    named = symbol_by_name(app.conf.beat_scheduler, aliases=names)
+    inner = PersistentScheduler if named is LeaderScheduler else named
+    made: Leading = type("LeaderScheduler", (Leading, inner), {})(app, *args, **kwargs)
+    return made
 
 
 def next_time(times: crontab) -> tuple[float, datetime]:

@@ -16,14 +16,7 @@ settings.configure(
 django.setup()
 
 from django_celery_beat.models import IntervalSchedule, PeriodicTask  # noqa: E402 (after the settings)
-from django_celery_beat.schedulers import DatabaseScheduler  # noqa: E402 (after the settings)
-
-from holdfast.integrations.celery_beat import Leading  # noqa: E402 (after the settings)
-
-
-class Leader(Leading, DatabaseScheduler):
-    """Leads, or stands by."""
-
+from django_celery_beat.schedulers import DatabaseScheduler  # noqa: E402, F401 (after the settings; what `beat_scheduler` names)
 
 if __name__ == "__main__":
     from django.core.management import call_command

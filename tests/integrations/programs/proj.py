@@ -32,6 +32,7 @@ setup(app)
 if entries := os.environ.get("BEAT"):
     app.conf.beat_schedule = {"tick": {"task": "proj.tick", "schedule": float(entries)}}
     app.conf.beat_max_loop_interval = 1
+app.conf.beat_scheduler = os.environ.get("SCHEDULER", app.conf.beat_scheduler)
 
 
 @app.task

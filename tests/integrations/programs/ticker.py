@@ -49,6 +49,12 @@ def interval() -> None:
     note("interval")
 
 
+def slow() -> None:
+    note("enter", "slow")
+    time.sleep(2.5)
+    note("leave", "slow")
+
+
 def failing(process: str) -> None:
     note("failing", process)
     if process != "2":
@@ -70,6 +76,8 @@ def add(scheduler: Any, function: Any, process: str) -> None:
         scheduler.add_job(interval, "interval", seconds=1, id="interval", **common)
     elif "FAILING" in os.environ:
         scheduler.add_job(failing, "date", [process], run_date=BEGIN, id="failing", **common)
+    elif "SLOW" in os.environ:
+        scheduler.add_job(slow, "cron", second="*", id="slow", **common)
     elif "ANONYMOUS" in os.environ:
         scheduler.add_job(tick, "date", [0], run_date=BEGIN, **common)
         scheduler.add_job(tick, "interval", [1], seconds=1, jitter=1, id="jittery", **common)
