@@ -102,10 +102,9 @@ def _instrument(meter: Meter, metric: Metric) -> Any:
 
 
 class Tracing:
-    """Spans for OpenTelemetry: for `Holdfast(around=…)`, and as an observer for losses.
+    """Spans for OpenTelemetry: `Holdfast(around=Tracing())`.
 
-    Give one object as both: `Holdfast(around=tracing, observer=tracing)`. As an observer alone it
-    does nothing; without being an observer, it traces requests and no losses.
+    The client also calls it as an observer, so that it traces losses.
 
     Args:
         provider: Where the spans go. Default: the global provider.

@@ -40,10 +40,10 @@ class Traced:
         self.tracer = self.provider.get_tracer("test")
 
     def client(self, nodes: Cluster, **options: Any) -> Holdfast:
-        return Holdfast(*nodes.urls, around=self.tracing, observer=self.tracing, **options)
+        return Holdfast(*nodes.urls, around=self.tracing, **options)
 
     def aio(self, nodes: Cluster) -> holdfast.aio.Holdfast:
-        return holdfast.aio.Holdfast(*nodes.urls, around=self.tracing, observer=self.tracing)
+        return holdfast.aio.Holdfast(*nodes.urls, around=self.tracing)
 
     def spans(self, name: str) -> list[ReadableSpan]:
         return [span for span in self.exporter.get_finished_spans() if span.name == name]

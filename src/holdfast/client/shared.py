@@ -107,7 +107,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             function blocks the event loop. What it raises is logged.
         around: An object for tracing. holdfast calls its `begin(kind, names)` where a call begins,
             in the caller's thread or task, and `end(outcome, facts)` of what `begin` returned where
-            the call ends.
+            the call ends. An object that can be called is also an observer, which hears of losses.
         ssl: An SSLContext for all `rediss://` nodes, in place of the `ssl_...` options in their
             addresses (default: certificates and host names are verified against the system's
             authorities).
@@ -149,7 +149,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         unknown = masked(unknown)
         checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
         environment.check_platform()
-        self._teller = Observers(observer)
+        self._teller = Observers(observer, around)
         given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard)
         options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
         unset = not nodes and shards is None and not environment.nodes()

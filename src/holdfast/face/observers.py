@@ -54,6 +54,7 @@ class Observers:
 
     Args:
         observer: One observer, several in a sequence, or None.
+        around: An object for tracing. If it can be called, it is an observer, too.
 
     Raises:
         ConfigError: One of them cannot be called.
@@ -61,8 +62,10 @@ class Observers:
 
     __slots__ = ("_loggers", "observers")
 
-    def __init__(self, observer: Observer | Collection[Observer] | None = None) -> None:
+    def __init__(self, observer: Observer | Collection[Observer] | None = None, around: object = None) -> None:
         self.observers = checked(observer)
+        if callable(around) and not any(it is around for it in self.observers):
+            self.observers += (around,)
         self._loggers: dict[str, logging.Logger] = {}
         if loaded():
             self._load()
