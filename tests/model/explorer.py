@@ -152,10 +152,10 @@ class _Shape:
 
     # The same for all states of a client, or made from others.
     CONSTANT = frozenset(
-        {"__weakref__", "_quorum", "_node_set", "usual", "timing", "tickets", "recipe", "_renewal._quorum", "_renewal._ttl"}
+        {"__weakref__", "_quorum", "_node_set", "usual", "timing", "tickets", "recipe", "_renewal._least", "_renewal._ttl"}
     )
     FOR_PEOPLE: ClassVar[Mapping[str, Any]] = {  # told to callers and observers, or kept for them
-        "armed": inf, "contended": False, "dropped": False, "freed": 0, "left": 0.0,
+        "armed": inf, "contended": False, "dropped": False, "_freed": (), "left": 0.0,
         "news": False, "notes": (), "place": 0, "queued": True, "reason": "", "refusal": None,
         "routed": b"", "sends": [], "setback": None, "want": 0,
     }  # fmt: skip
@@ -588,6 +588,7 @@ class _Engine:
         node_set = self.node_set = model.node_set
         node_set.standing = [Standing.CONNECTING if it[LINE] == DOWN else Standing.UP for it in halves]
         node_set.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
+        node_set.enough = node_set.quorum.met(node_set.up)
         self.claim: Claim | None = self._put_together() if core[0] == "live" else None
         self.was_held = self.claim is not None and self.claim.state is State.HELD
         self.fence = self.claim.fence if self.claim is not None and self.was_held else 0
@@ -669,6 +670,7 @@ class _Engine:
     def _stands(self, node: int, standing: Any) -> None:
         self.node_set.standing[node] = standing
         self.node_set.up = tuple(i for i, it in enumerate(self.node_set.standing) if it is Standing.UP)
+        self.node_set.enough = self.node_set.quorum.met(self.node_set.up)
 
     def _act(self) -> None:
         claim = self.claim
@@ -694,7 +696,7 @@ class _Engine:
         shape, claim = self.model.shape, object.__new__(Asker)
         for part, kind in shape.PARTS.items():
             setattr(claim, part, object.__new__(kind))
-        claim._renewal._quorum, claim._renewal._ttl = self.node_set.quorum, TTL
+        claim._renewal._least, claim._renewal._ttl = self.node_set.quorum.least, TTL
         for name, value in zip(shape.core, self.core[9], strict=True):
             part, dot, field_ = name.rpartition(".")
             setattr(getattr(claim, part) if dot else claim, field_, value)

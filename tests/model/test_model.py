@@ -199,7 +199,8 @@ MUTANTS = {
     ),
     "a quorum of half": Mutant(instead(quorum, "majority", lambda nodes: max(1, nodes // 2)), "two nodes", HOLDS, 1_000),
     "a try gives up when a quorum has refused": Mutant(
-        instead(quorum, "hopeless", lambda least, able: sum(not it for it in list(able)) >= least),
+        claim("_hopeless", "return not self._quorum.met(able)",
+              "return self._quorum.met(set(range(len(self.votes))) - set(able))"),
         "two nodes, both try", ("idle",), 1_000,
     ),
     "no guard": Mutant(instead(explorer, "GUARD", 0), "a restart", HOLDS, 50_000),

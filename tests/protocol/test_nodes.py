@@ -21,7 +21,7 @@ def nodes(count: int) -> NodeSet:
 def test_at_first_there_is_hope_and_nothing_else() -> None:
     node_set = nodes(5)
     assert node_set.labels == ["node0", "node1", "node2", "node3", "node4"]
-    assert (node_set.size, node_set.quorum, node_set.patience, node_set.outage) == (5, 3, 1.0, 9.0)
+    assert (node_set.size, node_set.quorum.least, node_set.patience, node_set.outage) == (5, 3, 1.0, 9.0)
     assert node_set.standing == [Standing.CONNECTING] * 5
     assert node_set.free == [0.0] * 5
     assert node_set.up == ()

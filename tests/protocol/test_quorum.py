@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 from math import inf
 
@@ -43,8 +43,9 @@ def dumb_uncertain(nodes: int, sure: int) -> bool:
     return any(True for _ in combinations(range(nodes - sure), dumb_majority(nodes)))
 
 
-def dumb_hopeless(size: int, able: Sequence[bool]) -> bool:
-    return not any(all(chosen) for chosen in combinations(able, size))
+def dumb_decide(lists: Sequence[Sequence[int]], nodes: Collection[int]) -> bool:
+    """Is there a majority of each list, and all of them are among these nodes?"""
+    return all(any(set(it) <= set(nodes) for it in combinations(one, dumb_majority(len(one)))) for one in lists)
 
 
 # ---------------------------------------------------------------- both
@@ -95,19 +96,32 @@ def test_as_long_as_too_few_are_unsure_nobody_else_had_a_majority(nodes: int) ->
         assert quorum.uncertain(nodes, quorum.majority(nodes), sure) == (sure < nodes + 1 - quorum.majority(nodes))
 
 
+# ---------------------------------------------------------------- two lists
+
+lists = st.lists(st.sets(st.integers(0, 4), min_size=1, max_size=5).map(sorted), min_size=1, max_size=2)
+
+
 @unhurried
-@given(st.lists(st.booleans(), min_size=1, max_size=8))
-def test_S04_there_is_hope_as_long_as_a_quorum_can_grant(able: list[bool]) -> None:
-    size = quorum.majority(len(able))
-    assert quorum.hopeless(size, able) == dumb_hopeless(size, able)
-    assert quorum.hopeless(size, iter(able)) == dumb_hopeless(size, able)  # it is counted once, whatever it is
+@given(lists, st.data())
+def test_nodes_decide_that_are_a_majority_of_each_list(lists: list[list[int]], data: st.DataObject) -> None:
+    named = sorted({node for one in lists for node in one})
+    nodes = data.draw(st.sets(st.sampled_from(named)))
+    decides = quorum.Quorum(*lists)
+    assert decides.met(nodes) == dumb_decide(lists, nodes)
+    assert not dumb_decide(lists, data.draw(st.sets(st.sampled_from(named), max_size=decides.least - 1)))
+    # Whoever has one of the lists may have held a majority of that one.
+    assert decides.uncertain(nodes) == any(dumb_decide([one], set(one) - nodes) for one in lists)
 
 
-def test_S04_half_of_an_even_number_is_enough_to_refuse() -> None:
-    """ "q cannot" would never come: with N = 2 the one that cannot is enough."""
-    assert quorum.hopeless(2, [True, False])
-    assert quorum.hopeless(3, [True, True, False, False])
-    assert not quorum.hopeless(2, [True, True, False])
+@unhurried
+@given(lists, st.data())
+def test_what_is_reached_and_agreed_is_so_on_nodes_that_decide(lists: list[list[int]], data: st.DataObject) -> None:
+    named = sorted({node for one in lists for node in one})
+    values = data.draw(st.dictionaries(st.sampled_from(named), st.integers(1, 3)))
+    decides, sets = quorum.Quorum(*lists), [set(it) for n in range(len(named) + 1) for it in combinations(named, n)]
+    able = [it for it in sets if it <= values.keys() and dumb_decide(lists, it)]
+    assert decides.reached_by(values) == max((min(values[node] for node in it) for it in able), default=-inf)
+    assert decides.agreed(values) == next((values[min(it)] for it in able if len({values[n] for n in it}) == 1), 0)
 
 
 @unhurried

@@ -432,7 +432,7 @@ class Exploration(Stage):
         for driver in self.drivers:
             self.laws.looked["well"] += 1
             node_set = driver.engine.node_set
-            if node_set.states.count("up") < node_set.quorum:
+            if node_set.states.count("up") < node_set.quorum.least:
                 raise Violation(f"well: {driver} says {node_set.states} of its nodes: {node_set.causes}")
         # As long as a client lives, it says so once a minute.
         for driver in self.drivers:

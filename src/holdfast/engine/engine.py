@@ -159,7 +159,7 @@ class Engine:
         """Begin to acquire it."""
         if now >= self.health.recheck:
             self.health.check_clocks(now)
-        if len(self.node_set.up) < self.node_set.quorum:
+        if not self.node_set.enough:
             self.upkeep.open_free(now)
         if self.node_set.dark < inf:
             self.upkeep.dial_soon(now)
@@ -189,7 +189,7 @@ class Engine:
             or now >= self.health.recheck
             or (timing.ttl < self.upkeep.brief and self.upkeep.too_brief(timing.ttl) is not None)
             or self.notices.eager
-            or len(self.node_set.up) < self.node_set.quorum
+            or not self.node_set.enough
         )
 
     def adopt(self, claim: Claim, now: float) -> None:
@@ -261,7 +261,7 @@ class Engine:
             The query: over after `node_timeout` at the latest, or after twice as long if another
             one is under way.
         """
-        if len(self.node_set.up) < self.node_set.quorum:
+        if not self.node_set.enough:
             self.upkeep.open_free(now)
         if self.node_set.dark < inf:
             self.upkeep.dial_soon(now)
@@ -315,10 +315,7 @@ class Engine:
         """
         if not self.owing:
             return now
-        if (
-            sum(connection.state is UP and not connection.ledger for connection in self.connections)
-            >= self.node_set.quorum
-        ):
+        if self.node_set.quorum.met([i for i, it in enumerate(self.connections) if it.state is UP and not it.ledger]):
             self._ends = min(self._ends, now + GRACE)
         return self._ends
 
@@ -370,7 +367,7 @@ class Engine:
 
         Call it only when everything that could be read has been read: what lies unread is not late.
         """
-        if len(self.node_set.up) < self.node_set.quorum:
+        if not self.node_set.enough:
             self.upkeep.open_free(now)
         self._wake_timed(now)
         if self.notices.due <= now:

@@ -127,10 +127,11 @@ class Health:
         }
         if wrong := {label: cause for label, cause in causes.items() if isinstance(cause, ConfigError)}:
             return unusable(wrong)
-        if self._node_set.states.count("up") >= self._node_set.quorum:
+        node_set = self._node_set
+        if node_set.quorum.met([i for i, it in enumerate(node_set.states) if it == "up"]):
             return None
         return NoQuorum(
-            "a majority of the nodes", waited, causes, self._node_set.quorum, "reach", away=now - self._node_set.dark
+            "a majority of the nodes", waited, causes, node_set.quorum.least, "reach", away=now - node_set.dark
         )
 
     def readiness(self, waited: float, wait: float, now: float) -> tuple[NodeStatus, ...] | None:
@@ -191,7 +192,7 @@ class Health:
         too.
         """
         undecided = Standing.CONNECTING in self._node_set.standing and left > 0
-        return not undecided and len(self.servers()) >= self._node_set.quorum
+        return not undecided and len(self.servers()) >= self._node_set.quorum.least
 
     def repaired(self, runs: Mapping[str, bool]) -> None:
         """Note of these runs of servers, by run id, whether they have been repaired."""

@@ -353,7 +353,7 @@ class Upkeep:
 
         A node that was not measured counts as quick.
         """
-        trip = sorted(it.trip for it in self.connections)[self.node_set.quorum - 1]
+        trip = -self.node_set.quorum.reached_by({i: -it.trip for i, it in enumerate(self.connections)})
         if ttl / 3 >= trip:
             return None
         return ConfigError(

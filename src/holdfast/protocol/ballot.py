@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from math import inf
 
-from . import quorum
 from .command import CEDE, READER, RELEASE, TRY, WAIT, Command, Recipe
 from .nodes import NodeSet, Standing
 from .ticket import Tickets
@@ -134,10 +133,10 @@ class Ballot(ABC):
 
     def _write_back(self, now: float) -> None:
         """Propose the largest fence where less was granted, once a quorum counts (rule F9)."""
-        good = [vote for vote in self.votes if vote.granted]
-        if len(good) < self._quorum:
+        good = {node: vote.fence for node, vote in enumerate(self.votes) if vote.granted}
+        if not self._quorum.met(good):
             return
-        fence = max(self._propose, *[vote.fence for vote in good])
+        fence = max(self._propose, *good.values())
         self._propose = fence
         self._largest = fence
         behind = []
@@ -214,15 +213,20 @@ class Ballot(ABC):
         return self.ticket + int((now - self.began) * 1e6) + self._node_set.horizon * 1500
 
     def _hopeless(self) -> bool:
-        """Return whether fewer than a quorum can still grant a try (rule Q15)."""
+        """Return whether fewer than a quorum can still grant a try (rule Q15).
+
+        To ask whether a quorum has refused would not do: with an even N that may never be true.
+        """
         reachable = (Standing.UP, Standing.CONNECTING)
-        standings = zip(self.votes, self._node_set.standing, strict=True)
-        return quorum.hopeless(self._quorum, (vote.may_grant(it in reachable) for vote, it in standings))
+        standing = self._node_set.standing
+        able = [node for node, vote in enumerate(self.votes) if vote.may_grant(standing[node] in reachable)]
+        return not self._quorum.met(able)
 
     def _away(self) -> bool:
         """Return whether fewer than a quorum are of use: not down, and without error (C17)."""
-        standings = zip(self.votes, self._node_set.standing, strict=True)
-        return quorum.hopeless(self._quorum, (vote.error is None and it is not Standing.DOWN for vote, it in standings))
+        standing = self._node_set.standing
+        of_use = [i for i, vote in enumerate(self.votes) if vote.error is None and standing[i] is not Standing.DOWN]
+        return not self._quorum.met(of_use)
 
     def _next_expiry(self) -> float:
         """Return when the first of the holders' keys runs out, as far as nodes told (rule Q13)."""

@@ -166,8 +166,8 @@ class Claim(Ballot):
     # fmt: off
     # fmt: off
     __slots__ = (
-        "_away_since", "_deadline", "_news_from", "_parting", "_renewal", "absurd", "armed", "company", "contended",
-        "dropped", "freed", "left", "limit", "news", "notes", "patient", "place", "queued", "reason", "refusal",
+        "_away_since", "_deadline", "_freed", "_news_from", "_parting", "_renewal", "absurd", "armed", "company",
+        "contended", "dropped", "left", "limit", "news", "notes", "patient", "place", "queued", "reason", "refusal",
         "routed", "setback", "since", "state", "stays", "timing", "unfit", "until", "wake", "want", "why",
     )
     # fmt: on
@@ -185,7 +185,7 @@ class Claim(Ballot):
         super().__init__(recipe, timing.ttl, ticket, tickets, node_set, timing.wait != 0)
         self.timing = timing
         self.patient = timing.wait != 0
-        self._renewal = Renewal(timing.ttl, self._quorum, timing.renew, tickets.place(ticket))
+        self._renewal = Renewal(timing.ttl, self._quorum.least, timing.renew, tickets.place(ticket))
         self._deadline = deadline
         # The token by which the engine knows it: after a new start, the one before.
         self.routed = self.token
@@ -233,9 +233,9 @@ class Claim(Ballot):
         self._away_since = inf
         # The nodes that had news, a bit for each.
         self._news_from = 0
-        # Nodes whose answer to the release somebody waits for, and how many have confirmed it.
+        # Nodes whose answer to the release somebody waits for, and those that have confirmed it.
         self._parting = _NOBODY
-        self.freed = 0
+        self._freed: tuple[int, ...] = ()
 
     # ------------------------------------------------ what the caller wants
 
@@ -255,7 +255,7 @@ class Claim(Ballot):
             first = Command(self, self._mode, self.token, now, self.ttl, self._propose, clock=self.ticket)
             first.expected = b"$16\r\n%b\r\n" % self.usual
             self.sends.append((nodes, first))
-        if len(nodes) < self._quorum:
+        if not self._node_set.enough:
             self._unfold()
             self.check(now)
 
@@ -364,7 +364,10 @@ class Claim(Ballot):
         if self.as_usual is not None and reply == self.usual:
             self.as_usual.append(node)
             if self.state is WAITING:
-                return len(self.as_usual) == self._quorum and self._hold(self.ticket, self._base, now)
+                # Without a call: this is on the way of every acquire.
+                decides = self._quorum
+                enough = len(self.as_usual) >= decides.least and (decides.plain or decides.met(self.as_usual))
+                return enough and self._hold(self.ticket, self._base, now)
             return self._late(now) and self._lapse(now, unread=True)
         if command.mode is RELEASE:
             return self._let_go(node, not isinstance(reply, Exception))
@@ -417,7 +420,7 @@ class Claim(Ballot):
         # A lease that was granted again may be shorter than an extension had asked for.
         shorter = vote.grants(answer, again, self._begins(vote, answer.fence, now))
         if self.state is WAITING:
-            decides = self.counted >= self._quorum
+            decides = self.counted >= self._quorum.least
         else:
             decides = self._decides(vote)
         return (decides or answer.lower or shorter) and self.check(now)
@@ -676,12 +679,12 @@ class Claim(Ballot):
         self._write_back(now)
         return self._dismayed(now) or self._stirs
 
-    def _counting(self, now: float) -> list[Vote]:
-        """Return the votes that count. A grant whose bound has passed counts no longer."""
-        good = []
-        for vote in self.votes:
+    def _counting(self, now: float) -> dict[int, Vote]:
+        """Return the votes that count, by node. A grant whose bound has passed counts no longer."""
+        good = {}
+        for node, vote in enumerate(self.votes):
             if vote.counts(now):
-                good.append(vote)
+                good[node] = vote
             elif vote.granted:
                 vote.lapses()
                 # If enough others had the token all the time, it does not matter what became of
@@ -694,13 +697,13 @@ class Claim(Ballot):
     def could_hold(self, now: float) -> tuple[int, float]:
         """Return the fence, and until when, if it could be held (rules C5, F8, F11); else zeros."""
         if self.as_usual is not None:
-            agreed = len(self.as_usual) >= self._quorum and now < self._base
+            agreed = self._quorum.met(self.as_usual) and now < self._base
             return (self.ticket, self._base) if agreed else (0, 0.0)
         good = self._counting(now)
-        fence = quorum.agreed(self._quorum, [vote.fence for vote in good])
+        fence = self._quorum.agreed({node: vote.fence for node, vote in good.items()})
         if fence <= self._above:
             return 0, 0.0
-        return fence, quorum.reached_by(self._quorum, [vote.bound for vote in good])
+        return fence, self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
 
     def _hold(self, fence: int, until: float, now: float) -> bool:
         """Hold it, unless it is too late or its company is not complete."""
@@ -749,14 +752,14 @@ class Claim(Ballot):
         self.wake = min(self.wake, self._gives_up)
         return False
 
-    def _confirm(self, good: list[Vote], now: float, otherwise: str) -> bool:
+    def _confirm(self, good: dict[int, Vote], now: float, otherwise: str) -> bool:
         """Move D to what the votes that count reach, and see what that confirms (rule C6)."""
-        good_until = quorum.reached_by(self._quorum, [vote.bound for vote in good])
+        good_until = self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
         if good_until <= now:
             return self.lose(now, otherwise)
         left = self.until - now
         self.until = min(good_until, self.limit)
-        sent = quorum.reached_by(self._quorum, [vote.last for vote in good])
+        sent = self._quorum.reached_by({node: vote.last for node, vote in good.items()})
         renewed, extended = self._renewal.confirms(sent, good_until)
         if renewed:
             self.why = ""
@@ -789,8 +792,8 @@ class Claim(Ballot):
         if self.state is not HELD:
             return False
         moment = max(vote.last, self.since)
-        sure = sum(other.covers(moment, now) for other in self.votes if other is not vote)
-        return quorum.uncertain(len(self.votes), self._quorum, sure)
+        sure = [i for i, other in enumerate(self.votes) if other is not vote and other.covers(moment, now)]
+        return self._quorum.uncertain(sure)
 
     def _begins(self, vote: Vote, fence: int, now: float) -> float:
         """Return since when a series is certain that begins with a grant of this fence (rule C13).
@@ -856,8 +859,11 @@ class Claim(Ballot):
         if node not in self._parting:
             return False
         self._parting.discard(node)
-        self.freed += certain
-        if self.freed >= self._quorum or not self._parting:
+        if certain:
+            self._freed += (node,)
+        decides = self._quorum
+        enough = len(self._freed) >= decides.least and (decides.plain or decides.met(self._freed))
+        if enough or not self._parting:
             self._parting = _NOBODY
             self.news = True
         return self.news
@@ -927,6 +933,11 @@ class Claim(Ballot):
     def awaited(self) -> bool:
         """Does somebody wait for the nodes to confirm an extension or a release of it?"""
         return (self._renewal.extending and self.state is HELD) or bool(self._parting)
+
+    @property
+    def freed(self) -> int:
+        """How many nodes have confirmed its release, to a caller that waits for them."""
+        return len(self._freed)
 
     @property
     def claims(self) -> tuple[Claim, ...]:

@@ -37,11 +37,9 @@ def in_vain(
     if misfit_error is not None:
         return misfit_error
     reachable = (Standing.UP, Standing.CONNECTING)
-    of_use = [
-        v for v, standing in zip(votes, node_set.standing, strict=True) if v.error is None and standing in reachable
-    ]
-    against = [vote for vote in of_use if vote.against]
-    if len(of_use) < node_set.quorum or not against:
+    of_use = {i: v for i, v in enumerate(votes) if v.error is None and node_set.standing[i] in reachable}
+    against = [vote for vote in of_use.values() if vote.against]
+    if not node_set.quorum.met(of_use) or not against:
         return unheard(recipe.label, votes, node_set, "acquire", began, now)
     holders = [vote for vote in against if vote.holder is not None]
     if not holders:
@@ -59,11 +57,11 @@ def misfit(label: str, votes: Sequence[Vote], node_set: NodeSet) -> ConfigError 
     if (misconfiguration := node_set.misconfiguration) is not None:
         return misconfiguration
     if (
-        wrong := forbidden({node_set.labels[at]: it.error for at, it in enumerate(votes)}, node_set.quorum)
+        wrong := forbidden({node_set.labels[at]: it.error for at, it in enumerate(votes)}, node_set.quorum.least)
     ) is not None:
         return wrong
     unfit = [node for node, vote in enumerate(votes) if vote.no_lock]
-    if len(unfit) < node_set.quorum:
+    if len(unfit) < node_set.quorum.least:
         return None
     where = ", ".join(node_set.labels[node] for node in unfit)
     return ConfigError(
@@ -123,7 +121,7 @@ def unheard(label: str, votes: Sequence[Vote], node_set: NodeSet, doing: str, si
         now: The time.
     """
     found = causes(votes, node_set, since, now)
-    return NoQuorum(label, now - since, found, node_set.quorum, doing, away=now - node_set.dark)
+    return NoQuorum(label, now - since, found, node_set.quorum.least, doing, away=now - node_set.dark)
 
 
 def causes(votes: Sequence[Vote], node_set: NodeSet, since: float, now: float) -> dict[str, Exception]:

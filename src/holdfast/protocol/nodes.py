@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from ..errors import ConfigError, NoQuorum, message_of
-from . import quorum
+from .quorum import Quorum
 
 
 class Standing(enum.Enum):
@@ -38,15 +38,18 @@ class NodeSet:
         patience: Seconds that a node may owe an answer: `node_timeout`.
         outage: Seconds that a claim waits for a majority that is away.
         horizon: K, the fence horizon, in milliseconds.
+        decides: Which of them decide. None: a majority.
     """
 
-    def __init__(self, labels: Sequence[str], patience: float, outage: float, horizon: int) -> None:
+    def __init__(
+        self, labels: Sequence[str], patience: float, outage: float, horizon: int, decides: Quorum | None = None
+    ) -> None:
         self.labels = labels
         self.patience = patience
         self.outage = outage
         self.horizon = horizon
         self.size = len(labels)
-        self.quorum = quorum.majority(self.size)
+        self.quorum = decides or Quorum(range(self.size))
         self.standing = [CONNECTING] * self.size
         # The same for people, in one word: `NodeStatus.state`.
         self.states = ["connecting"] * self.size
@@ -61,8 +64,9 @@ class NodeSet:
         self.started = [-inf] * self.size
         # Which nodes have been UP for this client.
         self.worked = [False] * self.size
-        # The nodes that are UP.
+        # The nodes that are UP, and whether they are enough.
         self.up: Sequence[int] = ()
+        self.enough = False
         # Since when too few nodes are up, guarded or hoped for.
         self.dark = inf
 
@@ -94,11 +98,13 @@ class NodeSet:
         or it fails over. That is an outage instead.
         """
         broken = {
-            self.labels[node]: cause
+            node: cause
             for node, cause in enumerate(self.causes)
             if isinstance(cause, ConfigError) and not self.worked[node]
         }
-        return unusable(broken) if self.size - len(broken) < self.quorum else None
+        if self.quorum.met(set(range(self.size)) - broken.keys()):
+            return None
+        return unusable({self.labels[node]: cause for node, cause in broken.items()})
 
     def note(
         self,
@@ -134,7 +140,8 @@ class NodeSet:
         self.started[node] = started
         self.worked[node] |= standing is UP
         self.up = tuple(i for i, it in enumerate(self.standing) if it is UP)
-        if not quorum.hopeless(self.quorum, (it is not DOWN for it in self.standing)):
+        self.enough = self.quorum.met(self.up)
+        if self.quorum.met([i for i, it in enumerate(self.standing) if it is not DOWN]):
             self.dark = inf
         elif self.dark == inf:
             self.dark = now

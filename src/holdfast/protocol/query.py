@@ -119,7 +119,7 @@ class Query:
     @property
     def sufficient(self) -> bool:
         """Has a quorum answered?"""
-        return len(self.answers) >= self._node_set.quorum
+        return self._node_set.quorum.met(self.answers)
 
     @property
     def guarded(self) -> int:

@@ -1,13 +1,20 @@
 """The arithmetic of quorums and of validity: every count of nodes and every comparison of bounds.
 
+The functions are about one list of nodes. A `Quorum` is about all lists that a client has: one, or
+while the list is changed, the old and the new one.
+
 Knows numbers. Must not know claims, nodes or clocks. `tests/protocol/test_quorum.py` has its dumb
 twin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import inf
+from typing import TypeVar
+
+V = TypeVar("V")
+R = TypeVar("R")
 
 
 def majority(nodes: int) -> int:
@@ -86,9 +93,52 @@ def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
     return len(votes) >= quorum and all(votes)
 
 
-def hopeless(quorum: int, able: Iterable[bool]) -> bool:
-    """Return whether fewer than `quorum` nodes can still grant (rule Q15).
+class Quorum:
+    """Which nodes decide together: a majority of each list (rule C1).
 
-    To ask whether a quorum has refused would not do: with an even N that may never be true.
+    A node that is in several lists counts in each. So two clients that have one list in common
+    never decide at the same time. Two that have none in common might.
+
+    Args:
+        lists: The numbers of the nodes of each list. Every node is in one of them at least.
+
+    Attributes:
+        least: No fewer nodes than these decide.
+        plain: Whether there is one list, of which so many decide.
     """
-    return sum(able) < quorum
+
+    __slots__ = ("_lists", "least", "plain")
+
+    def __init__(self, *lists: Iterable[int]) -> None:
+        self._lists = [(frozenset(it), majority(len(frozenset(it)))) for it in lists]
+        self.least = max(least for _, least in self._lists)
+        self.plain = len(self._lists) == 1
+
+    def met(self, nodes: Collection[int]) -> bool:
+        """Return whether these nodes decide."""
+        if len(nodes) < self.least or self.plain:
+            return len(nodes) >= self.least
+        return all(len(it.intersection(nodes)) >= least for it, least in self._lists)
+
+    def reached_by(self, values: Mapping[int, float]) -> float:
+        """Return the value that a quorum of the nodes reach; -inf if there are too few."""
+        return min(self._each(reached_by, values))
+
+    def agreed(self, fences: Mapping[int, int]) -> int:
+        """Return the fence that a quorum of the nodes have granted alike (rule F8), or 0."""
+        found = set(self._each(agreed, fences))
+        return found.pop() if len(found) == 1 else 0
+
+    def uncertain(self, sure: Collection[int]) -> bool:
+        """Return whether another claim may have held a majority (rule C12).
+
+        The other claim's client may have one of these lists only.
+
+        Args:
+            sure: The nodes that certainly had our token all the time.
+        """
+        return any(uncertain(len(it), least, len(it.intersection(sure))) for it, least in self._lists)
+
+    def _each(self, decide: Callable[[int, Sequence[V]], R], values: Mapping[int, V]) -> list[R]:
+        """Decide for each list, by what there is of its nodes."""
+        return [decide(least, [values[node] for node in it if node in values]) for it, least in self._lists]

@@ -27,19 +27,19 @@ class Renewal:
 
     Args:
         ttl: The length of the lease, in seconds.
-        quorum: How many grants confirm something.
+        least: No fewer grants than these confirm something.
         wanted: Renew the lease for as long as it is held.
         place: Its place in the period, from 0 to less than 1. 0 asks no sooner.
     """
 
     __slots__ = (
-        "_asked", "_early", "_extended", "_goal", "_missing", "_quorum", "_ttl", "_turn", "_waiting", "doubt", "due",
+        "_asked", "_early", "_extended", "_goal", "_least", "_missing", "_ttl", "_turn", "_waiting", "doubt", "due",
         "wanted",
     )  # fmt: skip
 
-    def __init__(self, ttl: float, quorum: int, wanted: bool, place: float = 0.0) -> None:
+    def __init__(self, ttl: float, least: int, wanted: bool, place: float = 0.0) -> None:
         self._ttl = ttl
-        self._quorum = quorum
+        self._least = least
         # By how many seconds it asks sooner, each of the first two times.
         self._early = ttl / 6 * place
         # The turn of the period that is next, or was last.
@@ -169,7 +169,7 @@ class Renewal:
         """Note that something is sent which only a quorum of grants confirms."""
         if self._asked == inf:
             if self._extended == inf:
-                self._missing = self._quorum
+                self._missing = self._least
             self._asked = now
 
     # ------------------------------------------------ what is confirmed

@@ -220,9 +220,9 @@ class Laws(Witness):
 
         The rest counts no node that has not got its token.
         """
-        if driver.engine.node_set.states.count("up") < driver.engine.node_set.quorum:
+        if driver.engine.node_set.states.count("up") < driver.engine.node_set.quorum.least:
             causes = [it.cause for it in driver.engine.health.status(driver.clock()) if it.state != "up"]
-            if len(driver.nodes) - sum(it is not None for it in causes) < driver.engine.node_set.quorum:
+            if len(driver.nodes) - sum(it is not None for it in causes) < driver.engine.node_set.quorum.least:
                 self.dark[driver] = self.world.now
         ended = []
         for claim, (whose, _) in self.open.items():

@@ -272,8 +272,8 @@ class Direct:
 
     def look(self) -> None:
         """Note whether the nodes are near. (The I/O thread calls this.)"""
-        near = sum(0.0 < it.trip <= NEAR for it in self.engine.connections)
-        self.near = near >= self.engine.node_set.quorum
+        near = [i for i, it in enumerate(self.engine.connections) if 0.0 < it.trip <= NEAR]
+        self.near = self.engine.node_set.quorum.met(near)
 
     # ------------------------------------------------ speaking and listening
 
