@@ -43,6 +43,7 @@ from protocol.rw_nodes import SHARED, RWNode, reads, twin
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import CEDE, GRANTED, RELEASE, Command
 from holdfast.protocol.nodes import NodeSet, Standing
+from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.renewal import Renewal
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
@@ -59,10 +60,12 @@ EPOCH = 1_700_000_000_000  # ms
 INSTANT = 1e-9  # seconds between two inputs to one client, while time stands still
 
 # A connection, as its client and its node see it: one tuple of these.
-LINE, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID, OLD = range(11)  # OLD: it leads to the old primary
+# LISTS: in which of its client's lists the node is, a bit for each; OLD: it leads to the old primary
+LINE, LISTS, VOTE, PLAIN, TOUCHED, LEDGER, OUT, BACK, LATE, GHOST, UNSAID, OLD = range(12)
 NOTICED, SAID_AGAIN, IDLE = range(3)  # would anybody notice an input: yes; only by a repetition, if the connection broke before it; no
 DOWN, SOUND, CUT = range(3)  # LINE; cut: the node has lost it, and the client does not know yet
-FRESH = (SOUND, None, False, False, (), 0, (), (), False, (), False)
+FRESH = (SOUND, 1, None, False, False, (), 0, (), (), False, (), False)
+FORMER, NEXT, JOINT = 1, 2, 3  # the bits of a list that is changed, and both: which a node is in, and which a client knows
 
 OTHERS, ITS = range(2)  # whose reign a note is of: the old primary's, or that of the server on which it stands
 
@@ -88,6 +91,9 @@ class Bounds:
     client's tickets are ahead; `tries`: clients that do not wait; `renew`: do holders? `busy`: with how many messages under way, at
     most, something goes wrong or time passes; `kinds`: what each client's tokens end in, of a read-write lock; `room`: how many may be
     under way to clients; `guard`, `recovery`: are they looked at?
+
+    `change`: the list of nodes is changed. How many nodes are only in the former list, in both, and only in the next one. `knows`: which
+    of them each client knows.
     """
 
     nodes: int = 3
@@ -102,6 +108,8 @@ class Bounds:
     extends: int = 0
     downgrades: int = 0
     kinds: tuple[bytes, ...] = ()
+    change: tuple[int, int, int] = (0, 0, 0)
+    knows: tuple[int, ...] = ()
     busy: int = 99
     room: int = 99
     steps: tuple[int, ...] = (1, LEASE, GUARD)
@@ -110,6 +118,14 @@ class Bounds:
     renew: bool = True
     guard: bool = True
     recovery: bool = True
+
+    @property
+    def lists(self) -> Iterator[tuple[int, ...]]:
+        """For each node, in which of its lists each client has it."""
+        for node in range(self.nodes):
+            former, both, _ = self.change
+            is_in = JOINT if not self.knows else FORMER if node < former else JOINT if node < former + both else NEXT
+            yield tuple(is_in & knows for knows in self.knows or (FORMER,) * self.clients)
 
     @property
     def faultless(self) -> bool:
@@ -214,6 +230,7 @@ class Model:
         self.inboxes = [b"%032x" % client for client in range(bounds.clients)]
         self.node_set = NodeSet([f"node{i}" for i in range(bounds.nodes)], PATIENCE, inf, HORIZON)
         self.asked = 0
+        self._quorums: dict[tuple[int, ...], Quorum] = {}
         self._values: list[Any] = []  # what the numbers in states stand for: cores, halves, nodes and columns
         self._numbers: dict[Any, int] = {}
         self._done: dict[Any, Any] = {}  # what came of an input to a client
@@ -224,6 +241,12 @@ class Model:
         self._recovered: dict[Situation, int] = {}
         self._fine: set[tuple[int, int, int, int]] = set()
         self._empty: tuple[object, ...] = (b"", 0, 0, 0, 0, (), 0, 0, ()) if bounds.kinds else (b"", 0, 0, 0, 0, ())
+
+    def quorum(self, lists: tuple[int, ...]) -> Quorum:
+        """What decides for a client. `lists`: in which of its lists each node is."""
+        if lists not in self._quorums:
+            self._quorums[lists] = decides(lists)
+        return self._quorums[lists]
 
     # ------------------------------------------------ numbers for values
 
@@ -237,12 +260,15 @@ class Model:
     def first(self) -> Situation:
         """Nothing has happened."""
         bounds = self.bounds
-        half = self._number(FRESH)
-        column = self._number((self._number(self._empty), -GUARD, (half,) * bounds.clients, None))
+        columns = []
+        for lists in bounds.lists:
+            # There is no connection to a node that is in none of the client's lists.
+            halves = tuple(self._number((SOUND if it else DOWN, it, *FRESH[2:])) for it in lists)
+            columns.append(self._number((self._number(self._empty), -GUARD, halves, None)))
         core = self._number(("idle", 0, 0, 0))
         faults = (bounds.breaks, bounds.cuts, bounds.restarts, bounds.forks)
         budget = (*faults, bounds.passes, bounds.cancels, bounds.extends, bounds.downgrades)
-        return 0, (0, 0), budget, (core,) * bounds.clients, (column,) * bounds.nodes
+        return self.ordered((0, (0, 0), budget, (core,) * bounds.clients, tuple(columns)))
 
     # ------------------------------------------------ what can happen
 
@@ -276,7 +302,7 @@ class Model:
                     if budget[BREAKS] and calm:
                         label, result = self._event(state, "breaks", client, node)
                         found.append((label, _spent(result, BREAKS)))
-                elif not self.bounds.guard or step >= values[column][1] + GUARD:
+                elif half[LISTS] and (not self.bounds.guard or step >= values[column][1] + GUARD):
                     found.append(self._event(state, "joins", client, node))
             for label, cost, other in self._at(column, step):
                 if budget[cost] and calm if cost >= 0 else not (full and "executes" in label[0]):
@@ -347,7 +373,7 @@ class Model:
                     return self._event(state, "hears", client, node)[1]
                 if half[LINE] == CUT:
                     return self._event(state, "learns that it is cut", client, node)[1]
-                if half[LINE] == DOWN and (not self.bounds.guard or step >= born + GUARD):
+                if half[LINE] == DOWN and half[LISTS] and (not self.bounds.guard or step >= born + GUARD):
                     return self._event(state, "joins", client, node)[1]
             for _, cost, other in self._at(column, step):
                 if cost < 0:
@@ -572,6 +598,11 @@ class Model:
         return (*state[:4], tuple(sorted(state[4])))
 
 
+def decides(lists: tuple[int, ...]) -> Quorum:
+    found = [[node for node, it in enumerate(lists) if it & bit] for bit in (FORMER, NEXT)]
+    return Quorum(*[it for it in found if it])
+
+
 def _spent(state: Situation, what: int) -> Situation:
     step, highest, budget, cores, columns = state
     return step, highest, (*budget[:what], budget[what] - 1, *budget[what + 1 :]), cores, columns
@@ -586,7 +617,9 @@ class _Engine:
         self.tickets._serial = core[2]
         self._timing = Timing(TTL, 0.0 if client in model.bounds.tries else None, model.bounds.renew)
         node_set = self.node_set = model.node_set
-        node_set.standing = [Standing.CONNECTING if it[LINE] == DOWN else Standing.UP for it in halves]
+        node_set.quorum = model.quorum(tuple(it[LISTS] for it in halves))
+        down = [Standing.CONNECTING if it[LISTS] else Standing.DOWN for it in halves]
+        node_set.standing = [at_worst if it[LINE] == DOWN else Standing.UP for at_worst, it in zip(down, halves, strict=True)]
         node_set.up = tuple(i for i, it in enumerate(halves) if it[LINE] != DOWN)
         node_set.enough = node_set.quorum.met(node_set.up)
         self.claim: Claim | None = self._put_together() if core[0] == "live" else None

@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import pytest
 from model import explorer
 from model.__main__ import main
-from model.explorer import Bounds, Broken, Model, Search, Situation, _Shape
+from model.explorer import FORMER, NEXT, Bounds, Broken, Model, Search, Situation, _Shape
 from model.worlds import SMALL, WORLDS, explore
 from proof import patches
 from protocol.nodes import Node
@@ -21,6 +21,7 @@ from protocol.rw_nodes import RWNode
 
 from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.quorum import Quorum
 
 pytestmark = pytest.mark.stories
 
@@ -106,6 +107,13 @@ def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> N
     assert told[0].partition(":")[0] in HOLDS
     assert sum(line.startswith("begins") for line in told) == 2
     assert sum(line.startswith("executes") for line in told) == 2
+
+
+@pytest.mark.parametrize("change", [(1, 0, 1), (0, 1, 2), (1, 2, 1), (0, 3, 2), (1, 4, 1)])
+def test_who_knows_the_former_list_and_who_knows_the_next_one_must_not_meet(change: tuple[int, int, int]) -> None:
+    with pytest.raises(Broken) as broken:
+        Search(Bounds(nodes=sum(change), change=change, knows=(FORMER, NEXT), room=1)).run(50_000)
+    assert broken.value.law.partition(":")[0] in HOLDS
 
 
 def test_a_world_is_explored_and_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,6 +206,10 @@ MUTANTS = {
         node('if mine:\n            self._name = b""', 'if True:\n            self._name = b""'), "one gives up", HOLDS, 50_000
     ),
     "a quorum of half": Mutant(instead(quorum, "majority", lambda nodes: max(1, nodes // 2)), "two nodes", HOLDS, 1_000),
+    "joint is a majority of all nodes": Mutant(
+        instead(explorer, "decides", lambda lists: Quorum([node for node, it in enumerate(lists) if it])),
+        "one to three nodes, former and joint", HOLDS, 1_000,
+    ),
     "a try gives up when a quorum has refused": Mutant(
         claim("_hopeless", "return not self._quorum.met(able)",
               "return self._quorum.met(set(range(len(self.votes))) - set(able))"),

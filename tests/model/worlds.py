@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import slots
-from .explorer import GUARD, LEASE, Bounds, Broken, Search
+from .explorer import FORMER, GUARD, JOINT, LEASE, NEXT, Bounds, Broken, Search
 from .slots import Demand, Slots
 
 
@@ -62,6 +62,25 @@ SMALL |= {
     ),
 }
 
+# The list of nodes is changed: some clients know the former list, or the next one, and some both.
+ONE_TO_THREE, REPLACED, THREE_TO_FIVE = (0, 1, 2), (1, 2, 1), (0, 3, 2)
+SMALL |= {
+    "one to three nodes, former and joint": World(Bounds(nodes=3, change=ONE_TO_THREE, knows=(FORMER, JOINT), room=1), 100, 1_000, CONTEST),
+    "one to three nodes, joint and next": World(Bounds(nodes=3, change=ONE_TO_THREE, knows=(JOINT, NEXT), room=1), 10_000, 50_000, CONTEST),
+    "one to three nodes, both joint": World(Bounds(nodes=3, change=ONE_TO_THREE, knows=(JOINT, JOINT), room=1), 10_000, 50_000, CONTEST),
+    "another node for one, former and joint": World(Bounds(nodes=2, change=(1, 0, 1), knows=(FORMER, JOINT), room=1), 50, 1_000, CONTEST),
+    "another node for one, a break": World(
+        Bounds(nodes=2, change=(1, 0, 1), knows=(FORMER, JOINT), breaks=1, room=1, busy=1), 1_000, 10_000, (*CONTEST, "late w", "late c")
+    ),
+    "another node for one, one former and two joint": World(
+        Bounds(nodes=2, clients=3, change=(1, 0, 1), knows=(FORMER, JOINT, JOINT), room=1), 1_000, 20_000, CONTEST
+    ),
+    "another node for one, and a restart": World(
+        Bounds(nodes=2, change=(1, 0, 1), knows=(FORMER, JOINT), restarts=1, passes=1, steps=(GUARD,), room=1, busy=0),
+        100, 50_000, (*CONTEST, "learns that it is cut", "joins"),
+    ),
+}  # fmt: skip
+
 LARGEST = "three nodes, renewals"
 # With three nodes and a fault: `./task model` explores them two at a time.
 LARGE = {
@@ -101,6 +120,18 @@ LARGE |= {
         3_000,
         300_000,
         ("w", "downgrades", "is woken"),
+    ),
+}
+
+LARGE |= {
+    "another node for one of three, former and joint": World(
+        Bounds(nodes=4, change=REPLACED, knows=(FORMER, JOINT), room=1), 30_000, 200_000, CONTEST
+    ),
+    "another node for one of three, joint and next": World(
+        Bounds(nodes=4, change=REPLACED, knows=(JOINT, NEXT), room=1), 30_000, 200_000, CONTEST
+    ),
+    "three to five nodes, former and joint": World(
+        Bounds(nodes=5, change=THREE_TO_FIVE, knows=(FORMER, JOINT), room=1), 30_000, 200_000, CONTEST
     ),
 }
 
