@@ -8,19 +8,13 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
-import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 
-HAS_C = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler (CI has one)")
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
@@ -28,11 +22,9 @@ from bench import (  # noqa: E402  (after its place is known)
     bars,
     catalogue,
     cluster,
-    delay,
     environments,
     figures,
     growth,
-    plot,
     quick,
     report,
     runner,
@@ -55,36 +47,10 @@ def rows(*figures: tuple[str, int, float]) -> Rounds:
 # ------------------------------------------------ figures
 
 
-def test_a_ratio_is_taken_within_a_round() -> None:
-    told = rows(("ours", 0, 10.0), ("theirs", 0, 20.0), ("ours", 1, 100.0), ("theirs", 1, 200.0), ("ours", 2, 1.0))
-    ratios = bars._each(bars._over("c", "ours", "theirs"), told)
-    assert ratios == [0.5, 0.5]  # the last round has nothing to compare with
-
-
 def test_a_figure_is_the_median_with_its_spread() -> None:
     figure = rows(("ours", 0, 10.0), ("ours", 1, 40.0), ("ours", 2, 20.0)).figure("c", "ours", "p50")
     assert figure == figures.Figure(20.0, 1.5, 3)
     assert rows().figure("c", "ours", "p50") is None
-
-
-def test_rows_with_an_error_have_no_figures() -> None:
-    told = Rounds([{"case": "c", "contender": "ours", "round": 0, "error": "hung", "p50": 1.0}])
-    assert told.figure("c", "ours", "p50") is None
-    assert told.each() == []
-
-
-def test_the_best_of_several_is_of_those_that_were_measured() -> None:
-    [round_] = rows(("a", 0, 3.0), ("b", 0, 2.0)).each()
-    assert round_.least("c", ("a", "b", "nobody"), "p50") == 2.0
-    with pytest.raises(LookupError):
-        round_.least("c", ("nobody",), "p50")
-
-
-@pytest.mark.parametrize(
-    "value, text", [(0.0, "0"), (0.00123, "1.2e-03"), (0.0833, "0.0833"), (1.25, "1.25"), (12.34, "12.3"), (1234567.0, "1,234,567")]
-)
-def test_numbers_are_short(value: float, text: str) -> None:
-    assert figures.short(value) == text
 
 
 # ------------------------------------------------ bars
@@ -140,42 +106,6 @@ def test_every_bar_asks_for_what_is_measured() -> None:
     assert unmeasured(bars.ALL) == []
 
 
-class Asked(Round):
-    """Notes whom a bar asks for."""
-
-    def __init__(self) -> None:
-        self.needed: list[tuple[str, str]] = []
-
-    def __call__(self, case: str, contender: str, what: str) -> float:
-        self.needed.append((case, contender))
-        return 1.0
-
-    def least(self, case: str, contenders: Iterable[str], what: str) -> float:
-        return 1.0  # of several, not all are needed
-
-
-def test_nobody_whom_a_bar_needs_is_measured_seldom() -> None:
-    asked = Asked()
-    for bar in bars.ALL:
-        bar.figure(asked)
-    assert [(case, who) for case, who in asked.needed if who in CASES[case].seldom] == []
-    assert not {it for it in bars.IN_TURN if it in CASES["pair, 5 nodes, 1 ms"].seldom}
-
-
-@pytest.mark.parametrize(
-    "bar, complaint",
-    [
-        (bars.Bar("pair", "", bars._plain("pair, 6 nodes", "holdfast", "p50"), 1.0), "there is no case"),
-        (bars.Bar("pair", "", bars._plain("pair, 5 nodes", "redis-py Lock", "p50"), 1.0), "takes no part"),
-        (bars.Bar("pair", "", bars._plain("pair, 5 nodes", "holdfast", "jain"), 1.0), "has no figure"),
-        (bars.Bar("pears", "", lambda _: 1.0, 1.0), "there is no scenario"),
-    ],
-)
-def test_a_bar_that_asks_for_nothing_that_is_measured_is_found(bar: bars.Bar, complaint: str) -> None:
-    [found] = unmeasured([bar])
-    assert complaint in found
-
-
 # ------------------------------------------------ contenders
 
 
@@ -194,22 +124,6 @@ def test_every_contender_takes_part_in_the_quick_check() -> None:
     assert fought >= {it.name for it in catalogue.ALL if it.kind != catalogue.FLOOR}
 
 
-@pytest.mark.parametrize(
-    "work, row, complaint",
-    [
-        ("pair", {"p50": 1.0}, None),
-        ("pair", {"error": "hung"}, "hung"),
-        ("pair", {"p50": 0.0}, "p50 is 0.0"),
-        ("pair", {}, "p50 is None"),
-        ("held", {"cpu": 0.0, "lost": 0}, None),
-        ("held", {"cpu": 0.0, "lost": 2}, "2 leases were lost"),
-        ("handover", {"p50": 1.0, "commands": 0.0}, "nobody has sent a command"),
-    ],
-)
-def test_the_quick_check_complains(work: str, row: dict[str, Any], complaint: str | None) -> None:
-    assert quick.complaint(runner.Case("c", work, ()), row) == complaint
-
-
 # ------------------------------------------------ hand-over
 
 
@@ -226,94 +140,11 @@ def test_hand_over_by_turns() -> None:
     assert told["jain"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_who_is_passed_over_and_who_never_gets_it_is_counted() -> None:
-    log = sections((0, 9.0), (1, 9.9), (2, 9.5), (1, 9.98), (1, 9.99))
-    told = handover.figures(log, 0, [], 0.0, 5)
-    assert told["overtaken"] == 1  # 1 was served before 2, who had asked before it; 10 ms earlier is not clearly earlier
-    assert told["unserved"] == 3
-    assert told["jain"] == pytest.approx(16 / (5 * 10))
-
-
 def test_two_holders_at_once_end_the_run() -> None:
     log = sections((0, 9.0), (1, 9.0), (2, 9.0))
     log[1] = (9.0, log[0][2] - 0.0001, log[1][2], 1)
     with pytest.raises(SystemExit, match="two holders at once, 1 times"):
         handover.figures(log, 0, [], 0.0, 3)
-
-
-class Fake:
-    """A lock in this process; or, `useless`, none at all."""
-
-    asks = ("set",)
-
-    def __init__(self, parameters: dict[str, Any]) -> None:
-        self.mutex = threading.Lock()
-        self.useless = parameters["useless"]
-
-    def open(self) -> None: ...
-
-    def lock(self, name: str) -> str:
-        return name
-
-    def acquire(self, lock: str) -> str:
-        if not self.useless:
-            self.mutex.acquire()
-        return lock
-
-    def release(self, held: str) -> None:
-        if not self.useless:
-            self.mutex.release()
-
-    def close(self) -> None: ...
-
-
-def test_a_lock_that_does_not_exclude_is_found() -> None:
-    fight = {"waiters": 4, "processes": 1, "hold": 0.005, "think": 0.0, "seconds": 0.1, "useless": False}
-    assert handover.threads(Fake, fight)["count"] > 1
-    with pytest.raises(SystemExit, match="two holders at once"):
-        handover.threads(Fake, fight | {"useless": True})
-
-
-# ------------------------------------------------ processes
-
-
-@HAS_C
-def test_a_contender_that_fails_says_why_and_one_that_hangs_is_ended() -> None:
-    assert runner._last("Traceback:\n  File x\nValueError: no\n  more of it\n") == "ValueError: no"
-    held = runner.Case("c", "pair", (), pin="none", patience=-0.5)
-    stage = runner.Stage()
-    try:
-        fine = catalogue.BY_NAME["floor: C, plain"]
-        row = runner.once(stage, held, fine, 1.0)
-        assert row["error"] == "not done after 0 s"
-        nobody = catalogue.Contender("nobody", catalogue.PEER, catalogue.THREADS, "no-such-environment", "contenders.nobody:Threads")
-        with pytest.raises(FileNotFoundError):
-            runner.once(stage, held, nobody, 1.0)
-    finally:
-        stage.close()
-
-
-# ------------------------------------------------ delay
-
-
-@HAS_C
-def test_the_forwarder_adds_its_delay_and_passes_everything_on() -> None:
-    with cluster.Open(1) as nodes, delay.Delay(nodes.urls, 0.02) as slow:
-        assert slow.round_trip >= 0.02
-        host, port = slow.urls[0].removeprefix("redis://").split(":")
-        payload = b"x" * 3_000_000
-        with socket.create_connection((host, int(port)), timeout=30) as end:
-            command = b"*2\r\n$4\r\nECHO\r\n$%d\r\n%b\r\n" % (len(payload), payload)
-            sender = threading.Thread(target=end.sendall, args=(command,))
-            sender.start()
-            came = b""
-            while len(came) < len(payload) + 12:
-                came += end.recv(1 << 20)
-            sender.join()
-            assert came == b"$%d\r\n%b\r\n" % (len(payload), payload)
-            end.sendall(b"*1\r\n$4\r\nQUIT\r\n")
-            assert end.recv(100) == b"+OK\r\n"
-            assert end.recv(100) == b""  # an end is passed on, too
 
 
 # ------------------------------------------------ persistence
@@ -386,28 +217,7 @@ def test_a_table_has_its_figures_and_a_missed_bar_says_by_how_much() -> None:
     assert "- request on a free name / SET NX PX: 12.0 (≤ 11.0), by 9%" in new
 
 
-def test_results_are_merged_by_scenario(tmp_path: Path) -> None:
-    file = tmp_path / "results.json"
-    file.write_text(json.dumps({"scenarios": {"pair": {"old": 1}, "many": {"old": 2}}}))
-    merged = report.merged(file, {"many": {"new": 3}})
-    assert merged == {"scenarios": {"pair": {"old": 1}, "many": {"new": 3}}}
-
-
-def test_a_plot_is_an_image_with_a_bar_for_each() -> None:
-    marks = [("ours", catalogue.OURS, 20.0, 0.1), ("theirs", catalogue.PEER, 2000.0, 3.0), ("none", catalogue.FLOOR, 0.0, 0.0)]
-    root = ElementTree.fromstring(plot.chart("a < b", "µs", marks))
-    bars_ = root.findall("{http://www.w3.org/2000/svg}rect")
-    assert len(bars_) == 2
-    assert float(bars_[1].get("width", 0)) > float(bars_[0].get("width", 0)) > 0
-
-
 # ------------------------------------------------ growth
-
-
-def test_how_a_figure_grows_is_told_by_a_line_or_a_power() -> None:
-    assert growth.line([(1, 15.0, 0.0), (3, 25.0, 0.0), (9, 55.0, 0.0)]) == pytest.approx((10.0, 5.0))
-    assert growth.power([(1, 3.0, 0.0), (10, 9.0, 0.0), (100, 300.0, 0.0)]) == pytest.approx(1.0)
-    assert growth.power([(1, 3.0, 0.0), (100, 3.0, 0.0)]) == 0.0
 
 
 def test_all_sizes_of_an_axis_are_one_table_with_what_each_costs_more() -> None:
@@ -433,22 +243,3 @@ def test_every_axis_takes_part_in_the_quick_check() -> None:
     row = {"cpu": 1.0, "lost": 0}
     assert quick.complaint(runner.Case("names: 1,000", "held", ()), row) == "a lease has None bytes on a node"
     assert quick.complaint(runner.Case("names: 1,000", "held", ()), row | {"node_bytes": 300.0}) is None
-
-
-def test_a_plot_over_sizes_has_a_line_for_each() -> None:
-    found = [
-        ("ours", catalogue.OURS, [(0, 5.0, 0.0), (1, 10.0, 0.1), (100, 900.0, 0.1)]),
-        ("floor", catalogue.FLOOR, [(1, 1.0, 0.0), (100, 2.0, 0.0)]),
-    ]
-    root = ElementTree.fromstring(plot.lines("a < b", "µs", "nodes", found))
-    drawn = root.findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(drawn) == 2
-    heights = [float(it.partition(",")[2]) for it in (drawn[0].get("points") or "").split()]
-    assert heights == sorted(heights, reverse=True), "what costs more stands higher"
-    assert len(root.findall("{http://www.w3.org/2000/svg}circle")) == 5
-
-
-def test_an_unknown_scenario_is_refused() -> None:
-    told = subprocess.run([sys.executable, "-m", "bench", "pears"], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert told.returncode == 2
-    assert "there is no scenario 'pears'" in told.stderr

@@ -13,11 +13,11 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.embedded import Nodes
+from holdfast.testing.windows import HeldWindow, fences_back, overlaps
 
 HERE = Path(__file__).parent
 OLD, NEW = "old", "new"
@@ -104,13 +104,9 @@ class Process:
 
 def faults(sections: list[Section]) -> list[str]:
     """Two holders at once, and fences that do not grow."""
-    wrong = []
-    for a, b in pairwise(sorted(sections)):
-        if a.last > b.first:
-            wrong.append(f"{a.version} {a.fence} and {b.version} {b.fence} held at once for {(a.last - b.first) * 1000:.1f} ms")
-        if b.fence <= a.fence:
-            wrong.append(f"{b.version} got the fence {b.fence} after {a.version} had {a.fence}")
-    return wrong
+    windows = [HeldWindow("", it.version, it.fence, it.first, it.last) for it in sections]
+    wrong = [f"{a.token} {a.fence} and {b.token} {b.fence} held at once for {a.ends - b.begins:.3f} s" for a, b in overlaps(windows)]
+    return wrong + [f"{b.token} got the fence {b.fence} after {a.token} had {a.fence}" for a, b in fences_back(windows)]
 
 
 def storm(places: dict[str, Path], folder: Path, seconds: float) -> Outcome:

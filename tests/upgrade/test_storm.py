@@ -7,21 +7,12 @@ from pathlib import Path
 
 import pytest
 from upgrade import __main__ as upgrade
-from upgrade.storm import NEW, OLD, Section, faults, storm
+from upgrade.storm import NEW, OLD, storm
 
 pytestmark = pytest.mark.stories
 
 SOURCE = upgrade.ROOT / "src"
 SECONDS = 3.0  # beside the time that processes take to start
-
-
-def test_sections_one_after_the_other_are_well() -> None:
-    assert faults([Section(2.0, 3.0, 8, NEW), Section(1.0, 2.0, 7, OLD), Section(3.5, 4.0, 12, OLD)]) == []
-
-
-def test_two_holders_and_fences_that_do_not_grow_are_found() -> None:
-    assert faults([Section(1.0, 2.0, 7, OLD), Section(1.99, 3.0, 8, NEW)]) == ["old 7 and new 8 held at once for 10.0 ms"]
-    assert faults([Section(1.0, 2.0, 7, OLD), Section(2.5, 3.0, 7, NEW)]) == ["new got the fence 7 after old had 7"]
 
 
 def copied(folder: Path, name: str, before: str, after: str) -> Path:
