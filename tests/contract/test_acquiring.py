@@ -461,8 +461,9 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         cold = face.client(nodes)  # S-03: one that has never spoken to them
         began = face.now()
         lease = await face.acquire(cold.lock(name))
+        assert await face.try_acquire(client.lock(name)) is None
         await face.extend(lease)
-        await face.release(lease)
+        assert await face.release(lease, confirm=True) >= 3
         assert face.now() - began < 0.5
         if harm == "freeze":
             await nodes.thaw(1, 3)

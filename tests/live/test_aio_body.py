@@ -74,21 +74,6 @@ async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, 
 
 
 @calm
-async def test_lost_is_set_for_whoever_asks_later(nodes: Nodes) -> None:
-    async with await connected(nodes) as locks:
-        told: list[Lease] = []
-
-        async def works() -> None:
-            async with locks.lock(some("later")) as lease:
-                told.append(lease)
-                lose(lease)
-                await asyncio.sleep(SOON)
-
-        await raised(LockLost, works())
-        assert told[0].lost.is_set()
-
-
-@calm
 async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
     """Granted and lost in one turn of the loop: nobody hears of that lease, and it is acquired once more."""
     async with await connected(nodes) as locks:
@@ -365,23 +350,6 @@ async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
         assert task.cancelled() and seen == [1]
 
 
-@pytest.mark.parametrize("order", [0, 1])
-@calm
-async def test_two_locks_lost_at_once(nodes: Nodes, order: int) -> None:
-    async with await connected(nodes) as locks:
-        outer = some("outer")
-
-        async def works() -> None:
-            async with locks.lock(outer) as one, locks.lock(some("inner")) as two:
-                for lease in (one, two) if order else (two, one):
-                    lose(lease)
-                await asyncio.sleep(SOON)
-
-        assert (await raised(LockLost, works())).name == outer  # the outer block has the last word
-        assert me().cancelling() == 0
-        await turns(3)
-
-
 @calm
 async def test_a_task_group_in_the_body(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:
@@ -406,75 +374,7 @@ async def test_a_task_group_in_the_body(nodes: Nodes) -> None:
         assert me().cancelling() == 0
 
 
-@calm
-async def test_a_loss_in_a_task_group_of_holders(nodes: Nodes) -> None:
-    """LockLost is an error like another: the siblings are cancelled, and give back what they hold."""
-    async with await connected(nodes) as locks:
-        leases: list[Lease] = []
-
-        async def holds() -> None:
-            async with locks.lock(some("siblings")) as lease:
-                leases.append(lease)
-                await asyncio.sleep(SOON)
-
-        async def group_of_three() -> None:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(3):
-                    group.create_task(holds())
-                await true(lambda: len(leases) == 3)
-                lose(leases[1])
-
-        errors = await raised(ExceptionGroup, group_of_three())
-        assert [type(it) for it in errors.exceptions] == [LockLost]
-        assert idle(locks)
-
-
 # ------------------------------------------------ on_lost
-
-
-@calm
-async def test_on_lost_is_called_once_whatever_it_is(nodes: Nodes, eye: Eye, caplog: pytest.LogCaptureFixture) -> None:
-    async with await connected(nodes) as locks:
-        heard: list[Any] = []
-
-        def plain(lease: Lease) -> None:
-            heard.append(("plain", lease))
-
-        async def coroutine(lease: Lease) -> None:
-            await asyncio.sleep(0.01)
-            heard.append(("coroutine", lease))
-
-        def failing(lease: Lease) -> None:
-            heard.append(("failing", lease))
-            raise ValueError("from on_lost")
-
-        async def failing_coroutine(lease: Lease) -> None:
-            heard.append(("failing_coroutine", lease))
-            raise ValueError("from on_lost's coroutine")
-
-        for on_lost in (plain, coroutine, failing, failing_coroutine):
-            lease = await locks.lock(some("on_lost"), ttl=1, on_lost=on_lost).acquire()
-            eye.forced(lease)
-            await true(lambda name=on_lost.__name__: any(what == name for what, _ in heard))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-            with pytest.raises(LockLost):
-                await lease.release()
-            assert heard.count((on_lost.__name__, lease)) == 1
-        await true(lambda: idle(locks))
-        assert len(heard) == 4
-        assert [it.getMessage() for it in caplog.records if "raised" in it.getMessage()] != []
-        complaints = [str(it.exc_info[1]) for it in caplog.records if it.exc_info and it.exc_info[1]]
-        assert complaints == ["from on_lost", "from on_lost's coroutine"]
-
-
-@calm
-async def test_on_lost_is_not_called_for_what_was_released(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        heard: list[Any] = []
-        lock = locks.lock(some("released"), ttl=0.3, on_lost=heard.append)
-        async with lock as lease:
-            pass
-        await asyncio.sleep(0.4)
-        assert heard == [] and not lease.lost.is_set()
 
 
 @calm
@@ -487,21 +387,6 @@ async def test_on_lost_is_called_also_if_the_release_finds_it_out(nodes: Nodes) 
             await lease.release()
         await asyncio.sleep(0.05)
         assert heard == [lease]
-
-
-@calm
-async def test_on_lost_may_use_the_client(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name, again = some("again"), []
-
-        async def take_it_back(lease: Lease) -> None:
-            again.append(await locks.lock(name, wait=SOON).acquire())
-
-        lease = await locks.lock(name, on_lost=take_it_back).acquire()
-        eye.forced(lease)
-        await true(lambda: again)
-        assert again[0].fence > lease.fence
-        await again[0].release()
 
 
 # ------------------------------------------------ whose lease it is
@@ -534,39 +419,6 @@ async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nod
         assert len(seen) == 1
 
 
-@calm
-async def test_a_task_that_is_over_without_its_result_being_read(nodes: Nodes, eye: Eye) -> None:
-    """The lease was handed over, and nobody took it: dropped like any other."""
-    async with await connected(nodes) as locks:
-        name = some("unread")
-        tasks = [asyncio.create_task(locks.lock(name, ttl=0.3).acquire())]
-        await asyncio.wait(tasks)
-        dropped(tasks)
-        await eye.gone(name, within=2.0)
-        await true(lambda: idle(locks))
-
-
-@calm
-async def test_exit_stacks(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        names = [some("stack") for _ in range(3)]
-        async with contextlib.AsyncExitStack() as stack:
-            leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
-            assert all(it.held for it in leases)
-        await eye.gone(*names)
-
-        async def loses() -> None:
-            async with contextlib.AsyncExitStack() as stack:
-                leases = [await stack.enter_async_context(locks.lock(name)) for name in names]
-                lose(leases[1])
-                await asyncio.sleep(SOON)
-
-        assert (await raised(LockLost, loses())).name == names[1]
-        assert me().cancelling() == 0
-        await eye.gone(*names)
-        assert idle(locks)
-
-
 @pytest.mark.parametrize("lost", [False, True])
 @calm
 async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, lost: bool) -> None:
@@ -587,24 +439,6 @@ async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, l
             assert me().cancelling() == 0
         with pytest.raises(LockLost if lost else StopAsyncIteration):
             await asyncio.create_task(anext(generator))  # type: ignore[arg-type]  # (anext of an async generator is a coroutine)
-        await eye.gone(name)
-        assert idle(locks)
-
-
-@calm
-async def test_a_generator_that_is_closed(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("closed")
-
-        async def generator() -> AsyncIterator[Lease]:
-            async with locks.lock(name) as lease:
-                yield lease
-
-        items = generator()
-        lease = await anext(items)
-        assert lease.held
-        await items.aclose()  # type: ignore[attr-defined]  # (an async generator)
-        assert not lease.held
         await eye.gone(name)
         assert idle(locks)
 

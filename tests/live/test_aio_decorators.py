@@ -22,22 +22,6 @@ __all__ = ["eye"]
 
 
 @calm
-async def test_a_decorated_coroutine_is_cancelled_and_raises_lock_lost(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-
-        @locks.lock(some("told"))
-        async def works() -> None:
-            eye.forced(current())
-            await asyncio.sleep(SOON)
-            raise AssertionError("it ran on")
-
-        error = await raised(LockLost, works())
-        assert isinstance(error.__cause__, asyncio.CancelledError)
-        assert error.reason == "forced"
-        assert me().cancelling() == 0
-
-
-@calm
 async def test_cancelled_from_outside_at_every_turn_nothing_is_left(nodes: Nodes, eye: Eye) -> None:
     async with await connected(nodes) as locks:
         name = some("cut")
@@ -64,27 +48,6 @@ async def test_cancelled_from_outside_at_every_turn_nothing_is_left(nodes: Nodes
 
         for make in (works, reads):
             assert await at_every_turn(make, nothing_left) > 3
-
-
-@calm
-async def test_a_decorated_coroutine_that_is_thrown_away(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("thrown")
-
-        @locks.lock(name)
-        async def works() -> None:
-            await asyncio.Future()
-
-        coroutine = works()
-        for step in range(2):
-            waits = coroutine.send(None)
-            if not step:
-                await asyncio.wait([waits])
-            waits._asyncio_future_blocking = False
-        await true(lambda: len(eye.left(name)) == 5)  # held by a quorum, and then by all
-        coroutine.close()
-        await eye.gone(name)
-        assert idle(locks)
 
 
 # ------------------------------------------------ generators

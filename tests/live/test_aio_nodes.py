@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import statistics
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -15,14 +14,14 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from live.test_aio_kit import SOON, Down, Eye, Tapped, calm, client, connected, driver_of, eye, idle, some, true, turns
+from live.test_aio_kit import SOON, Down, Eye, Tapped, calm, client, connected, driver_of, eye, some, true, turns
 
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers import sockets
 from holdfast.drivers.aio import sockets as aio_sockets
 from holdfast.embedded import Nodes
-from holdfast.errors import ConfigError, LockLost, is_closed
+from holdfast.errors import LockLost, is_closed
 
 __all__ = ["eye"]
 
@@ -41,52 +40,6 @@ async def frozen(cluster: Cluster, *which: int) -> AsyncIterator[None]:
         yield
     finally:
         await cluster.thaw(*which)
-
-
-async def pairs(locks: Holdfast, count: int) -> list[float]:
-    """How long it takes to acquire a lock and give it back: seconds, each time."""
-    took = []
-    for _ in range(count):
-        began = clock()
-        lease = await locks.lock(some("pair")).acquire()
-        await lease.release()
-        took.append(clock() - began)
-    return took
-
-
-# ------------------------------------------------ a minority that is of no use
-
-
-@pytest.mark.parametrize("count", [1, 2])
-@calm
-async def test_b25_frozen_nodes_cost_nothing(own: Cluster, count: int) -> None:
-    """Before they are found out, while they are, and afterwards. For losers, too; extending and confirming included."""
-    async with await connected(own.nodes) as locks:
-        patience = driver_of(locks).settings.node_timeout
-        healthy = statistics.median(await pairs(locks, 50))
-        bar = max(20 * healthy, patience / 4)
-        async with frozen(own, *range(count)):
-            held = await locks.lock(some("held")).acquire()
-            began = clock()
-            took = []
-            while clock() < began + 1.3 * patience:  # it is found out meanwhile
-                took += await pairs(locks, 5)
-                one = clock()
-                assert await locks.lock(held.name).try_acquire() is None
-                assert await held.extend() > 5
-                took.append(clock() - one)
-                await asyncio.sleep(0.01)
-            assert statistics.median(took) < bar
-            assert statistics.quantiles(took, n=20)[-1] < patience / 2  # (but for the machine's own pauses)
-            await true(lambda: sum(it.state == "up" for it in locks.nodes()) == 5 - count)
-            assert held.votes == 5 - count
-            one = clock()
-            assert await held.release(confirm=True) >= 3
-            assert clock() - one < patience / 2
-        await true(lambda: all(it.state == "up" for it in locks.nodes()))
-        async with locks.lock(some("after")) as lease:  # they are used again
-            await true(lambda: lease.votes == 5)
-        assert idle(locks)
 
 
 # ------------------------------------------------ connections
@@ -413,10 +366,3 @@ async def test_s03_connections_that_never_come_do_not_pile_up(nodes: Nodes, monk
             await asyncio.sleep(0.01)
             assert len(asyncio.all_tasks()) <= 2 + 1
         assert [it.state for it in locks.nodes()] == ["up"] * 4 + ["down"]
-
-
-@calm
-async def test_one_server_under_two_names(nodes: Nodes) -> None:
-    async with Holdfast(nodes.urls[0], nodes.urls[0].replace("/node-", "/./node-"), nodes.urls[1]) as locks:
-        with pytest.raises(ConfigError, match="same server"):
-            await locks.ready(SOON)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -81,23 +80,6 @@ async def test_a_handler_that_raises_in_the_engine_is_no_bug_of_ours(
     nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, handler: Any
 ) -> None:
     await struck(nodes, monkeypatch, handler, caplog)
-
-
-async def test_a_bug_in_the_engine_is_still_to_be_reported(
-    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with Holdfast(*nodes.urls) as locks:
-        await locks.ready()
-
-        def broken(*arguments: Any) -> None:
-            raise ValueError("a bug")
-
-        monkeypatch.setattr(locks._driver().engine, "begin", broken)
-        with pytest.raises(HoldfastError, match="please report it"):
-            await locks.lock("signals:bug").acquire()
-        async with locks.lock("signals:bug"):
-            pass
-    assert [it for it in caplog.records if it.levelno == logging.CRITICAL and "please report this" in it.getMessage()]
 
 
 def strikes_in(name: str) -> Callable[[Any], None]:

@@ -60,18 +60,6 @@ def test_the_promise_holds(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_broken_promise_is_noticed(tmp_path: Path) -> None:
-    processes = {planted: start(tmp_path, "--plant", planted) for planted in ("none", "set_nx")}
-    outputs = {planted: finish(process) for planted, process in processes.items()}
-    for planted, output in outputs.items():
-        assert processes[planted].returncode == 1, output
-        assert output.splitlines()[-1] == f"The promise was broken, with {planted} in its place.", output
-        assert "requests were inside at once" in output
-    assert "4. holdfast on five nodes: round 1: 25 items; 25 times 201" in outputs["none"]
-    assert "4. holdfast on five nodes: 2 requests were inside at once" in outputs["set_nx"]  # a node was killed while one was inside
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_interrupted_demonstration_leaves_nothing_behind(tmp_path: Path) -> None:
     process = start(tmp_path)
     assert process.stdout is not None

@@ -62,9 +62,7 @@ def alive(group: int) -> list[str]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this looks for processes as Linux shows them")
-@pytest.mark.parametrize(
-    "name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")]
-)
+@pytest.mark.parametrize("name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")])
 def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: str) -> None:
     with subprocess.Popen(
         [sys.executable, FOLDER / f"{name}.py"],
@@ -91,9 +89,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("demo.stage")
 
 
-def test_a_process_that_ends_or_says_nothing_ends_the_wait(
-    processes: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_that_ends_or_says_nothing_ends_the_wait(processes: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     part = processes.Part([sys.executable, "-c", "print('a'); print('b')"], dict(os.environ))
     try:
         assert part.says() == "a"

@@ -33,10 +33,3 @@ def test_two_holders_after_a_failover_and_one_on_independent_masters() -> None:
 
 def without_fences(text: str) -> str:
     return re.sub(r"fence \d+", "fence", text)
-
-
-@pytest.mark.parametrize("plant, holders", [("in-time", ["ONE HOLDER AT A TIME"]), ("unguarded", ["TWO HOLDERS", "TWO HOLDERS"])])
-def test_another_end_is_noticed(plant: str, holders: list[str]) -> None:
-    status, told = run("--plant", plant)
-    assert status == 1, told
-    assert [line.rpartition(". ")[2] for line in told.splitlines() if "HOLDER" in line] == holders

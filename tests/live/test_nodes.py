@@ -25,8 +25,6 @@ from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 from holdfast.protocol.exclusive import keys_of
 
-TICK = 0.3  # seconds by which a busy machine may be late
-
 
 @pytest.fixture
 async def three(face: Face) -> AsyncIterator[Cluster]:
@@ -70,29 +68,6 @@ async def test_b30_cut_connections_lose_neither_a_lease_nor_a_place_in_line(face
     assert len(served) == 4
     assert served == sorted(served), "in the order of their tickets"
     assert not [it for it in heard if word(it) == "lost"]
-
-
-async def test_b30_connections_that_are_cut_all_the_time(face: Face, three: Cluster, name: str) -> None:
-    client, over, dice = await face.connected(three, ttl=2), asyncio.Event(), random.Random(name)
-    fences: list[int] = []
-
-    async def vandal() -> None:
-        while not over.is_set():
-            cut(three, dice.randrange(3))
-            await face.sleep(dice.random() / 50)
-
-    async def user() -> None:
-        for _ in range(12):
-            lease = await face.acquire(client.lock(name))
-            fences.append(lease.fence)
-            await face.release(lease)
-
-    vandalism = asyncio.create_task(vandal())
-    await asyncio.wait_for(asyncio.gather(user(), user()), 40)
-    over.set()
-    await vandalism
-    assert all(a < b for a, b in pairwise(fences))
-    await face.until(lambda: three.holders(name) == [None] * 3, within=4)
 
 
 async def test_s13_forgotten_scripts_are_loaded_again(face: Face, three: Cluster, name: str) -> None:
@@ -408,21 +383,6 @@ async def test_s10_clients_that_differ_are_warned_once(
 
 
 # ------------------------------------------------ ways to get there
-
-
-async def test_unix_sockets(face: Face, name: str) -> None:
-    async with face.nodes(3) as nodes:
-        assert all(it.startswith("unix:///") for it in nodes.urls)
-        client = face.keep(face.kind(*nodes.urls))
-        assert tuple(it.node for it in await face.ready(client)) == nodes.urls
-        lease = await face.acquire(client.lock(name))
-        await face.until(lambda: nodes.holders(name) == [lease.token] * 3)
-        other = face.client(nodes)
-        assert await face.try_acquire(other.lock(name)) is None
-        await nodes.kill(0)
-        await face.extend(lease)
-        await face.release(lease)
-        await face.release(await face.acquire(other.lock(name)))
 
 
 async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> None:

@@ -11,7 +11,6 @@ from contract.programs import program
 from live.test_acl import DOCUMENT, RULES
 
 from holdfast import Holdfast, NoQuorum
-from holdfast.protocol.readwrite import rw_keys_of
 
 [MORE] = re.findall(r"\| Read-write locks \| `([^`]*)` \|", DOCUMENT.read_text())
 
@@ -50,15 +49,6 @@ def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
         assert all(it.held for it in leases)
         for it in leases:
             it.release()
-
-
-def test_nothing_is_left_for_ever(three: Cluster) -> None:
-    with Holdfast(*three.urls) as client:
-        for side in (client.rwlock("left").read(), client.rwlock("left").write()):
-            lease = side.acquire()
-            keys = [it.decode() for it in rw_keys_of(b"left")]
-            assert all(left != -1 for key in keys for left in three.everywhere("PTTL", key))
-            lease.release(confirm=True)
 
 
 def use(nodes: Cluster, *more: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -68,43 +66,6 @@ def pairs(client: Any, round_: int) -> list[float]:
         client.lock(f"mine:{round_}:{number}").acquire().release(True)
         found.append(time.monotonic() - began)
     return found
-
-
-def test_others_hardly_notice_a_survey(full: Cluster) -> None:
-    """The medians are taken in turn, so that a machine that is busy with something else is so for both."""
-    surveys, rounds, stop, goes = [0], [0], threading.Event(), threading.Event()
-
-    def survey() -> None:
-        with Holdfast(*full.urls) as other:
-            while not stop.is_set():
-                for _ in other.survey("many:*", pause=SHARE):
-                    rounds[0] += 1
-                    while not goes.wait(0.01) and not stop.is_set():
-                        pass
-                    if stop.is_set():
-                        break
-                surveys[0] += 1
-
-    thread = threading.Thread(target=survey)
-    thread.start()
-    try:
-        with Holdfast(*full.urls) as client:
-            client.ready()
-            pairs(client, -1)
-            quiet, surveyed = list[float](), list[float]()
-            for round_ in range(ROUNDS):
-                goes.clear()
-                quiet += pairs(client, 2 * round_)
-                goes.set()
-                before = rounds[0]
-                surveyed += pairs(client, 2 * round_ + 1)
-                while rounds[0] == before:
-                    surveyed += pairs(client, 2 * round_ + 1)
-    finally:
-        stop.set()
-        thread.join(60)
-    assert rounds[0] > 0
-    assert statistics.median(surveyed) < 1.5 * statistics.median(quiet)
 
 
 def test_a_lock_whose_node_is_the_only_shard_of_a_cluster_is_said_to_be_busy_with_its_owner() -> None:

@@ -76,25 +76,6 @@ def test_a_child_that_leaves_its_parent_s_block_ends_as_it_wanted_to(three: Clus
     assert "errors#wrong_process" in errors
 
 
-def test_children_of_children_with_clients_of_their_own(three: Cluster) -> None:
-    source = """
-    locks, depth, fences = Holdfast(), 0, []
-    while True:
-        with locks.lock("tree", wait=20) as lease:
-            fences.append(lease.fence)
-        if depth == 3:
-            break
-        depth += 1
-        if child := os.fork():
-            _, status = os.waitpid(child, 0)
-            sys.exit(os.waitstatus_to_exitcode(status))
-    assert fences == sorted(set(fences))
-    say(len(fences))
-    sys.exit(5)
-    """
-    assert run(source, three) == (5, "4\n", "")
-
-
 def test_a_worker_of_multiprocessing_inherits_a_client(three: Cluster) -> None:
     source = """
     import multiprocessing
@@ -395,25 +376,3 @@ def test_a_child_that_was_not_told_of_leaves_its_parents_connections_alone(three
     locks.close()
     """
     assert untold(body, three) == (0, "0 True\nTrue True True\n", "")
-
-
-def test_a_child_that_is_not_seen_to_be_one_hangs(three: Cluster) -> None:
-    """The fault: only Python's own hooks are looked at."""
-    body = """
-    from holdfast.drivers.threads import io_thread
-    io_thread.getpid = lambda: 0
-    locks = Holdfast()
-    with locks.lock("hangs"):
-        pass
-    time.sleep(0.2)
-
-    def work():
-        signal.alarm(3)
-        # (Without a note the child would speak on its parent's connections.)
-        with locks.lock("hangs", wait=1, note="by the I/O thread"):
-            say("it does not")
-
-    say(child(work))
-    locks.close()
-    """
-    assert untold(body, three)[1] == f"{-signal.SIGALRM}\n"
