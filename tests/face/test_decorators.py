@@ -654,7 +654,7 @@ def method(self: Any, day: int, tags: Any = (), *rest: Any, user: Any = BARE, **
 
 def digest(template: str, *args: Any, **kwargs: Any) -> bytes:
     """The digest of a call of `method`."""
-    return once._call(method, template, (BARE, *args), kwargs)
+    return once.digest(method, template, (BARE, *args), kwargs)
 
 
 def test_d21_the_digest_of_a_call_is_that_of_the_arguments_that_are_not_in_the_key() -> None:
@@ -674,7 +674,7 @@ def test_d21_the_digest_of_a_call_is_that_of_the_arguments_that_are_not_in_the_k
         assert digest("a:{day}", *args, **kwargs) not in (plain_call, digest("a:{day}", 5, "x"))
     assert digest("a", 5, {"a": 1, "b": {2, 1}}) == digest("a", 5, {"b": {1, 2}, "a": 1}) != digest("a", 5, {"a": 1, "b": {1}})
     assert digest("a", 5, [1, "2"]) == digest("a", 5, (1, "2")) != digest("a", 5, [1, 2])
-    assert once._call(lambda day: day, "{day}", (5,), {}) == b"", "nothing is left to be compared"
+    assert once.digest(lambda day: day, "{day}", (5,), {}) == b"", "nothing is left to be compared"
     for unfit in (BARE, [BARE], {"a": {"b": BARE}}, {BARE}, Pair({1}), lambda: 1, {(1, 2): 3}):
         with pytest.raises(ConfigError, match=r"arguments of method .*same=False"):
             digest("a", 5, unfit)
@@ -682,12 +682,12 @@ def test_d21_the_digest_of_a_call_is_that_of_the_arguments_that_are_not_in_the_k
 
 def test_d21_every_process_has_the_same_digest() -> None:
     program = (
-        "from holdfast.primitives.once.plan import _call\nprint(_call(lambda it: 1, '', ({'x': {'a', 'b', 'c'}, 'y': [None, 1.5]},), {}))"
+        "from holdfast.primitives.once.plan import digest\nprint(digest(lambda it: 1, '', ({'x': {'a', 'b', 'c'}, 'y': [None, 1.5]},), {}))"
     )
     for seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
         done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout == f"{once._call(lambda it: 1, '', ({'y': [None, 1.5], 'x': {'c', 'b', 'a'}},), {})}\n"
+        assert done.stdout == f"{once.digest(lambda it: 1, '', ({'y': [None, 1.5], 'x': {'c', 'b', 'a'}},), {})}\n"
 
 
 # ------------------------------------------------ templates for what is no lock
