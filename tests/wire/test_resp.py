@@ -10,14 +10,15 @@ from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
 
+from holdfast.scripts import PERMITS
 from holdfast.wire import resp
-from holdfast.wire.resp import MORE, Malformed, Push, Refusal, pack, reader, usual
+from holdfast.wire.resp import MORE, Malformed, Push, Refusal, evalsha, pack, reader, usual
 
 patient = effort(deadline=None)  # a machine that is busy is no failure
 
 
 def test_a_command_as_bytes() -> None:
-    assert pack(b"PING") == b"*1\r\n$4\r\nPING\r\n"
+    assert evalsha(PERMITS, b"k", b"3") == pack(b"EVALSHA", PERMITS.sha, b"1", b"k", b"3")
     assert pack(b"SET", b"a\r\n%s", b"") == b"*3\r\n$3\r\nSET\r\n$5\r\na\r\n%s\r\n$0\r\n\r\n"
 
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 from ..protocol.joint import Some
 from ..protocol.query import Query
 from ..scripts import REGISTRY
-from ..wire.resp import pack
+from ..wire.resp import evalsha, pack
 from .settings import Settings
 
 EVERY = 30.0  # seconds between two notes of a client
@@ -270,7 +270,7 @@ def _question(
     clients, lists, config = (b"{holdfast}:%b:%b" % (it, prefix.encode()) for it in (b"clients", b"lists", b"config"))
     most, lasts, life = b"%d %d %d" % (NOTES, ALL_CLIENTS, told), b"%d" % (NAMED * 1000), b"%d" % (LIFE * 1000)
     keys = clients, owner_key(prefix, inbox), lists, config
-    return pack(b"EVALSHA", REGISTRY.sha, b"%d" % REGISTRY.keys, *keys, me, note, was, life, most, lasts)
+    return evalsha(REGISTRY, *keys, me, note, was, life, most, lasts)
 
 
 # ------------------------------------------------ who differs

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from .. import checks
 from ..errors import ConfigError
 from ..scripts import ADOPT
-from ..wire.resp import pack
+from ..wire.resp import evalsha
 from .command import TRY
 from .exclusive import Exclusive, keys_of
 
@@ -72,4 +72,4 @@ class Adopted(Exclusive):
     def _moves(self, start: bytes, end: bytes, ttl: float) -> bytes:
         key, fence, _, _ = keys_of(self.name)
         lease, proposed = b"%d" % round(ttl * 1000), b"%016d" % self.proposes
-        return pack(b"EVALSHA", ADOPT.sha, b"2", key, fence, start, end, lease, proposed, b"%d" % self.horizon)
+        return evalsha(ADOPT, key, fence, start, end, lease, proposed, b"%d" % self.horizon)

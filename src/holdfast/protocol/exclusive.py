@@ -14,7 +14,7 @@ from typing import Self
 from .. import checks
 from ..errors import ConfigError
 from ..scripts import RELEASE, REQUEST, RETIRE
-from ..wire.resp import pack
+from ..wire.resp import evalsha
 from .command import Statement
 
 LONGEST = 512  # bytes of a name
@@ -126,7 +126,7 @@ class Exclusive:
         if rest:
             name, _, queue, waiters = keys_of(self.name)
             left = b"%d" % max(1, round(rest * 1000))
-            return pack(b"EVALSHA", RETIRE.sha, b"3", name, queue, waiters, token, left)
+            return evalsha(RETIRE, name, queue, waiters, token, left)
         return b"%b$%d\r\n%b\r\n%b" % (self._release, len(token), token, self._k)
 
 

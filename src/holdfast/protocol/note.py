@@ -18,7 +18,7 @@ from typing import NamedTuple
 from .. import checks
 from ..errors import ConfigError
 from ..scripts import ANNOUNCE
-from ..wire.resp import pack
+from ..wire.resp import evalsha
 from .command import READER, Recipe, Statement
 from .exclusive import Exclusive, beside
 from .readwrite import ReadWrite
@@ -58,8 +58,7 @@ def announcement(register: bytes, watchers: bytes, word: Word, keep: int) -> byt
         keep: Milliseconds for which it is remembered after it is no longer good.
     """
     term, version, left = b"%d" % word.term, b"%d" % word.version, b"%d" % round(word.left * 1000)
-    keys = b"%d" % ANNOUNCE.keys, register, watchers
-    return pack(b"EVALSHA", ANNOUNCE.sha, *keys, term, version, left, b"%d" % keep, word.value.encode())
+    return evalsha(ANNOUNCE, register, watchers, term, version, left, b"%d" % keep, word.value.encode())
 
 
 class Note:

@@ -10,7 +10,7 @@ from copy import copy
 from typing import Self
 
 from ..scripts import RW_RELEASE, RW_REQUEST
-from ..wire.resp import pack
+from ..wire.resp import evalsha
 from . import exclusive
 from .command import READER, WRITER, Statement
 from .exclusive import beside, key_of
@@ -81,7 +81,7 @@ def undo(key: bytes, token: bytes, horizon: int) -> bytes:
     """Return the bytes that give back an unwanted grant of a lock of any kind with this key."""
     if not kind_of(token):
         return exclusive.undo(key, token, horizon)
-    return pack(b"EVALSHA", RW_RELEASE.sha, b"6", *rw_keys_of(key), token, b"%d" % horizon)
+    return evalsha(RW_RELEASE, *rw_keys_of(key), token, b"%d" % horizon)
 
 
 def _bulk(data: bytes) -> bytes:

@@ -6,8 +6,12 @@ Knows bytes. Must not know what any of them mean.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import hiredis
+
+if TYPE_CHECKING:
+    from ..scripts import Script
 
 # What a reader gives when it needs more bytes.
 MORE = object()
@@ -140,3 +144,8 @@ def reader() -> Reader:
 def pack(*arguments: bytes) -> bytes:
     """A command as a server reads it."""
     return b"*%d\r\n" % len(arguments) + b"".join([b"$%d\r\n%b\r\n" % (len(it), it) for it in arguments])
+
+
+def evalsha(script: Script, *words: bytes) -> bytes:
+    """A call of a script that the server keeps: its keys, then its arguments."""
+    return pack(b"EVALSHA", script.sha, b"%d" % script.keys, *words)

@@ -11,7 +11,7 @@ from functools import cache
 
 from ..errors import ConfigError, readable
 from ..scripts import LOADED, PROBE
-from .resp import Refusal, pack
+from .resp import Refusal, evalsha
 
 # Commands that only some primitives and `inspect` need, and for what. Without them a node is used.
 OPTIONAL = {
@@ -35,7 +35,7 @@ def question(prefix: str, *more: bytes) -> bytes:
 
     With `more`, whether they may do what only some primitives need, too.
     """
-    return pack(b"EVALSHA", PROBE.sha, b"1", b"{%bholdfast}:probe" % prefix.encode(), *more)
+    return evalsha(PROBE, b"{%bholdfast}:probe" % prefix.encode(), *more)
 
 
 def passing(told: str) -> Refusal | None:

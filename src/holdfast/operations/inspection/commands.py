@@ -21,7 +21,7 @@ from ...protocol.exclusive import keys_of
 from ...protocol.readwrite import rw_keys_of
 from ...protocol.ticket import FENCE, TOKEN, inbox_of
 from ...scripts import FORCE_RELEASE, INSPECT, NAMES, PERMITS, RW_FORCE_RELEASE, Script
-from ...wire.resp import pack
+from ...wire.resp import evalsha, pack
 
 MOST = 100  # waiters that an inspection lists
 STEP = b"1000"  # keys that a node looks at before it serves somebody else
@@ -245,7 +245,7 @@ def permits(key: bytes, number: int) -> bytes:
 
     `key` is the beginning of the keys of the slots.
     """
-    return pack(b"EVALSHA", PERMITS.sha, b"%d" % PERMITS.keys, key, b"%d" % number)
+    return evalsha(PERMITS, key, b"%d" % number)
 
 
 def held(answers: Mapping[int, object], number: int, nodes: int) -> tuple[dict[int, tuple[bytes, int]], int]:

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeAlias
 from ...protocol import quorum
 from ...protocol.query import Query
 from ...scripts import ARRIVE, MEND, RECALL, REGISTERS
-from ...wire.resp import pack
+from ...wire.resp import evalsha, pack
 
 # Registers that a node is asked about at a time: a latch may have told of 1,000 ids of 512 bytes.
 BATCH = 25
@@ -157,7 +157,7 @@ def run_of(reply: object) -> str:
 
 def recall(keys: Sequence[bytes]) -> bytes:
     """The bytes that ask what a node remembers of these registers."""
-    return pack(b"EVALSHA", RECALL.sha, b"0", b"".join([b"%d:%b" % (len(it), it) for it in keys]))
+    return evalsha(RECALL, b"".join([b"%d:%b" % (len(it), it) for it in keys]))
 
 
 def noted(prefix: str, run_id: str) -> bytes:
@@ -407,6 +407,4 @@ def _written(reply: object) -> bool:
 
 
 def _words(key: bytes, said: Sequence[bytes], gathering: bool) -> bytes:
-    if gathering:
-        return pack(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, *said)
-    return pack(b"EVALSHA", MEND.sha, b"%d" % MEND.keys, key, *said)
+    return evalsha(ARRIVE, *said) if gathering else evalsha(MEND, key, *said)

@@ -20,7 +20,7 @@ from ...protocol import quorum
 from ...protocol.exclusive import Exclusive, beside
 from ...protocol.note import LAST, Word, announcement
 from ...scripts import WATCH
-from ...wire.resp import pack
+from ...wire.resp import evalsha
 
 LONGEST_VALUE = 65536  # bytes: it goes to every node with every renewal
 
@@ -66,9 +66,7 @@ class Office(Exclusive):
 
         The node tells the token of changes for `ttl` seconds. With an empty token, it only answers.
         """
-        return pack(
-            b"EVALSHA", WATCH.sha, b"%d" % WATCH.keys, self._leader, self._watchers, token, b"%d" % round(ttl * 1000)
-        )
+        return evalsha(WATCH, self._leader, self._watchers, token, b"%d" % round(ttl * 1000))
 
 
 class Speech:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...protocol.exclusive import Exclusive, beside, keys_of
 from ...scripts import PEEK, PUT, VOID
-from ...wire.resp import pack
+from ...wire.resp import evalsha
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Cache:
         # K, in ms.
         self.horizon, self._horizon = lock.horizon, b"%d" % lock.horizon
         # The bytes that look.
-        self.peek = pack(b"EVALSHA", PEEK.sha, b"%d" % PEEK.keys, self._keys[1])
+        self.peek = evalsha(PEEK, self._keys[1])
 
     @property
     def key(self) -> bytes:
@@ -83,7 +83,7 @@ class Cache:
             data: The value.
         """
         times = b"%d" % fresh, b"%d" % stale, b"%d" % ttl
-        return pack(b"EVALSHA", PUT.sha, b"%d" % PUT.keys, *self._keys, b"%d" % fence, *times, data)
+        return evalsha(PUT, *self._keys, b"%d" % fence, *times, data)
 
     def void(self, fence: int = 0, lasts: int = 0) -> bytes:
         """The bytes that ask for the highest fence; with a fence, that also drop what is of this
@@ -93,7 +93,7 @@ class Cache:
             fence: The highest fence of which any node has told.
             lasts: Milliseconds for which values of these fences are refused.
         """
-        return pack(b"EVALSHA", VOID.sha, b"%d" % VOID.keys, *self._drops, b"%d" % fence, self._horizon, b"%d" % lasts)
+        return evalsha(VOID, *self._drops, b"%d" % fence, self._horizon, b"%d" % lasts)
 
 
 def read(reply: object) -> Kept | None:

@@ -13,7 +13,7 @@ from ... import checks
 from ...errors import ConfigError, readable
 from ...protocol.exclusive import LONGEST, beside, key_of
 from ...scripts import ARRIVE
-from ...wire.resp import pack
+from ...wire.resp import evalsha
 
 # The largest count: a newcomer is told of all earlier arrivals.
 MOST = 1000
@@ -89,20 +89,16 @@ class Gathering:
             token: The waiter to tell when all have arrived.
             ttl: Seconds for which the node remembers that waiter.
         """
-        sets = [beside(self._key, it) for it in self._sets(generation)]
-        return pack(
-            *(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, self._state, *sets),
-            *(self._count, b"%d" % generation, self._keep, b"%d" % over, birth, b"%d" % known),
-            *(token, b"%d" % round(ttl * 1000), b"\0".join(ids)),
-        )
+        told = b"%d" % over, birth, b"%d" % known
+        return self._arrives(generation, self._keep, *told, token, b"%d" % round(ttl * 1000), b"\0".join(ids))
 
     def look(self, generation: int) -> bytes:
         """Return the bytes that ask who has arrived in a generation, and change nothing."""
+        return self._arrives(generation, b"0", b"0", b"0", b"0", b"", b"0", b"")
+
+    def _arrives(self, generation: int, *words: bytes) -> bytes:
         sets = [beside(self._key, it) for it in self._sets(generation)]
-        return pack(
-            *(b"EVALSHA", ARRIVE.sha, b"%d" % ARRIVE.keys, self._state, *sets),
-            *(self._count, b"%d" % generation, b"0", b"0", b"0", b"0", b"", b"0", b""),
-        )
+        return evalsha(ARRIVE, self._state, *sets, self._count, b"%d" % generation, *words)
 
     def _sets(self, generation: int) -> tuple[bytes, bytes, bytes]:
         """Return the sets of arrivals, of waiters, and of what can be forgotten afterwards."""

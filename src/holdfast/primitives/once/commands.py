@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from ...protocol import quorum
 from ...protocol.exclusive import beside, keys_of
 from ...protocol.ticket import LAST
-from ...scripts import LOOK, STORE, Script
-from ...wire.resp import pack
+from ...scripts import LOOK, STORE
+from ...wire.resp import evalsha
 
 # How all notes begin (no JSON begins with a zero byte, and no pickle).
 _OURS = b"\0holdfast: "
@@ -89,12 +89,12 @@ class Register:
 
         `token` is that of the lock, if the ballot is not its fence.
         """
-        return _evalsha(LOOK, self._name, self._fence, self._result, b"%d" % ballot, self._horizon, token)
+        return evalsha(LOOK, self._name, self._fence, self._result, b"%d" % ballot, self._horizon, token)
 
     def store(self, ballot: int, value: bytes, left: int) -> bytes:
         """Return the bytes that keep a result for `left` milliseconds."""
         keys = (self._name, self._fence, self._queue, self._result)
-        return _evalsha(STORE, *keys, b"%016d" % ballot, self._horizon, b"%d" % left, value)
+        return evalsha(STORE, *keys, b"%016d" % ballot, self._horizon, b"%d" % left, value)
 
 
 def note(why: str) -> bytes:
@@ -208,7 +208,3 @@ def _read(reply: object) -> OnceLook | None:
     # A value that another program has written does not count.
     kept = _KEPT.fullmatch(text or b"")
     return OnceLook(promise == 1, fence, OnceCopy(int(kept[1]), kept[2], max(left, 1)) if kept else None)
-
-
-def _evalsha(script: Script, *words: bytes) -> bytes:
-    return pack(b"EVALSHA", script.sha, b"%d" % script.keys, *words)
