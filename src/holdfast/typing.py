@@ -7,7 +7,8 @@ Programs that have no type hints need none of these.
 
 from .engine.registry import Straggler
 from .face.lease import LeaseInfo
-from .face.terms import ElectionOptions, Options, PermitOptions
+from .face.semaphore import PermitOptions
+from .face.terms import ElectionOptions, Options
 from .face.values import Serializer
 from .operations.inspection.commands import NodeView, PermitHolder, Reader, Waiter
 from .operations.repair.plan import Repaired

@@ -37,9 +37,8 @@ from holdfast.clock import clock
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, message_of
-from holdfast.face.terms import ElectionOptions, Options, PermitOptions
 from holdfast.options import OPTIONS
-from holdfast.primitives.once.plan import OnceOptions
+from holdfast.typing import ElectionOptions, OnceOptions, Options, PermitOptions
 
 WRONG, RIGHT = (20, 8) if FROZEN else (54, 20)  # cases of each argument and face
 SECRET = "sEcr3t"

@@ -27,22 +27,11 @@ from ..face.owner import Owners
 from ..face.rwlock import RWLock
 from ..face.shards import Shards
 from ..face.spreading import ShardNodes
-from ..face.terms import (
-    Bound,
-    ElectionOptions,
-    LockTerms,
-    Options,
-    PermitOptions,
-    allow,
-    locks,
-    side,
-    terms,
-)
+from ..face.terms import Bound, ElectionOptions, LockTerms, Options, allow, locks, side, terms
 from ..face.tracing import Around
 from ..node import Node
 from ..options import OPTIONS
 from ..protocol.command import READER, WRITER
-from ..protocol.semaphore import Slots
 from ..wire.address import masked
 
 if TYPE_CHECKING:
@@ -50,6 +39,7 @@ if TYPE_CHECKING:
 
     from ..embedded import Nodes
     from ..engine.status import NodeStatus
+    from ..face.semaphore import PermitOptions
     from ..operations.inspection.commands import LockStatus
     from ..operations.repair.plan import Repaired
     from ..operations.survey.plan import Survey
@@ -517,12 +507,10 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: An option cannot work.
         """
-        allow(options, "semaphore", PermitOptions)
-        held: dict[str, Any] = {**options}
-        prefix, horizon = self.settings.prefix, self.settings.horizon
-        slots = partial(Slots, name, permits, held.pop("count", 1), prefix=prefix, horizon=horizon)
-        found = terms(self.settings, slots, **held)
-        made: M = self._made("Semaphore", found, self._owners, self._ways[self._shards.placed(found)[0]])
+        from ..face.semaphore import described
+
+        found, at = described(self._shards, name, permits, options)
+        made: M = self._made("Semaphore", found, self._owners, self._ways[at])
         return made
 
     def rwlock(self, name: str) -> RWLock[L]:

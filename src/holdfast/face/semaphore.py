@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Awaitable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from ..engine.plans import Ask, Plan
 from ..engine.settings import Settings
@@ -18,8 +19,38 @@ from ..protocol.query import Answers, Query
 from ..protocol.semaphore import Slots
 from .lease import Lease
 from .lock import Lock
+from .shards import Shards
+from .terms import ElectionOptions, LockTerms, allow, terms
 
 T = TypeVar("T", bound=Lease)
+
+
+class PermitOptions(ElectionOptions, total=False):
+    """The options that `semaphore` and `permitted` have in common, for type checkers.
+
+    Attributes:
+        count: How many permits one lease takes.
+        fail_open: Whether to go on without a permit when no majority answers.
+        note: What the holder says of itself.
+    """
+
+    count: int
+    fail_open: bool
+    note: str | None
+
+
+def described(shards: Shards, name: str, permits: int, options: PermitOptions) -> tuple[LockTerms, int]:
+    """Check the options of a semaphore, and find its shard.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+    allow(options, "semaphore", PermitOptions)
+    settings, held = shards.all[0].settings, dict[str, Any](options)
+    count = held.pop("count", 1)
+    slots = partial(Slots, name, permits, count, prefix=settings.prefix, horizon=settings.horizon)
+    found = terms(settings, slots, **held)
+    return found, shards.placed(found)[0]
 
 
 class Semaphore(Lock[T]):

@@ -84,20 +84,6 @@ class Options(ElectionOptions, total=False):
     at_least: Seconds | None
 
 
-class PermitOptions(ElectionOptions, total=False):
-    """The options that `semaphore` and `permitted` have in common, for type checkers.
-
-    Attributes:
-        count: How many permits one lease takes.
-        fail_open: Whether to go on without a permit when no majority answers.
-        note: What the holder says of itself.
-    """
-
-    count: int
-    fail_open: bool
-    note: str | None
-
-
 class LockTerms(NamedTuple):
     """A lock's options, checked. All but the timing are for the client alone.
 
