@@ -172,7 +172,7 @@ class Shards:
 
         settings = self.all[at].settings
         known = yield from plans.of(at, inspection.straggling(settings, nodes))
-        return (yield from repair.marked(settings, known, at))
+        return (yield from plans.of(at, repair.marked(settings, known)))
 
     def repair(self, pause: Seconds) -> Plan[Repaired]:
         """Write back what nodes have forgotten, on every shard."""
@@ -181,7 +181,7 @@ class Shards:
         seconds = repair.pace(pause)
         parts = []
         for at, shard in enumerate(self.all):
-            parts.append((yield from repair.repair(shard.settings, seconds, at)))
+            parts.append((yield from plans.of(at, repair.repair(shard.settings, seconds))))
         return repair.total(parts)
 
     def inspect(self, name: str) -> Plan[LockStatus]:

@@ -69,26 +69,24 @@ def pace(pause: Seconds) -> float:
     return checks.seconds(pause, "pause", most=LONGEST)
 
 
-def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[RepairTally, Mapping[str, bool]]]:
+def repair(settings: Settings, pause: float) -> Plan[tuple[RepairTally, Mapping[str, bool]]]:
     """Make sure that every node has what a majority has.
 
     Args:
         settings: Those of the shard.
         pause: Seconds between two steps.
-        shard: The number of the shard.
 
     Returns:
         What became of all registers, and by node's address whether it has been repaired.
     """
     size = len(settings.addresses)
-    labels = [it.label for it in settings.addresses]
-    seen: Query = yield Ask(dict.fromkeys(range(size), recipes.server()), shard=shard)
+    seen: Query = yield Ask(dict.fromkeys(range(size), recipes.server()))
     runs = {node: run_id for node, reply in seen.answers.items() if (run_id := recipes.run_of(reply))}
     if len(runs) < quorum.majority(size):
         raise unheard(settings, seen, ANY, "repair")
     tally, cursors, scanned = RepairTally(), dict.fromkeys(runs, b"0"), set(runs)
     while cursors:
-        seen = yield Ask({node: recipes.registers(settings.prefix, it) for node, it in cursors.items()}, shard=shard)
+        seen = yield Ask({node: recipes.registers(settings.prefix, it) for node, it in cursors.items()})
         found: dict[bytes, set[int]] = {}
         going: dict[int, bytes] = {}
         for node in cursors:
@@ -106,22 +104,22 @@ def repair(settings: Settings, pause: float, shard: int = 0) -> Plan[tuple[Repai
         keys = sorted(found)
         for at in range(0, len(keys), BATCH):
             work = recipes.mending(keys[at : at + BATCH], size, patience(settings), found, scanned)
-            tally.add((yield from asked(work, shard)))
+            tally.add((yield from asked(work)))
             yield Pause(pause)
     whole = [node for node in runs if node not in tally.unsure]
     notes = {node: recipes.note(settings.prefix, runs[node]) for node in whole}
-    seen = yield Ask(notes, shard=shard)
+    seen = yield Ask(notes)
     done = [node for node in whole if node in seen.answers]
-    yield from known({runs[node]: True for node in done}, shard)
-    return tally, {label: node in done for node, label in enumerate(labels)}
+    yield from known({runs[node]: True for node in done})
+    return tally, {it.label: node in done for node, it in enumerate(settings.addresses)}
 
 
-def asked(work: Work, shard: int) -> Generator[Any, Any, RepairTally]:
+def asked(work: Work) -> Generator[Any, Any, RepairTally]:
     """What a job does, as part of a plan: its caller waits for it."""
     try:
         asks = next(work)
         while True:
-            asks = work.send((yield Ask(asks, shard=shard)))
+            asks = work.send((yield Ask(asks)))
     except StopIteration as end:
         tally: RepairTally = end.value
         return tally
@@ -142,17 +140,17 @@ def total(parts: list[tuple[RepairTally, Mapping[str, bool]]]) -> Repaired:
     )
 
 
-def marked(settings: Settings, nodes: tuple[NodeStatus, ...], shard: int) -> Plan[tuple[NodeStatus, ...]]:
+def marked(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
     """Ask the nodes that are up whether they have been repaired since their servers started."""
     up = {at: node.run_id for at, node in enumerate(nodes) if node.state == "up"}
-    seen: Query = yield Ask({at: recipes.noted(settings.prefix, run_id) for at, run_id in up.items()}, shard=shard)
+    seen: Query = yield Ask({at: recipes.noted(settings.prefix, run_id) for at, run_id in up.items()})
     told = {up[at]: isinstance(it, bytes) for at, it in seen.answers.items()}
-    yield from known(told, shard)
+    yield from known(told)
     return tuple(node._replace(repaired=told.get(node.run_id)) for node in nodes)
 
 
-def known(runs: Mapping[str, bool], shard: int) -> Plan[None]:
+def known(runs: Mapping[str, bool]) -> Plan[None]:
     """Have `nodes()` tell from now on which runs of servers were repaired."""
-    yield Steer(lambda engine, now: engine.health.repaired(runs), shard)
+    yield Steer(lambda engine, now: engine.health.repaired(runs))
     # What was asked before has been done when this is over.
-    yield Ask({}, shard=shard)
+    yield Ask({})
