@@ -123,9 +123,8 @@ class Holdfast(aio.Holdfast):
     def _driver(self, at: int = 0) -> Any:
         return self._drivers[at]
 
-    def _made(self, name: str, *arguments: Any) -> Any:
-        own = {it.__name__: it for it in (Semaphore, Election)}
-        return own[name](*arguments) if name in own else super()._made(name, *arguments)
+    def _class(self, name: str) -> Any:
+        return {it.__name__: it for it in (Semaphore, Election)}.get(name) or super()._class(name)
 
     async def close(self, leave: bool = False) -> None:
         for it in self._drivers if flag(leave, "leave") else ():

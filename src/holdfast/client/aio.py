@@ -18,7 +18,7 @@ from ..engine.plans import Plan
 from ..engine.recorder import Stats, total
 from ..engine.status import NodeStatus
 from ..errors import closed
-from ..face.aio.decorators import Filled, Limited, Locked, Skipping
+from ..face.aio.decorators import Locked, Skipping
 from ..face.aio.lease import Lease
 from ..face.aio.lock import Lock
 from ..face.decorators import Kind
@@ -53,8 +53,6 @@ class Holdfast(_Client):
     _lock = Lock
     _locked = Locked
     _skipping = Skipping
-    _filled = Filled
-    _limited = Limited
     _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:

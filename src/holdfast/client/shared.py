@@ -162,8 +162,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
     _lock: Callable[..., L]
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]
-    _filled: Callable[[Choice], Any]
-    _limited: Callable[[Choice], Any]
     _computes: Collection[Kind]  # the kinds of functions that a fill can call
     _cancels = False  # can an event end the wait of its callers?
 
@@ -175,9 +173,9 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
         return self._lock(terms, self._owners, self._ways[at], former)
 
-    def _made(self, name: str, *arguments: Any) -> Any:
-        """Make what is called so for threads, or for asyncio. The first one loads its module."""
-        return getattr(import_module(self._face), name)(*arguments)
+    def _class(self, name: str) -> Any:
+        """Return what is called so for threads, or for asyncio. Its module is loaded now."""
+        return getattr(import_module(self._face), name)
 
     @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
@@ -510,7 +508,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         from ..face.semaphore import described
 
         found, at = described(self._shards, name, permits, options)
-        made: M = self._made("Semaphore", found, self._owners, self._ways[at])
+        made: M = self._class("Semaphore")(found, self._owners, self._ways[at])
         return made
 
     def rwlock(self, name: str) -> RWLock[L]:
@@ -709,7 +707,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         choice = named(name, lambda it: self.rate(it, limit, period, key=number, **options), "a rate's name")
         if key is not None and not isinstance(key, int):
             choice = keyed(name, key, lambda it, whose: self.rate(it, limit, period, key=whose, **options))
-        decorator: Callable[[F], F] = self._limited(choice)
+        decorator: Callable[[F], F] = self._class("Rate")._decorator(choice)
         return decorator
 
     def rate(
@@ -764,7 +762,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
         options: RateOptions = {"algorithm": algorithm, "burst": burst, "wait": wait, "fail_open": fail_open}
         found, at = limits(self._shards, name, limit, period, key, **options)
-        made: R = self._made("Rate", found, [self._ways[it] for it in at])
+        made: R = self._class("Rate")(found, [self._ways[it] for it in at])
         return made
 
     def election(self, name: str, value: str = "", **options: Unpack[ElectionOptions]) -> E:
@@ -797,7 +795,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         from ..primitives.election.plan import campaign
 
         found, at = campaign(self._shards, name, value, options)
-        made: E = self._made("Election", found, self._owners, self._ways[at])
+        made: E = self._class("Election")(found, self._owners, self._ways[at])
         return made
 
     def once(self, key: Name, *, keep: Seconds, **options: Unpack[OnceOptions]) -> O:
@@ -850,7 +848,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             raise ConfigError(
                 "cancel= ends the wait of a thread. In asyncio, cancel the task that waits: task.cancel()"
             )
-        made: O = self._made("Once", described(self._shards, key, keep=keep, **options), self._ways, self._describe)
+        made: O = self._class("Once")(described(self._shards, key, keep=keep, **options), self._ways, self._describe)
         return made
 
     @abstractmethod
@@ -913,7 +911,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         # Refuse wrong options here, and not at the first call.
         self.fill("any", ttl, bool, **options)
-        decorator: Callable[[F], F] = self._filled(named(key, lambda it: partial(self.fill, it, ttl, **options)))
+        choice = named(key, lambda it: partial(self.fill, it, ttl, **options))
+        decorator: Callable[[F], F] = self._class("Fill")._decorator(choice)
         return decorator
 
     def _fill(self, key: str, *arguments: Any, **options: Any) -> Any:
@@ -921,7 +920,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
         found, at = fills(self._shards, self._computes, key, *arguments, **options)
         way = self._ways[at]
-        return self._made("Fill", found, (way,), self._lock(found.terms, self._owners, way))
+        return self._class("Fill")(found, (way,), self._lock(found.terms, self._owners, way))
 
     def latch(self, name: str, count: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> A:
         """Describe a latch, which opens when `count` different ids have arrived, and stays open.
@@ -950,7 +949,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         from ..primitives.latch.plan import terms
 
         found, at = terms(self._shards, "latch", name, count, keep, wait)
-        made: A = self._made("Latch", found, (self._ways[at],))
+        made: A = self._class("Latch")(found, (self._ways[at],))
         return made
 
     def barrier(self, name: str, parties: int, *, keep: Seconds = 86400.0, wait: Seconds | None = None) -> B:
@@ -980,7 +979,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         from ..primitives.latch.plan import terms
 
         found, at = terms(self._shards, "barrier", name, parties, keep, wait)
-        made: B = self._made("Barrier", found, (self._ways[at],))
+        made: B = self._class("Barrier")(found, (self._ways[at],))
         return made
 
     @classmethod

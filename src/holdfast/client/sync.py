@@ -18,7 +18,7 @@ from ..errors import ConfigError, NoQuorum
 from ..face.decorators import Kind
 from ..face.lease import LeaseInfo, infos
 from ..face.owner import Owners
-from ..face.sync.decorators import Filled, Limited, Locked, Skipping
+from ..face.sync.decorators import Locked, Skipping
 from ..face.sync.lease import Lease
 from ..face.sync.lock import Lock
 from ..version import VERSION
@@ -51,8 +51,6 @@ class Holdfast(_Client):
     _lock = Lock
     _locked = Locked
     _skipping = Skipping
-    _filled = Filled
-    _limited = Limited
     _computes = (Kind.FUNCTION,)
     _cancels = True
 

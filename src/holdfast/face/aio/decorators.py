@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine
-from functools import partial
 from typing import Any, ParamSpec, TypeVar, overload
 
 from ...errors import LockBusy
@@ -79,28 +78,6 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
-def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
-    async def decorated(*args: Any, **kwargs: Any) -> Any:
-        return (await fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get()).value
-
-    return decorated
-
-
-def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
-    async def decorated(*args: Any, **kwargs: Any) -> Any:
-        await rate_of(*args, **kwargs).acquire()
-        return await function(*args, **kwargs)
-
-    return decorated
-
-
-def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
-    async def decorated(*args: Any, **kwargs: Any) -> Any:
-        return await once_of(*args, **kwargs).run(function, *args, **kwargs)
-
-    return decorated
-
-
 def _first(body: AsyncGenerator[Any, Any]) -> Any:
     """Return the first step of a body, which is hidden from the event loop.
 
@@ -136,33 +113,3 @@ class Skipping(Locked):
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate this function."""
         return super().__call__(function)
-
-
-class Limited(decorating.Decorator):
-    """A decorator of coroutine functions: each call waits until its rate allows it."""
-
-    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
-    )
-
-
-class Single(decorating.Decorator):
-    """A decorator of coroutine functions: each call is made once, and returns the kept result."""
-
-    _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
-    )
-
-
-class Filled(decorating.Decorator):
-    """A decorator of coroutine functions: each call gets the value that is kept for its key.
-
-    If there is none, the function computes it.
-    """
-
-    _runs = {Kind.COROUTINE: _filled}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "a fill for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
-    )

@@ -76,28 +76,6 @@ def _generator(function: Function, lock_of: LockOf, skip: bool) -> Function:
     return decorated
 
 
-def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        return fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get().value
-
-    return decorated
-
-
-def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        rate_of(*args, **kwargs).acquire()
-        return function(*args, **kwargs)
-
-    return decorated
-
-
-def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        return once_of(*args, **kwargs).run(function, *args, **kwargs)
-
-    return decorated
-
-
 class Locked(decorating.Decorator):
     """A decorator of functions and generator functions.
 
@@ -120,29 +98,3 @@ class Skipping(Locked):
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Decorate this function."""
         return super().__call__(function)
-
-
-class Limited(decorating.Decorator):
-    """A decorator of functions: each call waits until its rate allows it."""
-
-    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
-
-
-class Single(decorating.Decorator):
-    """A decorator of functions: each call is made once, and returns the kept result."""
-
-    _runs = {Kind.FUNCTION: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
-    )
-
-
-class Filled(decorating.Decorator):
-    """A decorator of functions: each call gets the value that is kept for its key.
-
-    If there is none, the function computes it.
-    """
-
-    _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"

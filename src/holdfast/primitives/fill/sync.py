@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
 from ...drivers.threads.run import run
+from ...face.decorators import Decorator, Function, Kind, LockOf
 from ...face.sync.lock import Lock
 from . import plan as fill
 from .plan import Found
@@ -18,10 +20,28 @@ T = TypeVar("T")
 Compute = Callable[[], T]
 
 
+def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get().value
+
+    return decorated
+
+
+class Filled(Decorator):
+    """A decorator of functions: each call gets the value that is kept for its key.
+
+    If there is none, the function computes it.
+    """
+
+    _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+
+
 class Fill(fill.Fill[T]):
     __doc__ = fill.Fill.__doc__
     __slots__ = ()
     _lock: Lock
+    _decorator = Filled
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
         with self._surrounded() as call:

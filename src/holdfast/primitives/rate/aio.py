@@ -6,16 +6,36 @@ Knows how a task carries out a plan. Decides nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ...drivers.aio.run import run
-from ...face.aio.decorators import Limited, P, W
+from ...face.aio.decorators import P, W
+from ...face.decorators import Decorator, Function, Kind, LockOf
 from . import plan as rate
 from .plan import Allowance, answered
+
+
+def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
+    async def decorated(*args: Any, **kwargs: Any) -> Any:
+        await rate_of(*args, **kwargs).acquire()
+        return await function(*args, **kwargs)
+
+    return decorated
+
+
+class Limited(Decorator):
+    """A decorator of coroutine functions: each call waits until its rate allows it."""
+
+    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
+    _otherwise = (
+        "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
+    )
 
 
 class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
     __slots__ = ()
+    _decorator = Limited
 
     async def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:

@@ -7,16 +7,34 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from ...drivers.threads.run import run
-from ...face.sync.decorators import Limited, P, R
+from ...face.decorators import Decorator, Function, Kind, LockOf
+from ...face.sync.decorators import P, R
 from . import plan as rate
 from .plan import Allowance, answered
+
+
+def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        rate_of(*args, **kwargs).acquire()
+        return function(*args, **kwargs)
+
+    return decorated
+
+
+class Limited(Decorator):
+    """A decorator of functions: each call waits until its rate allows it."""
+
+    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
+    _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
 
 
 class Rate(rate.Rate):
     __doc__ = rate.Rate.__doc__
     __slots__ = ()
+    _decorator = Limited
 
     def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
