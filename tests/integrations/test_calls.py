@@ -28,6 +28,8 @@ def test_of_many_senders_and_workers_one_message_is_under_way(nodes: Nodes) -> N
         under_way.add(identity)
         most = max(most, len(under_way))
         queue.put((name, identity))
+        # The worker begins before the sender has noted that it has sent the message.
+        time.sleep(0.05)
         return identity, identity
 
     def send(locks: Holdfast) -> None:

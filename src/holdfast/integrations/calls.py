@@ -247,7 +247,8 @@ class Delivery:
             with self._told():
                 self._lease = self._lock.acquire()
         if not self._unique.by_time:
-            self._free()
+            # The sender may not have kept it yet: wait for that, or keep it first.
+            self._free(lambda: self._record.run(lambda: self._id))
 
     def again(self) -> None:
         """Note that the message goes back to its queue. Call this before it is sent."""
@@ -260,15 +261,15 @@ class Delivery:
         if self.failed and self._unique.keeps and self._unique.until != "started":
             self.again()
         elif not self._again and (self.failed or not self._unique.by_time):
-            self._free()
+            self._free(lambda: self._record.result().value)
         if self._lease is not None:
             with self._told():
                 self._lease.release()
 
-    def _free(self) -> None:
+    def _free(self, kept: Callable[[], object]) -> None:
         with self._told():
             # Another message may be in the queue since the record of this one has ended.
-            if self._record.result().value == self._id:
+            if kept() == self._id:
                 self._record.forget()
 
     @contextlib.contextmanager
