@@ -154,6 +154,23 @@ async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, na
     assert opened.remaining == 0
 
 
+async def test_a_process_may_count_its_share_while_no_majority_answers(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three)
+    await three.kill(0, 1)
+    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
+    hours = client.rate(name, 100, 36_000, burst=20, wait=0, fail_open=5)
+    assert [bool(await face.call(hours.take)) for _ in range(6)] == [True] * 4 + [False] * 2, "a fifth of the burst"
+    refused = await face.call(hours.take)
+    assert 1700 < refused.retry_after <= 1800, "five times as long as all processes together would wait"
+    assert isinstance(refused.cause, NoQuorum)
+    with pytest.raises(RateLimited):
+        await face.call(hours.acquire)
+    # Each key and each limit is counted by itself, and a single call is never too many.
+    several = client.rate(name, [(5, 60), (3, 900)], key="a", fail_open=5)
+    assert [bool(await face.call(several.take)) for _ in range(2)] == [True, False]
+    assert await face.call(client.rate(name, [(5, 60), (3, 900)], key="b", fail_open=5).take)
+
+
 async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
     three.ask(0, "HSET", f"{{{name}}}:rate:2/1000/2", "x", "y")
@@ -331,7 +348,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"key": 1.5}, "a rate's key is text"),
     ({"key": False}, "a rate's key is text"),
     ({"wait": -1}, "wait is"),
-    ({"fail_open": 1}, "fail_open is True or False"),
+    ({"fail_open": "1"}, "fail_open is True or False"),
+    ({"fail_open": 0}, "fail_open is a whole number"),
     ({"limit": [(10, 1)]}, "several limits have a period each"),
     *[
         ({"limit": it, "period": None, **more}, told)

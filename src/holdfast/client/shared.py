@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
@@ -152,6 +153,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         self._shards = _shards(now, before, options, named, ssl, credentials)
         self.settings: Settings = self._shards.all[0].settings
         self._servers: Nodes | None = None
+        # What rates count by themselves while no majority answers.
+        self._alone = OrderedDict[bytes, float]()
         self._prepare()
 
     # ------------------------------------------------ what the clients for threads and asyncio add
@@ -720,7 +723,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         algorithm: Literal["gcra", "fixed window"] = "gcra",
         burst: int | None = None,
         wait: Seconds | None = None,
-        fail_open: bool = False,
+        fail_open: bool | int = False,
     ) -> R:
         """Describe a rate: at most `limit` calls in `period` seconds, over all processes.
 
@@ -749,7 +752,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
                 `limit`). More than `limit`: calls that nobody has made are saved up for several
                 periods.
             wait: Seconds that `acquire()` waits. None waits for ever (the default), 0 tries once.
-            fail_open: Allow calls when too few nodes answer. The Allowance says why (default:
+            fail_open: Allow calls when too few nodes answer. The Allowance says why. A number: that
+                of your processes, each of which allows its share of the limits then (default:
                 False).
 
         Returns:
@@ -761,7 +765,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         from ..primitives.rate.plan import limits
 
         options: RateOptions = {"algorithm": algorithm, "burst": burst, "wait": wait, "fail_open": fail_open}
-        found, at = limits(self._shards, name, limit, period, key, **options)
+        found, at = limits(self._shards, name, limit, period, key, self._alone, **options)
         made: R = self._class("Rate")(found, [self._ways[it] for it in at])
         return made
 

@@ -9,8 +9,9 @@ is to be done (nodes asked, time let pass, observers told), and returns what cam
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Literal, NamedTuple, TypedDict
 from zlib import crc32
@@ -41,6 +42,8 @@ LEAD = 10.0
 # come half as long before it. If they came when it is there, each would be late by the way to the
 # node, and would make all behind it late, too.
 EARLY = 0.1
+# Keys of limits that a client counts by itself, while no majority answers.
+REMEMBERED = 10_000
 
 Pairs = Sequence[tuple[int, Seconds]]  # limits: calls, and the period in seconds
 
@@ -54,8 +57,8 @@ class Allowance:
         retry_after: Seconds until the call may be allowed, at the earliest. 0 if it is allowed.
         remaining: How many more calls are allowed at this moment.
         reset_after: Seconds until all calls are available again, if nobody calls meanwhile.
-        cause: Why too few nodes answered, for a call that is allowed all the same (`fail_open`).
-            Otherwise None.
+        cause: Why too few nodes answered, for a call that is allowed all the same, or that this
+            process has counted by itself (`fail_open`). Otherwise None.
     """
 
     allowed: bool
@@ -90,6 +93,8 @@ class RateTerms:
 
     Attributes:
         places: The shard that counts. While the name moves, its old shard, then its new one.
+        processes: How many processes share the limit while no majority answers. 0: nobody counts.
+        alone: By its key, until when what this client has allowed meanwhile uses up a limit.
     """
 
     name: str
@@ -100,6 +105,29 @@ class RateTerms:
     keys: tuple[bytes, ...]
     algorithm: Algorithm
     places: Sequence[RateShard]
+    processes: int = 0
+    alone: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
+
+    def by_itself(self, cost: int, now: float) -> float:
+        """Count a call that the nodes cannot count, within this process's share of the limits.
+
+        Returns:
+            Seconds until it may be allowed. 0: it is.
+        """
+        ends, retry = dict[bytes, float](), 0.0
+        for key, (calls, period) in zip(self.keys, self.pairs, strict=True):
+            each = period * self.processes / calls
+            burst = self.algorithm.most if len(self.keys) == 1 else calls
+            ends[key] = max(self.alone.get(key, now), now) + each * cost
+            retry = max(retry, ends[key] - now - each * max(cost, burst // self.processes))
+        if retry > 0:
+            return retry
+        for key, end in ends.items():
+            self.alone[key] = end
+            self.alone.move_to_end(key)
+        while len(self.alone) > REMEMBERED:
+            self.alone.popitem(last=False)
+        return 0.0
 
     def patience(self, waited: float) -> int:
         """Return how far ahead a caller may reserve a turn, in microseconds.
@@ -144,7 +172,7 @@ class RateOptions(TypedDict, total=False):
     algorithm: Literal["gcra", "fixed window"]
     burst: int | None
     wait: Seconds | None
-    fail_open: bool
+    fail_open: bool | int
 
 
 def limits(
@@ -153,17 +181,19 @@ def limits(
     limit: int | Pairs,
     period: Seconds | None,
     key: str | int | None,
+    alone: OrderedDict[bytes, float],
     *,
     algorithm: str,
     burst: int | None,
     wait: Seconds | None,
-    fail_open: bool,
+    fail_open: bool | int,
 ) -> tuple[RateTerms, list[int]]:
     """Check a rate's options.
 
     Args:
         shards: Where names live.
         name: See `Client.rate`, and so for the others.
+        alone: What the client counts by itself.
 
     Returns:
         The checked options, and the shard that counts. While the name moves, its old shard, then
@@ -175,6 +205,7 @@ def limits(
     checks.name(name, "a rate's name", most=recipes.LONGEST)
     at = shards.counting(name if key is None else f"{name}:{key}")
     sets = [shards.all[it].settings for it in at]
+    processes = checks.whole(fail_open, "fail_open", most=MOST) if type(fail_open) is int else 0
     kind = _kind(algorithm)
     found = [_limit(kind, *pair, burst) for pair in _pairs(limit, period, burst)]
     keys = tuple(recipes.key_of(kind, name, sets[0].prefix, key, it) for it in found)
@@ -185,10 +216,12 @@ def limits(
         key=None if key is None else str(key),
         pairs=tuple((it.calls, it.period / SECOND) for it in found),
         wait=waiting(wait),
-        fail_open=checks.flag(fail_open, "fail_open"),
+        fail_open=bool(processes) or checks.flag(fail_open, "fail_open"),
         keys=keys,
         algorithm=kind(keys, found),
         places=tuple(_place(shard, f"{name}:{key}", settings) for shard, settings in enumerate(sets)),
+        processes=processes,
+        alone=alone,
     )
     return made, at
 
@@ -401,7 +434,9 @@ class RateAttempt:
                     raise tally.unheard("take from")
         except NoQuorum as why:
             if self._limits.fail_open:
-                name = self._limits.name
+                name, now = self._limits.name, (yield Clock())
+                if self._limits.processes and (retry := self._limits.by_itself(cost, now)) > 0:
+                    return Allowance(allowed=False, retry_after=retry, cause=why)
                 yield Opened(name=name, token="", waited=why.waited, kind="rate", names=(name,), error=why)
                 return Allowance(allowed=True, cause=why)
             yield from self.give_back()
@@ -475,7 +510,9 @@ def _acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
         waited = attempt.tallies[-1].ended - began
         # (A turn that is reserved is within the time to wait, but for the way to the node.)
         if limits.wait is not None and waited + allowance.retry_after > limits.wait and not attempt.reserved:
-            calls, period = limits.pairs[max(attempt.told, key=lambda it: it.retry).limit]
+            # Nobody has told which limit it was, if this process counts by itself.
+            told = max(attempt.told, key=lambda it: it.retry).limit if allowance.cause is None else 0
+            calls, period = limits.pairs[told]
             raise RateLimited(limits.name, waited, limits.key, calls, period, allowance.retry_after)
         called = called or attempt.called
         retry = allowance.retry_after
