@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from inspect import signature
+from math import inf
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import hiredis
 import pytest
 import redis
 from cli.kit import Command, until
@@ -29,75 +34,88 @@ from holdfast.serve import resp
 from holdfast.serve.gateway import Gateway
 from holdfast.serve.identity import Arrived
 from holdfast.serve.options import Options
+from holdfast.testing.simulation import Simulation
 
 NEAR, FAR = "127.0.0.1", "10.0.0.7"
+END, MORE = "the end of the connection", object()
+IOREDIS = "ioredis@5.9.2"
 
 
 class Client:
-    """A connection, and what it says and hears in RESP 2."""
+    """A client, and the transport of its connection, without a socket."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
+    def __init__(self, door: resp.Resp, of: str = NEAR, makes_room: bool = False) -> None:
+        self._heard = asyncio.Queue[Any]()
+        self._parser = hiredis.Reader(encoding="utf-8", notEnoughData=MORE)
+        self.gone = False
+        self._connection = door.speak(Arrived(of, None, lambda client: None, lambda: makes_room), lambda: None)
+        self._connection.connection_made(self)  # type: ignore[arg-type]
+
+    def write(self, data: bytes) -> None:
+        self._parser.feed(data)
+        while (it := self._parser.gets()) is not MORE:
+            self._heard.put_nowait(f"-{it}" if isinstance(it, hiredis.ReplyError) else it)
+
+    def close(self) -> None:
+        if not self.gone:
+            self.gone = True
+            self._heard.put_nowait(END)
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+    def pause_reading(self) -> None: ...
+
+    resume_reading = pause_reading
+
+    def say(self, line: str) -> None:
+        words = line.encode().split()
+        self.send(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(it), it) for it in words))
+
+    def send(self, data: bytes) -> None:
+        if not self.gone:
+            self._connection.data_received(data)
+
+    async def hear(self) -> Any:
+        return await self._heard.get()
+
+    def heard(self) -> list[Any]:
+        return [self._heard.get_nowait() for _ in range(self._heard.qsize())]
 
     async def __call__(self, line: str) -> Any:
         self.say(line)
         return await self.hear()
 
-    def say(self, line: str) -> None:
-        words = line.encode().split()
-        self.writer.write(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(it), it) for it in words))
 
-    async def hear(self) -> Any:
-        line = await self.reader.readline()
-        kind, rest = line[:1], line[1:-2].decode()
-        if kind == b"*":
-            return [await self.hear() for _ in range(int(rest))]
-        if kind == b"$":
-            return None if rest == "-1" else (await self.reader.readexactly(int(rest) + 2))[:-2].decode()
-        return int(rest) if kind == b":" else line.decode().strip()
+Connect = Callable[..., Client]
 
 
-Connect = Callable[..., Any]
+async def gateway_for(locks: Holdfast, **options: Any) -> resp.Resp:
+    door = resp.Resp()
+    await door.open(Gateway(locks, Options(max_lag=PATIENT, **options)))
+    return door
 
 
-@asynccontextmanager
-async def served(nodes: Nodes, **options: Any) -> AsyncIterator[tuple[Gateway, Connect]]:
-    """A gateway, and what connects to it from an address."""
-    async with Holdfast(*nodes.urls) as locks:
-        gateway, door = Gateway(locks, Options(max_lag=PATIENT, **options)), resp.Resp()
-        await door.open(gateway)
-        where, room, clients = NEAR, False, list[Client]()
-        server = await asyncio.get_running_loop().create_server(
-            lambda: door.speak(Arrived(where, None, lambda client: None, lambda: room), lambda: None), "127.0.0.1"
-        )
+def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """Run a test in virtual time. `connect` makes a connection to a gateway."""
 
-        async def connect(of: str = NEAR, makes_room: bool = False) -> Client:
-            nonlocal where, room
-            where, room = of, makes_room
-            client = Client(*await asyncio.open_connection(*server.sockets[0].getsockname()))
-            clients.append(client)
-            assert (await client("PING hello")) == "hello"
-            return client
+    def run(**arguments: Any) -> None:
+        async def whole() -> None:
+            async with world.client() as locks:
+                door = await gateway_for(locks)
+                await test(partial(Client, door), **arguments)
+                await door.close()
 
-        try:
-            yield gateway, connect
-        finally:
-            await door.close()
-            server.close()
-            for it in clients:
-                it.writer.close()
-            await asyncio.gather(*[it.writer.wait_closed() for it in clients], return_exceptions=True)
-            await gateway.stop()
+        world = Simulation(3)
+        world.run(whole())
+
+    its = signature(test)
+    run.__name__, run.__doc__ = test.__name__, test.__doc__
+    run.__signature__ = its.replace(parameters=list(its.parameters.values())[1:])  # type: ignore[attr-defined]
+    return run
 
 
-@pytest.fixture
-async def connect(nodes: Nodes) -> AsyncIterator[Connect]:
-    async with served(nodes) as (_, connect):
-        yield connect
-
-
+@simulated
 async def test_a_lock_is_taken_kept_and_given_back(connect: Connect) -> None:
-    one, other = await connect(), await connect()
+    one, other = connect(), connect()
     lease, fence, valid = await one("LOCK resp:a TTL 5000")
     assert 4000 < valid < 5000
     assert await other("LOCK resp:a") is None
@@ -110,8 +128,9 @@ async def test_a_lock_is_taken_kept_and_given_back(connect: Connect) -> None:
     assert await other(f"UNLOCK {again[0]}") == 1
 
 
+@simulated
 async def test_waiters_are_served_in_order_and_one_that_waits_for_too_long_leaves(connect: Connect) -> None:
-    holder, short, long = await connect(), await connect(), await connect()
+    holder, short, long = connect(), connect(), connect()
     lease, *_ = await holder("LOCK resp:b")
     short.say("LOCK resp:b WAIT 300")
     long.say("LOCK resp:b WAIT 30000")
@@ -121,63 +140,84 @@ async def test_waiters_are_served_in_order_and_one_that_waits_for_too_long_leave
     assert await long(f"UNLOCK {found[0]}") == 1
 
 
+@simulated
 async def test_a_session_is_renewed_and_ends_with_its_connection(connect: Connect) -> None:
-    one, other = await connect(), await connect()
+    one, other = connect(), connect()
     lease, fence, _ = await one("LOCK resp:c TTL 1000 SESSION")
-    await asyncio.sleep(2.5)
+    await asyncio.sleep(60)
     assert await one(f"CHECK {lease}") > 0
-    one.writer.close()
-    began = time.monotonic()
-    assert (await other("LOCK resp:c WAIT 30000"))[1] > fence
-    assert time.monotonic() - began < 1
+    one.close()
+    assert (await other("LOCK resp:c WAIT 100"))[1] > fence
 
 
-async def test_a_gateway_that_ends_a_connection_releases_nothing(connect: Connect) -> None:
-    """Its client lives, and may not have noticed."""
-    one, other = await connect(), await connect()
-    await one("LOCK resp:g TTL 2000 SESSION")
-    one.writer.write(b"*1\r\n+x\r\n")
-    assert (await one.reader.read()).startswith(b"-ERR")
-    assert await other("LOCK resp:g WAIT 300") is None
-    assert await other("LOCK resp:g WAIT 30000")
-
-
-async def test_a_connection_that_makes_room_for_another_releases_nothing(connect: Connect) -> None:
-    one, other = await connect(makes_room=True), await connect(makes_room=True)
-    await one("LOCK resp:h TTL 2000 SESSION")
-    one.writer.close()
-    assert await other("LOCK resp:h WAIT 300") is None
-
-
+@simulated
 async def test_a_lease_without_a_session_stays_after_its_connection(connect: Connect) -> None:
-    one, other = await connect(), await connect()
+    one, other = connect(), connect()
     lease, *_ = await one("LOCK resp:d TTL 5000")
-    one.writer.close()
+    one.close()
     assert await other("LOCK resp:d WAIT 200") is None
     # A client that knows its id goes on with it.
     assert await other(f"UNLOCK {lease}") == 1
 
 
+@simulated
 async def test_a_waiter_whose_connection_ends_leaves_the_queue(connect: Connect) -> None:
-    one, gone, last = await connect(), await connect(), await connect()
+    one, gone, last = connect(), connect(), connect()
     lease, *_ = await one("LOCK resp:e")
     gone.say("LOCK resp:e WAIT 30000")
-    gone.writer.close()
+    await asyncio.sleep(1)
+    gone.close()
     await one(f"UNLOCK {lease}")
-    assert await last("LOCK resp:e WAIT 5000")
+    assert await last("LOCK resp:e WAIT 100")
 
 
-async def test_a_broken_connection_from_elsewhere_says_nothing_of_its_client(connect: Connect) -> None:
-    one, other = await connect(FAR), await connect()
-    await one("LOCK resp:f TTL 1500 SESSION")
-    for _ in range(6):
-        # It lives on while its client speaks.
-        await asyncio.sleep(0.4)
-        await one("PING")
-    one.writer.close()
-    began = time.monotonic()
-    assert await other("LOCK resp:f WAIT 30000")
-    assert time.monotonic() - began > 0.5
+async def use(doors: list[resp.Resp], dice: random.Random, believes: dict[object, float]) -> None:
+    """One client of many, and until when each believes to hold the lock. Then something happens to this one."""
+    now = asyncio.get_running_loop().time
+    for _ in range(12):
+        near = dice.random() < 0.5
+        # Whether the gateway will end it, to make room for others.
+        cut = dice.random() < 0.2
+        its, asked = Client(dice.choice(doors), NEAR if near else FAR, cut), now()
+        lease, *_ = await its("LOCK resp:law TTL 3000 WAIT 600000 SESSION")
+        assert max(believes.values(), default=0.0) <= now(), f"two believe to hold the lock at {now()}"
+        believes[its] = inf if near else asked + 1
+        for _ in range(dice.randrange(8)):
+            await asyncio.sleep(dice.uniform(0.1, 0.9))
+            asked = now()
+            await its("PING")
+            believes[its] = inf if near else asked + 1
+        fate = dice.choice(["unlocks", "dies", "breaks", "is ended"])
+        # Between two processes of one machine nothing breaks. A client that lives may notice the end only when it speaks again.
+        lives = fate == "is ended" or (fate == "breaks" and (cut or not near))
+        believes[its] = min(believes[its], now() + 1) if lives else 0.0
+        if fate == "unlocks":
+            await its(f"UNLOCK {lease}")
+        elif fate == "is ended":
+            its.send(b"*1\r\n+x\r\n")
+        its.close()
+        await asyncio.sleep(dice.uniform(0, 2))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_nobody_holds_what_a_client_believes_to_hold_that_lives_and_spoke_in_time(seed: int) -> None:
+    world, dice = Simulation(3, seed), random.Random(seed)
+
+    async def fail() -> None:
+        while True:
+            await asyncio.sleep(dice.uniform(1, 8))
+            world.nodes[0].vanish(dice.uniform(0.1, 5))
+
+    async def whole() -> None:
+        async with world.client() as one, world.client() as other:
+            doors = [await gateway_for(it) for it in (one, other)]
+            failing, believes = asyncio.ensure_future(fail()), dict[object, float]()
+            await asyncio.gather(*[use(doors, dice, believes) for _ in range(3)])
+            failing.cancel()
+            for it in doors:
+                await it.close()
+
+    world.run(whole())
 
 
 @pytest.mark.parametrize(
@@ -187,8 +227,9 @@ async def test_a_broken_connection_from_elsewhere_says_nothing_of_its_client(con
         ("LEAD {} VALUE me TTL 5000", 3), ("LOCK {} LABEL me TTL 5000", 3),
     ],
 )  # fmt: skip
+@simulated
 async def test_each_kind_of_lease(connect: Connect, line: str, answer: int) -> None:
-    one = await connect()
+    one = connect()
     found = await one(line.format(f"resp:{line.split()[0]}:{answer}"))
     assert len(found) == answer
     if line.startswith("LEAD"):
@@ -196,8 +237,9 @@ async def test_each_kind_of_lease(connect: Connect, line: str, answer: int) -> N
     assert await one(f"UNLOCK {found[0]}") == 1
 
 
+@simulated
 async def test_work_is_done_once(connect: Connect) -> None:
-    one, other = await connect(), await connect()
+    one, other = connect(), connect()
     state, lease, *_ = await one("ONCE resp:job 60000")
     assert state == "run"
     other.say("ONCE resp:job 60000 WAIT 30000")
@@ -206,8 +248,9 @@ async def test_work_is_done_once(connect: Connect) -> None:
     assert await one("ONCE resp:job 60000") == ["done", "42"]
 
 
+@simulated
 async def test_rates(connect: Connect) -> None:
-    one = await connect()
+    one = connect()
     assert [(await one("RATE resp:rate 2 60000 KEY me"))[0] for _ in range(3)] == [1, 1, 0]
 
 
@@ -220,43 +263,56 @@ async def test_rates(connect: Connect) -> None:
         ("HELLO 4", "-ERR NOPROTO"),
     ],
 )  # fmt: skip
+@simulated
 async def test_what_cannot_be_is_refused_in_words(connect: Connect, line: str, error: str) -> None:
-    assert (await (await connect())(line)).startswith(error)
+    assert (await (connect())(line)).startswith(error)
 
 
 @pytest.mark.parametrize(
-    "bytes_", [b"*2\r\n:1\r\n", b"*99\r\n", b"$3\r\nfoo\r\n\r\n*1\r\n+x\r\n", b"*1\r\n$x\r\n", b"*" + b"1" * 40, b"x" * 70_000]
+    "bytes_", [b"*2\r\n:1\r\n", b"*100\r\n", b"$3\r\nfoo\r\n\r\n*1\r\n+x\r\n", b"*1\r\n$x\r\n", b"*" + b"1" * 40, b"x" * 70_000]
 )
+@simulated
 async def test_what_is_no_command_ends_the_connection(connect: Connect, bytes_: bytes) -> None:
-    one = await connect()
-    one.writer.write(bytes_)
-    said = await one.reader.read()
-    assert said.startswith(b"-ERR")
+    one = connect()
+    one.send(bytes_)
+    await asyncio.sleep(1)
+    said = one.heard()
+    assert (said[-2][:4], said[-1]) == ("-ERR", END), said
 
 
-async def test_a_command_that_does_not_end_is_not_waited_for(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resp, "REQUEST", 0.05)
-    one = await connect()
-    one.writer.write(b"*2\r\n$4\r\nLOCK")
-    with suppress(ConnectionResetError):
-        assert await one.reader.read() == b""
+@simulated
+async def test_a_command_that_does_not_end_is_not_waited_for(connect: Connect) -> None:
+    one = connect()
+    one.send(b"*1\r\n$4\r\nPING\r\n" * 6000 + b"*2\r\n$4\r\nLOCK\r")
+    assert [await one.hear() for _ in range(6000)] == ["PONG"] * 6000
+    await asyncio.sleep(9)
+    assert not one.gone
+    await asyncio.sleep(2)
+    assert one.gone
 
 
-async def test_clients_show_tokens_and_may_do_what_their_scopes_say(nodes: Nodes, tmp_path: Path) -> None:
+def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     tokens.write_text(f'[client.me]\nsha256 = "{hashlib.sha256(b"secret").hexdigest()}"\nscopes = ["lock:mine:*"]\n')
     tokens.chmod(0o600)
-    async with served(nodes, tokens=str(tokens), max_requests=8, max_keepalives=1) as (_, connect):
-        one, other = await connect(), await connect()
-        assert (await one("LOCK mine:1")).startswith("-NOAUTH")
-        assert (await one("AUTH wrong")).startswith("-NOAUTH")
-        assert await one("AUTH secret") == "+OK"
-        lease, *_ = await one("LOCK mine:1")
-        assert (await one("LOCK other:1")).startswith("-NOPERM")
-        assert "proto" in await other("HELLO 2 AUTH default secret")
-        assert await other(f"UNLOCK {lease}") == 1
-        said = [str(await one("PING")) for _ in range(9)]
-        assert said[-1].startswith("-TOOMANY"), said
+
+    async def whole() -> None:
+        async with world.client() as locks:
+            door = await gateway_for(locks, tokens=str(tokens), max_requests=8, max_keepalives=1)
+            one, other = Client(door), Client(door)
+            assert (await one("LOCK mine:1")).startswith("-NOAUTH")
+            assert (await one("AUTH wrong")).startswith("-NOAUTH")
+            assert await one("AUTH secret") == "OK"
+            lease, *_ = await one("LOCK mine:1")
+            assert (await one("LOCK other:1")).startswith("-NOPERM")
+            assert "proto" in await other("HELLO 2 AUTH default secret")
+            assert await other(f"UNLOCK {lease}") == 1
+            said = [str(await one("PING")) for _ in range(9)]
+            assert said[-1].startswith("-TOOMANY"), said
+            await door.close()
+
+    world = Simulation(3)
+    world.run(whole())
 
 
 # ------------------------------------------------ real processes
@@ -294,13 +350,6 @@ def test_redis_py_is_a_client(port: str) -> None:
             lease, fence, valid = client.execute_command("LOCK", "resp:py", "WAIT", 5000)
             assert fence > valid > 0
             assert client.execute_command("UNLOCK", lease) == 1
-
-
-def test_lines_by_hand_are_a_client(port: str) -> None:
-    script = f"exec 3<>/dev/tcp/127.0.0.1/{port}; printf 'LOCK resp:nc TTL 1000\\r\\nPING\\n' >&3; head -n 6 <&3"
-    said = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True).stdout.splitlines()
-    assert said[0] == "*3"
-    assert said[-1] == "+PONG"
 
 
 def test_the_process_loads_nothing_of_http() -> None:
@@ -362,15 +411,26 @@ def block(first: str) -> str:
     return first + PAGE.partition(f"```text\n{first}")[2].partition("```")[0]
 
 
-def test_the_clients_of_the_page(port: str, tmp_path: Path, nodes: Nodes) -> None:
-    script, python = (tmp_path / it for it in ("with-lock", "client.py"))
-    script.write_text(block("#!/bin/bash").replace("7421", port))
-    python.write_text(block("import redis").replace("7421", port))
-    with subprocess.Popen(["bash", script, "invoice:42", "sleep", "30"]) as process, Locks(*nodes.urls) as locks:
+@pytest.fixture
+def ioredis(tmp_path: Path) -> None:
+    """Install ioredis beside the test's files."""
+    words = ["npm", "install", "--prefix", str(tmp_path), "--no-audit", "--no-fund", "--silent", IOREDIS]
+    if shutil.which("npm") is None or subprocess.run(words, check=False, timeout=120).returncode:
+        pytest.skip("npm is not installed, or cannot fetch ioredis")
+
+
+def test_the_clients_of_the_page(port: str, tmp_path: Path, nodes: Nodes, ioredis: None) -> None:
+    script, python, node = (tmp_path / it for it in ("with-lock", "client.py", "client.mjs"))
+    for it, first in ((script, "#!/bin/bash"), (python, "import redis"), (node, "import Redis")):
+        it.write_text(block(first).replace("7421", port))
+    clients = [sys.executable, python], ["node", node]
+    with subprocess.Popen(["bash", script, "invoice:42", "sleep", "60"]) as process, Locks(*nodes.urls) as locks:
         until(lambda: locks.is_locked("invoice:42"))
-        busy = subprocess.run([sys.executable, python], capture_output=True, text=True, check=False)
-        assert (busy.returncode, busy.stderr) == (1, "another process has it\n")
+        for words in clients:
+            busy = subprocess.run(words, capture_output=True, text=True, check=False)
+            assert (busy.returncode, busy.stderr) == (1, "another process has it\n")
         process.kill()
         process.wait()
-        said = subprocess.run([sys.executable, python], capture_output=True, text=True, check=True).stdout
-        assert said.startswith("working with fence 1")
+        for words in clients:
+            said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+            assert said.startswith("working with fence 1")

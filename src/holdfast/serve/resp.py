@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import secrets
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from json import dumps
@@ -33,10 +34,13 @@ from .problems import Problem, milliseconds, problem_of
 from .server import REQUEST
 
 LARGEST = 65_536  # bytes of a command
-WORDS = 64  # of a command
 LONGEST = 2**53  # a number of milliseconds, or anything else that is counted
 # Commands that have arrived before others are answered. Then no more is read.
 AHEAD = 100
+# The header of a command, that of a word, and the beginning of either.
+_COUNT = re.compile(rb"\*([0-9]{1,2})\r\n")
+_SIZE = re.compile(rb"\$([0-9]{1,5})\r\n")
+_BEGUN = re.compile(rb"\*([0-9]{0,2}|[0-9]{1,2}\r)|\$([0-9]{0,5}|[0-9]{1,5}\r)|")
 # What errors begin with, by the kinds of problems. Others begin with ERR.
 CODES = {
     "busy": "BUSY",
@@ -150,7 +154,8 @@ class Connection(asyncio.Protocol):
         self.near = arrived.uid is not None or _is_loopback(arrived.address)
         self.sessions: dict[Hold, None] = {}
         self.version = 2
-        self._buffer = bytearray()
+        # What has arrived of a command that is not complete.
+        self._rest = b""
         self._commands: deque[list[bytes]] = deque()
         self._malformed = ""
         # Whether the gateway has ended it. That says nothing of the client.
@@ -168,19 +173,26 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take the commands that have arrived."""
-        self._buffer += data
+        data, at, after = self._rest + data, 0, 0
         try:
-            while (found := _command(self._buffer)) is not None:
-                if found:
-                    self._commands.append(found)
+            while at < len(data):
+                words, after = _command(data, at)
+                if (after or len(data)) - at > LARGEST:
+                    raise Malformed(f"a command has at most {LARGEST} bytes")
+                if not after:
+                    break
+                at = after
+                if words:
+                    self._commands.append(words)
         except Malformed as error:
             self._malformed = str(error)
             self._transport.pause_reading()
-        if self._buffer and self._late is None:
-            self._late = self._loop.call_later(REQUEST, self.close)
-        elif not self._buffer and self._late is not None:
+        self._rest = data[at:]
+        if at and self._late is not None:
             self._late.cancel()
             self._late = None
+        if self._rest and self._late is None:
+            self._late = self._loop.call_later(REQUEST, self.close)
         if len(self._commands) > AHEAD:
             self._transport.pause_reading()
         if self._more is not None and not self._more.done():
@@ -538,76 +550,57 @@ def _is_loopback(address: str) -> bool:
 # ------------------------------------------------ bytes
 
 
-def _command(buffer: bytearray) -> list[bytes] | None:
-    """Take a command from the beginning of the buffer.
+def _command(data: bytes, at: int) -> tuple[list[bytes], int]:
+    """Take the command that begins there.
 
     Returns:
-        Its words, which may be none. None: it has not arrived as a whole.
+        Its words, which may be none, and where the next one begins: 0 if it is not complete.
 
     Raises:
         Malformed: It is none.
     """
-    if not buffer:
-        return None
-    if len(buffer) > LARGEST:
-        raise Malformed(f"a command has at most {LARGEST} bytes")
-    if buffer[0] != ord("*"):
-        line, found, _ = bytes(buffer).partition(b"\n")
-        if not found:
-            return None
-        del buffer[: len(line) + 1]
-        return line.split()
+    if data[at] != ord("*"):
+        end = data.find(b"\n", at) + 1
+        return data[at:end].split(), end
     words = list[bytes]()
-    count, at = _header(buffer, 0, b"*", WORDS)
-    while at > 0 and len(words) < count:
-        size, at = _header(buffer, at, b"$", LARGEST)
-        if at:
-            if len(buffer) < at + size + 2:
-                return None
-            words.append(bytes(buffer[at : at + size]))
-            at += size + 2
-    if not at:
-        return None
-    del buffer[:at]
-    return words
+    if (head := _COUNT.match(data, at)) is None:
+        return words, _unfinished(data, at)
+    at = head.end()
+    for _ in range(int(head[1])):
+        if (head := _SIZE.match(data, at)) is None:
+            return words, _unfinished(data, at)
+        at = head.end()
+        end = at + int(head[1])
+        if end + 2 > len(data):
+            return words, 0
+        words.append(data[at:end])
+        at = end + 2
+    return words, at
 
 
-def _header(buffer: bytearray, at: int, kind: bytes, most: int) -> tuple[int, int]:
-    """Return the number of a header, and where the next line begins: 0 if it is not there yet."""
-    end = buffer.find(b"\r\n", at)
-    line = bytes(buffer[at : at + 16 if end < 0 else end])
-    if line and line[:1] != kind:
-        raise Malformed(f"expected {kind.decode()!r}, got {readable(line[:1].decode('latin-1'))!r}")
-    if end < 0:
-        if len(line) > 15:
-            raise Malformed("a header has at most 15 bytes")
-        return 0, 0
-    if not line[1:].isdigit() or int(line[1:]) > most:
-        raise Malformed(f"{kind.decode()} is followed by a number of at most {most}")
-    return int(line[1:]), end + 2
+def _unfinished(data: bytes, at: int) -> int:
+    """Return 0 if a header may begin there that is not complete."""
+    if _BEGUN.fullmatch(data, at) is None:
+        said = readable(data[at : at + 16].decode("latin-1"))
+        raise Malformed(f"expected *, the number of words, and for each word $ and its length; not {said!r}")
+    return 0
 
 
-def _packed(it: Any, version: int) -> bytes:
-    """Return an answer as bytes. A str is a simple string, or a bulk string in a list."""
-    match it:
-        case None:
-            return b"_\r\n" if version == 3 else b"$-1\r\n"
-        case bool() | int():
-            return b":%d\r\n" % it
-        case bytes():
-            return b"$%d\r\n%b\r\n" % (len(it), it)
-        case str():
+def _packed(it: Any, version: int, inside: bool = False) -> bytes:
+    """Return an answer as bytes. A str is a simple string, or a bulk string inside of a list."""
+    if isinstance(it, int):
+        return b":%d\r\n" % it
+    if isinstance(it, list):
+        return b"*%d\r\n" % len(it) + b"".join([_packed(part, version, True) for part in it])
+    if isinstance(it, str):
+        if not inside:
             return b"+%b\r\n" % it.encode()
-        case Problem():
-            detail = readable(it.detail, 512)
-            return f"-{CODES.get(it.kind, 'ERR')} {detail}\r\n".encode()
-        case dict():
-            head = b"%%%d\r\n" % len(it) if version == 3 else b"*%d\r\n" % (2 * len(it))
-            return head + b"".join(_item(part, version) for pair in it.items() for part in pair)
-        case _:
-            parts: Sequence[Any] = it
-            return b"*%d\r\n" % len(parts) + b"".join(_item(part, version) for part in parts)
-
-
-def _item(it: Any, version: int) -> bytes:
-    return _packed(it.encode() if isinstance(it, str) else it, version)
+        it = it.encode()
+    if isinstance(it, bytes):
+        return b"$%d\r\n%b\r\n" % (len(it), it)
+    if isinstance(it, Problem):
+        return f"-{CODES.get(it.kind, 'ERR')} {readable(it.detail, 512)}\r\n".encode()
+    if it is None:
+        return b"_\r\n" if version == 3 else b"$-1\r\n"
+    head = b"%%%d\r\n" % len(it) if version == 3 else b"*%d\r\n" % (2 * len(it))
+    return head + b"".join([_packed(part, version, True) for pair in it.items() for part in pair])
