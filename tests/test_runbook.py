@@ -33,7 +33,7 @@ CAUSES = (
     "protocol/nodes.py", "drivers/", "engine/engine.py", "engine/health.py", "engine/upkeep.py", "wire/connection.py", "wire/handshake.py",
 )  # fmt: skip
 # Functions whose errors are no reason why a node is not used: they complain about arguments, or quote other reasons.
-OTHERS = {"_contexts", "too_brief", "_tried", "accesses", "context", "unusable"}
+OTHERS = {"_contexts", "too_brief", "_tried", "accesses", "context", "prepare", "unusable"}
 KINDS = ("ConfigError", "ConnectionError", "OSError", "TimeoutError")
 # Functions that return the text of a warning. `Engine` warns with what they return, and with no other text.
 WARNINGS = {"warning", "difference", "told", "differs", "message_of", "str", "failure", "_unbounded", "format"}

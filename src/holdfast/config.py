@@ -17,7 +17,7 @@ from .client.sync import Holdfast
 from .errors import ConfigError
 from .face import spreading
 from .node import Node
-from .options import NODES, OPTIONS, seconds
+from .options import NODES, OPTIONS, flag, seconds
 from .wire.address import Url
 
 __all__ = ["Clients", "imported"]
@@ -161,6 +161,8 @@ def _value(option: str, value: object, name: str) -> Any:
     match OPTIONS[option].form:
         case "seconds":
             return seconds(value, option, name)
+        case "flag":
+            return flag(value, name)
         case "object":
             return imported(value, name)
         case "nodes":

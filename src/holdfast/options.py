@@ -22,7 +22,7 @@ class Option(NamedTuple):
         off: Whether it may be None, which text writes as "off".
     """
 
-    form: Literal["nodes", "seconds", "text", "object"]
+    form: Literal["nodes", "seconds", "flag", "text", "object"]
     variable: bool = False
     off: bool = False
 
@@ -37,7 +37,9 @@ OPTIONS = {
     "restart_guard": Option("seconds", variable=True, off=True),
     "outage": Option("seconds"),
     "owner": Option("text", variable=True),
-    **dict.fromkeys(("observer", "around", "ssl", "credentials"), Option("object")),
+    **dict.fromkeys(("observer", "around"), Option("object")),
+    "guardian": Option("flag", variable=True),
+    **dict.fromkeys(("ssl", "credentials"), Option("object")),
     # (Semicolons separate shards in HOLDFAST_NODES, so they have no variable of their own.)
     "shards": Option("nodes"),
     "previous": Option("nodes", variable=True),
@@ -69,3 +71,18 @@ def seconds(text: str, name: str, called: str) -> float | None:
     except ValueError:
         more = f", or {OFF}" if off else ""
         raise ConfigError(f"{called} must be a number of seconds{more}, not {shown(text)}") from None
+
+
+def flag(text: str, called: str) -> bool:
+    """Read an option that is 1 or 0.
+
+    Args:
+        text: What was written.
+        called: What its user calls it.
+
+    Raises:
+        ConfigError: The text is neither.
+    """
+    if text.strip() not in ("0", "1"):
+        raise ConfigError(f"{called} must be 1 or 0, not {shown(text)}")
+    return text.strip() == "1"

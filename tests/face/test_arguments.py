@@ -315,6 +315,7 @@ CLIENT = {
     "around": Argument(
         st.one_of(ODD, st.none(), st.builds(Tracer), st.integers()), is_around, "^around is an object with a method begin", right=2
     ),
+    "guardian": Argument(FLAGS, lambda it: it is True or it is False, "^guardian is True or False", right=2),
     "ssl": Argument(
         CONTEXTS, is_context, r"^ssl is an ssl\.SSLContext|TLS cannot begin: .* context of a client", right=3, hosts=SECURE_HOSTS
     ),

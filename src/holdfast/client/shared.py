@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, U
 from .. import checks
 from ..checks import Seconds
 from ..engine.recorder import Stats
-from ..engine.settings import DEFAULT_GUARD, DEFAULT_MAX_TTL, DEFAULT_PREFIX, DEFAULT_TTL, Default, Settings
+from ..engine.settings import (
+    DEFAULT_GUARD,
+    DEFAULT_GUARDIAN,
+    DEFAULT_MAX_TTL,
+    DEFAULT_PREFIX,
+    DEFAULT_TTL,
+    Default,
+    Settings,
+)
 from ..errors import ConfigError, Misuse
 from ..face import environment, spreading
 from ..face.decorators import Choice, Kind, Name, keyed, named
@@ -99,6 +107,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         around: An object for tracing. holdfast calls its `begin(kind, names)` where a call begins,
             in the caller's thread or task, and `end(outcome, facts)` of what `begin` returned where
             the call ends. An object that can be called is also an observer, which hears of losses.
+        guardian: Start a small process beside this one. If this process is killed, its locks are
+            free within milliseconds, and not after their `ttl`. Linux only (default: False).
         ssl: An SSLContext for all `rediss://` nodes, in place of the `ssl_...` options in their
             addresses (default: certificates and host names are verified against the system's
             authorities).
@@ -129,6 +139,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         owner: str | None = None,
         observer: Observer | Collection[Observer] | None = None,
         around: Around | None = None,
+        guardian: bool = DEFAULT_GUARDIAN,
         ssl: SSLContext | None = None,
         credentials: Callable[[str], object] | None = None,
         shards: Sets | None = None,
@@ -141,7 +152,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
         environment.check_platform()
         self._teller = Observers(observer, around)
-        given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard)
+        given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard, guardian=guardian)
         options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
         unset = not nodes and shards is None and not environment.nodes()
         options |= {"outage": outage, "around": around, "unset": unset}
@@ -152,6 +163,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
         self._shards = _shards(now, before, options, named, ssl, credentials)
         self.settings: Settings = self._shards.all[0].settings
+        if self.settings.guardian:
+            # Here, because it can start processes, and most programs need none.
+            from ..drivers.guardian.keeper import prepare
+
+            prepare([access for it in self._shards.all for access in it.access])
         self._servers: Nodes | None = None
         # What rates count by themselves while no majority answers.
         self._alone = OrderedDict[bytes, float]()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
 from ..node import Credentials, Node, node_of
-from ..wire.address import Address
+from ..wire.address import Address, Tls
 from . import sockets
 from .files import Authority, CredentialsFile, Unusable
 
@@ -32,13 +32,21 @@ class Access:
     `credentials`.
 
     `asks` says what is asked for before each connection, in the words of errors.
+
+    `tls` has the options of its TLS. None: it uses none, or a context of the user's.
     """
 
-    __slots__ = ("_context", "_credentials", "_patience", "_resolve", "address", "asks")
+    __slots__ = ("_context", "_credentials", "_patience", "_resolve", "address", "asks", "tls")
 
     def __init__(
-        self, node: Node, context: SSLContext | None, credentials: Credentials | None, patience: float = 1.0
+        self,
+        node: Node,
+        context: SSLContext | None,
+        credentials: Credentials | None,
+        patience: float = 1.0,
+        tls: Tls | None = None,
     ) -> None:
+        self.tls = tls
         self.address, self._resolve, self._patience = node.address, node.resolve, patience
         self._context, self._credentials = context, credentials
         asked = {
@@ -205,7 +213,13 @@ def accesses(
             )
     contexts = _contexts(tuple(it.address for it in made if it.ssl is None), context)
     found = tuple(
-        Access(it, it.ssl or contexts.get(it.address.tls), it.credentials or _asked(it.address, credentials), patience)
+        Access(
+            it,
+            it.ssl or contexts.get(it.address.tls),
+            it.credentials or _asked(it.address, credentials),
+            patience,
+            None if it.ssl else _tls(it.address.tls, context),
+        )
         for it in made
     )
     for it in found:
@@ -218,6 +232,13 @@ def _asked(address: Address, credentials: Credentials | None) -> Credentials | N
     return None if isinstance(credentials, CredentialsFile) and not credentials.serves(address) else credentials
 
 
+def _tls(tls: Tls | None, given: SSLContext | Authority | None) -> Tls | None:
+    """Return the options that a node's context is made of. None: there are none."""
+    if tls is None or given is None:
+        return tls
+    return given.of(tls) if isinstance(given, Authority) else None
+
+
 def _contexts(addresses: tuple[Address, ...], given: SSLContext | Authority | None) -> dict[object, SSLContext]:
     """Return the TLS contexts, by the TLS options of the addresses."""
     wanted = {it.tls: it.label for it in addresses if it.tls is not None}
@@ -225,7 +246,6 @@ def _contexts(addresses: tuple[Address, ...], given: SSLContext | Authority | No
         return {}
     from ssl import SSLContext
 
-    from ..wire.address import Tls
     from .tls import context
 
     if given is None:

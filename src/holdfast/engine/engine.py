@@ -238,6 +238,13 @@ class Engine:
         for claim in claims:
             self.act(claim, now)
 
+    def stay(self, want: Want) -> None:
+        """Have its keys stay on the nodes when it ends, however it ends (rule C20)."""
+        want.stay()
+        if self.upkeep.guardian is not None:
+            for claim in want.claims:
+                self.upkeep.guardian.stays(claim.token)
+
     def consult(
         self,
         asks: Mapping[int, bytes],
@@ -586,6 +593,8 @@ class Engine:
                 if command.mode is RELEASE:
                     command.data = recipe.release(command.token, claim.fence > 0, command.ttl)
                 else:
+                    if upkeep.guardian is not None:
+                        upkeep.entrust(upkeep.guardian, claim, command)
                     command.data = recipe.request(
                         command.token, command.ttl, command.mode, command.fence, command.clock
                     )
@@ -609,6 +618,8 @@ class Engine:
         # The claim has begun again, with another token.
         if claim.token is not claim.routed:
             self.live[claim.token] = self.live.pop(claim.routed)
+            if upkeep.guardian is not None:
+                upkeep.guardian.ends(claim.routed)
             claim.routed = claim.token
         if claim.notes:
             self.record.notes(claim, now)
@@ -627,6 +638,8 @@ class Engine:
             if self.live.pop(claim.token, None) is not None and claim.ttl < upkeep.brief:
                 upkeep.relax(claim.ttl)
             self._timers.disarm(claim)
+            if upkeep.guardian is not None:
+                upkeep.guardian.ends(claim.token)
         elif claim.wake < claim.armed:
             self._timers.arm(claim)
         if company is not None and isinstance(company, JointRequest) and company.stirred:

@@ -32,6 +32,7 @@ class Default(enum.Enum):
     MAX_TTL = "30.0"
     PREFIX = "''"
     GUARD = "max_ttl + 2"
+    GUARDIAN = "False"
 
     def __repr__(self) -> str:
         return self.value
@@ -42,6 +43,7 @@ DEFAULT_TTL: Any = Default.TTL
 DEFAULT_MAX_TTL: Any = Default.MAX_TTL
 DEFAULT_PREFIX: Any = Default.PREFIX
 DEFAULT_GUARD: Any = Default.GUARD
+DEFAULT_GUARDIAN: Any = Default.GUARDIAN
 _USUAL = 10.0  # seconds: the ttl, unless `max_ttl` is shorter
 
 
@@ -58,6 +60,7 @@ class Settings(NamedTuple):
         leaving: Whether this shard is only in the former list.
         debug: Whether leases remember the line that acquired them.
         around: An object of the user's, for the calls of this client. The engine does not use it.
+        guardian: Whether another process frees the locks of this one if it is killed.
     """
 
     # Empty only if the client was not told of any node: its locks can be described, and using one
@@ -75,6 +78,7 @@ class Settings(NamedTuple):
     debug: bool = False
     leaving: bool = False
     around: Any = None
+    guardian: bool = False
 
     @property
     def nodeless(self) -> ConfigError:
@@ -141,6 +145,7 @@ def settings(
     debug: bool = False,
     leaving: bool = False,
     around: Any = None,
+    guardian: object = False,
 ) -> Settings:
     """Check a client's settings. `Client` describes those that users know.
 
@@ -183,6 +188,7 @@ def settings(
         debug=debug,
         leaving=leaving,
         around=around,
+        guardian=checks.flag(guardian, "guardian"),
     )
 
 

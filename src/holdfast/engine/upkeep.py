@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from math import ceil, inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from .. import scripts
 from ..errors import ConfigError
-from ..protocol.command import READ, Command
+from ..protocol.claim import Claim
+from ..protocol.command import READ, RELEASE, Command
 from ..protocol.nodes import NodeSet
 from ..wire import rights
 from ..wire.address import Address
@@ -36,6 +37,25 @@ UP = ConnectionState.UP
 T = TypeVar("T")
 
 
+class Guardian(Protocol):
+    """Frees the locks of this process if it is killed. To tell it something takes no time."""
+
+    def connected(self, node: int, address: Address) -> None:
+        """Note where a node is, and whom it knows this client as."""
+
+    def asks(self, claim: Claim, token: bytes) -> None:
+        """Note that a request with this token is about to leave."""
+
+    def ends(self, token: bytes) -> None:
+        """Note that the release of this token is about to leave."""
+
+    def stays(self, token: bytes) -> None:
+        """Note that this token is not to be released."""
+
+    def close(self) -> None:
+        """Note that the engine has ended."""
+
+
 class Upkeep:
     """Keeps the connections of a client.
 
@@ -49,6 +69,7 @@ class Upkeep:
     Attributes:
         connections: One for each node.
         health: Judges what has become of a connection.
+        guardian: Is told what there is to release if this process is killed, if the client has one.
         stays: Whether the client has to stay connected while nobody uses it: where a function says
             which server a node is, a client that does not ask for a while cannot know that it was
             the same all along.
@@ -65,6 +86,7 @@ class Upkeep:
     """
 
     health: Health
+    guardian: Guardian | None = None
 
     def __init__(
         self, settings: Settings, inbox: bytes, version: str, listener: Listener[Command], node_set: NodeSet
@@ -101,6 +123,8 @@ class Upkeep:
             asked: When the place was asked for, if it can change.
         """
         connection = self.connections[node]
+        if self.guardian is not None:
+            self.guardian.connected(node, address or connection.address)
         attempt(connection, connection.connected, None, now, address, asked)
         if connection.bad is not None:
             self.lost(node, now, connection.bad)
@@ -324,6 +348,13 @@ class Upkeep:
                     connection.probe(command.sent)
             except Exception as error:
                 self.faulted(connection.node, command.sent, error)
+
+    def entrust(self, guardian: Guardian, claim: Claim, command: Command) -> None:
+        """Have the guardian note a request before it leaves, and nodes know what it would send."""
+        guardian.asks(claim, command.token)
+        if not claim.recipe.basic:
+            data = claim.recipe.release(command.token, True, 0.0)
+            self.provide(Command(None, RELEASE, command.token, command.sent, data=data))
 
     @property
     def patience(self) -> float:

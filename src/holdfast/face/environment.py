@@ -17,9 +17,8 @@ from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from .. import checks
 from ..errors import ConfigError
-from ..options import OPTIONS, seconds, variable
+from ..options import OPTIONS, flag, seconds, variable
 from ..wire.address import Url
 
 if TYPE_CHECKING:
@@ -59,10 +58,8 @@ def debug() -> bool:
     Raises:
         ConfigError: HOLDFAST_DEBUG is neither 0 nor 1.
     """
-    text = os.environ.get(DEBUG, "").strip()
-    if text not in ("", "0", "1"):
-        raise ConfigError(f"{DEBUG} must be 1 or 0, not {checks.shown(text)}")
-    return text == "1" or (not text and sys.flags.dev_mode)
+    text = os.environ.get(DEBUG, "")
+    return flag(text, DEBUG) if text.strip() else sys.flags.dev_mode
 
 
 _PACKAGE = f"{os.path.dirname(os.path.dirname(os.path.abspath(__file__)))}{os.sep}"
@@ -88,7 +85,7 @@ def options() -> dict[str, Any]:
         if OPTIONS[name].form == "text" and text:
             found[name] = utf8(text)
         elif text.strip():
-            found[name] = seconds(text.strip(), name, called)
+            found[name] = flag(text, called) if OPTIONS[name].form == "flag" else seconds(text.strip(), name, called)
     return found
 
 

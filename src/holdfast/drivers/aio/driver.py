@@ -114,6 +114,10 @@ class Driver(BaseDriver):
         self.clock, self.wall, entropy = sources_of(self.loop)
         self.engine = Engine(settings, entropy(16).hex().encode(), readwrite.undo, version)
         self.engine.record.telling = telling
+        if settings.guardian:
+            from ..guardian.keeper import Ward
+
+            self.engine.upkeep.guardian = Ward(settings.max_ttl, access)
         self.engine.record.epoch = self.wall() - self.clock()
         self.closed = False
         # The bug.
@@ -338,7 +342,7 @@ class Driver(BaseDriver):
     def stay(self) -> None:
         """Have the keys of all leases stay on the nodes when they end."""
         for claim in self._leases:
-            claim.stay()
+            self.engine.stay(claim)
 
     def stats(self) -> Stats:
         """What was done so far, in this loop."""
@@ -396,6 +400,8 @@ class Driver(BaseDriver):
             if timer is not None:
                 timer.cancel()
         self.sockets.end()
+        if self.engine.upkeep.guardian is not None:
+            self.engine.upkeep.guardian.close()
         _wake(self.waiting.everyone())
         # Nor has the loop to care for it.
         if not self._life.ag_running:

@@ -280,6 +280,9 @@ class Direct:
     def _say(self, claim: Claim, me: object, now: float) -> None:
         """Send what a claim has to say, at once where nothing waits to be sent before it."""
         turn, connections, links, recipe = self.turn, self.engine.connections, self.sockets.by_node, claim.recipe
+        guardian = self.engine.upkeep.guardian
+        if guardian is not None and claim.state is WAITING:
+            guardian.asks(claim, claim.token)
         for nodes, command in claim.sends:
             data = command.data = (
                 recipe.request(command.token, command.ttl, command.mode, command.fence, command.clock)
@@ -304,6 +307,8 @@ class Direct:
             raise Overdue
         self.doubtful = ()
         claim.sends = []
+        if guardian is not None and claim.state is not WAITING:
+            guardian.ends(claim.token)
         if self.engine.spoke:
             # A node that was asked in vain, or whose bytes wait: the I/O thread sees to it.
             self.io_thread.ask(_nothing)

@@ -426,6 +426,8 @@ class Driver(BaseDriver):
         for calls in io_thread.aside.all:
             calls.wait(until - self.clock())
             calls.end()
+        if (guardian := io_thread.engine.upkeep.guardian) is not None:
+            guardian.close()
 
 
 def _closed_at_exit() -> None:

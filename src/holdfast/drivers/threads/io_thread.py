@@ -78,6 +78,10 @@ class IOThread:
         self.wall = sources.wall
         self.engine = Engine(settings, sources.entropy(16).hex().encode(), readwrite.undo, version)
         self.engine.record.telling = telling
+        if settings.guardian:
+            from ..guardian.keeper import Ward
+
+            self.engine.upkeep.guardian = Ward(settings.max_ttl, access)
         self.asked: deque[PendingCall | Callable[[float], None]] = deque()
         # Empty, unless the I/O thread sleeps and nobody has rung for this sleep yet.
         self.asleep: list[None] = []
@@ -542,7 +546,7 @@ class IOThread:
         """Have the keys of these pending calls stay on the nodes when their claims end."""
         for pending in pending_calls:
             if pending.claim is not None:
-                pending.claim.stay()
+                self.engine.stay(pending.claim)
 
     def close(self, now: float) -> None:
         """Release everything, and end when the nodes have answered, or need not be waited for; then

@@ -124,7 +124,7 @@ class Lease(lease.Lease):
             raise
 
     def _stay(self) -> None:
-        self._want.stay()
+        self._driver.engine.stay(self._want)
 
     def _obtain(self, timing: Timing) -> Awaitable[None]:
         return self._driver.acquire(self, self._terms.recipes, timing)

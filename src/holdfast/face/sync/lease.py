@@ -169,7 +169,7 @@ class Lease(lease.Lease):
 
     def _stay(self) -> None:
         io_thread, claim = self._pending.io_thread, self._own
-        io_thread.ask(lambda now: claim.stay())
+        io_thread.ask(lambda now: io_thread.engine.stay(claim))
 
     @property
     def _lease(self) -> Self:
