@@ -8,10 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import threading
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -190,14 +189,6 @@ async def test_calls_of_one_function_exclude_each_other(face: Face, five: Cluste
     await asyncio.gather(*[face.call(decorated) for _ in range(10)])
 
 
-async def test_a_wrong_call_is_a_type_error_and_leaves_nothing(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    decorated = locks.lock(name)(counting(face, []))
-    with pytest.raises(TypeError, match="count"):
-        await Steps(decorated()).next()
-    await is_free(face, five, name)
-
-
 async def test_methods_know_their_object(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
     seen: list[Any] = []
@@ -338,24 +329,6 @@ async def test_what_a_step_starts_inherits_the_current_lease_until_the_function_
     assert lease.state is LeaseState.RELEASED
 
 
-async def test_a_thread_of_its_own_inherits_nothing(face: Face, five: Cluster, name: str) -> None:
-    locks, found = await face.connected(five), list[Any]()
-
-    def look() -> None:
-        try:
-            found.append(current())
-        except Misuse as error:
-            found.append(error)
-
-    async def body(lease: Any) -> None:
-        thread = threading.Thread(target=look)
-        thread.start()
-        thread.join()
-
-    await face.call(locks.lock(name)(function(face, body)))
-    assert [it.reason for it in found] == ["not_held"]
-
-
 async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
 
@@ -426,37 +399,6 @@ async def test_a_generator_holds_its_lock_from_the_first_step_to_exhaustion(face
     assert await steps.next() == Steps.OVER
 
 
-@pytest.mark.parametrize("how", ["closed", "thrown at"])
-async def test_a_generator_that_is_ended_releases(face: Face, five: Cluster, name: str, how: str) -> None:
-    locks, log = await face.connected(five), list[Any]()
-    steps = Steps(locks.lock(name)(counting(face, log))(3))
-    await steps.next()
-    if how == "closed":
-        await steps.close()
-    else:
-        with pytest.raises(KeyError):
-            await steps.throw(KeyError("x"))
-    assert log[1:] == ["over, held: True"]
-    assert log[0].state is LeaseState.RELEASED
-    await is_free(face, five, name)
-    assert await steps.next() == Steps.OVER
-
-
-async def test_a_generator_that_was_never_started_never_asked(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    decorated = locks.lock(name)(counting(face, []))
-    before = five.calls()
-    never = decorated(3)
-    closed, thrown = Steps(decorated(3)), Steps(decorated(3))
-    await closed.close()
-    with pytest.raises(KeyError):
-        await thrown.throw(KeyError())
-    assert await closed.next() == await thrown.next() == Steps.OVER
-    del never
-    gc.collect()
-    assert five.calls() == before
-
-
 @pytest.mark.parametrize("cyclic", [False, True])
 async def test_a_generator_that_is_dropped_is_closed(face: Face, five: Cluster, name: str, cyclic: bool) -> None:
     """By Python at once, or by the event loop: its `finally` runs with the lock, which is released then."""
@@ -470,16 +412,6 @@ async def test_a_generator_that_is_dropped_is_closed(face: Face, five: Cluster, 
     await face.until(lambda: gc.collect() is None or len(log) == 2)  # (a thread that took a step may still be ending)
     assert log[1] == "over, held: True"
     await is_free(face, five, name)
-
-
-async def test_between_two_steps_the_lease_is_renewed(face: Face, five: Cluster, name: str) -> None:
-    locks, log = await face.connected(five), list[Any]()
-    steps = Steps(locks.lock(name, ttl=0.3)(counting(face, log))(3))
-    await steps.next()
-    await face.sleep(1)
-    assert await steps.next() == 1
-    assert log[0].held
-    await steps.close()
 
 
 async def test_a_generator_that_loses_its_lock_between_two_steps_is_closed(face: Face, five: Cluster, name: str) -> None:
@@ -625,32 +557,6 @@ def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> N
         expected = contextvars.copy_context().run(uses, body())
         assert contextvars.copy_context().run(uses, locks.lock("variables")(body)()) == expected
     asyncio.run(main())
-
-
-def test_a_generator_s_return_value_and_its_use_by_others(nodes: Nodes) -> None:
-    """`yield from`, `for` and `contextlib` take a decorated generator as they take any other."""
-    with holdfast.Holdfast(*nodes.urls) as locks:
-
-        @locks.lock("delegated")
-        def inner() -> Any:
-            assert (yield 1) == "sent"
-            return "returned"
-
-        def outer() -> Any:
-            yield (yield from inner())
-
-        generator = outer()
-        assert next(generator) == 1
-        assert generator.send("sent") == "returned"
-
-        @contextmanager
-        @locks.lock("managed")
-        def managed() -> Any:
-            yield current()
-
-        with managed() as lease:
-            assert lease.held
-        assert lease.state is LeaseState.RELEASED
 
 
 # A body, as data: what it does at each of its yields with what it is sent, and with what is thrown at it.

@@ -13,11 +13,9 @@ from contract.faces import Face, Threads
 from contract.simulated import Simulated
 
 from holdfast import current
-from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol import note
 from holdfast.protocol.exclusive import beside
-from holdfast.protocol.note import Note
 
 Check = Callable[[Face, Any, str], Awaitable[None]]
 
@@ -106,57 +104,6 @@ CHECKS: dict[str, Check] = {it.__name__: it for it in (shown, never_somebody_els
 async def test_a_note_is_its_holder_s(face: Face, five: Cluster, name: str, check: str) -> None:
     # Rules NO1 and NO2.
     await CHECKS[check](face, five, name)
-
-
-def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whose note it is does not matter."""
-    read = note.read
-
-    def any_holder(kept: object, holder: bytes | None) -> str | None:
-        said = note._SAID.fullmatch(kept) if isinstance(kept, bytes) else None
-        return read(kept, None if said is None else said[1])
-
-    monkeypatch.setattr(note, "read", any_holder)
-
-
-def said_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A note is said when the lock is held, and not with renewals."""
-    statement, told = Note.statement, set[bytes]()
-
-    def once(self: Note, token: bytes, fence: int, ttl: float) -> bytes:
-        again = token in told and ttl > 0
-        told.add(token)
-        return b"*1\r\n$4\r\nPING\r\n" if again else statement(self, token, fence, ttl)
-
-    monkeypatch.setattr(Note, "statement", once)
-
-
-def never_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Upkeep, "say_along", lambda *_: None)
-
-
-def never_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    statement = Note.statement
-    monkeypatch.setattr(Note, "statement", lambda self, token, fence, ttl: statement(self, token, fence, ttl or 15.0))
-
-
-FAULTS = {
-    "a note counts for any holder": (believed, never_somebody_elses),
-    "a note is said once": (said_once, renewed),
-    "a note is never said": (never_said, shown),
-    "a release does not end the note": (never_over, over),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_planted_fault_is_found(fault: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, check = FAULTS[fault]
-    plant(monkeypatch)
-    face = Simulated()
-    async with face.nodes(5) as five:
-        with pytest.raises(AssertionError):
-            await check(face, five, name)
-    await face.finish()
 
 
 # ------------------------------------------------ what can have one

@@ -15,7 +15,6 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
 from contract.simulated import Simulated, SimulatedCluster
-from proof import patches
 from proof.books import word
 
 from holdfast.embedded import Nodes
@@ -23,7 +22,6 @@ from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.face import migration
 from holdfast.face.lease import LeaseState
-from holdfast.face.shards import Shards
 from holdfast.protocol.exclusive import keys_of
 
 SETS = "ab"
@@ -493,12 +491,6 @@ async def test_a_rate_that_stays_is_counted_on_its_set_alone(face: Face, rollout
     before = rollout.b.calls()
     assert await takes(face, rollout.both, lives(rollout.new, "a", f"{rollout.name}/stays")) == 5
     assert rollout.b.calls() == before
-
-
-async def test_a_rate_that_asks_one_set_is_found(face: Face, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: only the new set counts, as if nothing moved. Ten calls of five are allowed."""
-    patches.method(monkeypatch, Shards, "counting", "return [home] if former == home else [former, home]", "return [home]")
-    assert await takes(face, rollout.old, rollout.name) + await takes(face, rollout.both, rollout.name) == 10
 
 
 CANNOT_MOVE: dict[str, Any] = {

@@ -9,12 +9,9 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
-from contract.simulated import Simulated
+from contract.faces import Face, Threads
 
 from holdfast.errors import ConfigError, NoQuorum
-from holdfast.operations.inspection import commands as inspection
-from holdfast.operations.survey import plan as survey
 from holdfast.protocol.exclusive import keys_of
 from holdfast.typing import Row
 
@@ -163,73 +160,13 @@ async def nodes_that_are_away(face: Face, five: Any, name: str) -> None:
 
 
 CHECKS: dict[str, Check] = {
-    it.__name__: it
-    for it in (everything_is_shown_once, held_all_the_time, what_is_split_comes_last, nodes_that_are_away)
+    it.__name__: it for it in (everything_is_shown_once, held_all_the_time, what_is_split_comes_last, nodes_that_are_away)
 }
 
 
 @pytest.mark.parametrize("check", CHECKS)
 async def test_what_a_survey_shows(face: Face, own_five: Cluster, name: str, check: str) -> None:
     await CHECKS[check](face, own_five, name)
-
-
-def one_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(survey, "_needed", lambda nodes: 1)
-
-
-def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was shown is not kept."""
-    step = survey.Search._step
-
-    def forgets(self: survey.Search) -> Any:
-        self._known.clear()
-        return step(self)
-
-    monkeypatch.setattr(survey.Search, "_step", forgets)
-
-
-def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the first step of a node is taken."""
-    found = inspection.found
-    monkeypatch.setattr(inspection, "found", lambda reply: (b"0", *found(reply)[1:]))
-
-
-def unconfirmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one node has counts as held."""
-    row = survey.recipes.row
-    monkeypatch.setattr(survey.recipes, "row", lambda key, prefix, views, nodes, known: row(key, prefix, views, 1, known))
-
-
-def contented(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A node that does not answer counts as one that was looked through."""
-    turn = survey.Search._turn
-
-    def passes(self: survey.Search, settings: Any, node: int) -> None:
-        self._done += bool(self._causes)
-        turn(self, settings, node)
-
-    monkeypatch.setattr(survey.Search, "_turn", passes)
-
-
-FAULTS = {
-    "one node is looked through": (one_node, everything_is_shown_once),
-    "what was shown is shown again": (forgetful, everything_is_shown_once),
-    "a node is looked through for one step": (one_step, everything_is_shown_once),
-    "one node's word counts": (unconfirmed, what_is_split_comes_last),
-    "a node that is away counts": (contented, nodes_that_are_away),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_planted_fault_is_found(fault: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant, check = FAULTS[fault]
-    plant(monkeypatch)
-    # A simulated server takes one step, whatever it is asked.
-    face = Asyncio() if plant is one_step else Simulated()
-    async with face.nodes(5) as five:
-        with pytest.raises((AssertionError, pytest.fail.Exception)):
-            await check(face, five, name)
-    await face.finish()
 
 
 # ------------------------------------------------ how it is used

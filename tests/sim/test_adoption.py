@@ -1,4 +1,4 @@
-"""Leases that go from owner to owner, while nodes, connections and clients fail; and planted faults.
+"""Leases that go from owner to owner, while nodes, connections and clients fail.
 
 The laws of every world watch, for which giver and adopter are one holder after the other. *Once*: no ticket is adopted twice. *Stuck*: when
 the faults are over, the name can be had.
@@ -15,10 +15,6 @@ from sim.face import Holdfast, Lease
 from sim.test_latches import Storm, patiently
 
 from holdfast.errors import Cancelled, LockBusy, LockLost, NoQuorum
-from holdfast.protocol.adoption import Adopted
-from holdfast.protocol.ballot import Ballot
-from holdfast.scripts import ADOPT, bare
-from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories
@@ -124,63 +120,3 @@ def test_an_adopter_that_dies_is_followed_when_its_lease_has_run_out(town: Build
     died = here.world.now
     here.world.run(died + 1.1)
     assert waiter.result().fence > lease.fence
-
-
-def in_lua(text: str, other: str) -> Callable[[pytest.MonkeyPatch], dict[str, Any]]:
-    """A change of the script's text."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        runs = Lua()
-        source = ADOPT.source
-        assert bare(text.encode()) in source
-        runs._compiled[ADOPT.sha] = runs._compile(source.replace(bare(text.encode()), bare(other.encode())))
-        return {"lua": runs}
-
-    return plant
-
-
-def going_on(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The ticket is given away while the giver holds its lease."""
-
-    async def hand_over(self: Any, ttl: Any = None) -> str:
-        given = self._to_hand_over()
-        await self.extend(ttl)
-        return str(given.text())
-
-    monkeypatch.setattr(Lease, "hand_over", hand_over)
-    return {}
-
-
-def same_token(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The adopter asks with the token of the giver."""
-    made = Ballot.__init__
-
-    def make(self: Any, recipe: Any, *arguments: Any) -> None:
-        made(self, recipe, *arguments)
-        if isinstance(recipe, Adopted):
-            self.token = recipe._given
-            self.usual = self.token[:16]
-
-    monkeypatch.setattr(Ballot, "__init__", make)
-    return {}
-
-
-FAULTS = {
-    "the giver goes on": (going_on, "exclusion|majority"),
-    "the adopter has the giver's token": (same_token, "exclusion|once|risen|zombie|counted|majority"),
-    "it takes what another has": (in_lua("or holder ~= from and holder ~= to then", "then"), "counted|exclusion|majority|fence"),
-    "a record above the fence is overlooked": (in_lua("F > P or ", ""), "fence|exclusion|gap|counted|majority|once"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, fault: str) -> None:
-    plant, laws = FAULTS[fault]
-    options = plant(monkeypatch)
-    with pytest.raises(Violation, match=f"^({laws})"):
-        _relays(town, 60, **options)
-
-
-def _relays(build: Build, seeds: int, **options: Any) -> None:
-    for seed in range(seeds):
-        relayed(build, seed, nodes=(3, 5, 2)[seed % 3], **options)

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from holdfast.protocol.claim import State
 from holdfast.testing.driver import Driver
 from holdfast.testing.world import Task
 
@@ -86,21 +85,3 @@ def test_at_whatever_event_it_happens_the_name_is_free_soon(town: Build, users: 
     assert max(waits.values()) < within, {at: waited for at, waited in waits.items() if waited >= within}
     if how != "cancelled":  # it did hurt: whoever holds the lock and is no more keeps it for its lease
         assert max(waits.values()) > 0.9 * TTL
-
-
-def forgets(monkeypatch: pytest.MonkeyPatch, when: Callable[[Any], bool]) -> None:
-    """A driver that does not end claims such as these."""
-    end = Driver._end
-    monkeypatch.setattr(Driver, "_end", lambda driver, claim, heard=False: None if when(claim) else end(driver, claim, heard))
-
-
-@pytest.mark.parametrize("kept", ["a waiter's place", "a holder's key"])
-def test_a_driver_that_leaves_something_behind_is_found(kept: str, town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgets(monkeypatch, lambda claim: (claim.state is State.HELD) is (kept == "a holder's key"))
-    with pytest.raises(AssertionError):
-        served_soon(town)
-
-
-def served_soon(town: Build) -> None:
-    for _, waited in told(town, 2, 0, "cancelled"):
-        assert waited < AT_ONCE + KEEP + TRIP

@@ -1,4 +1,4 @@
-"""Elections in the simulator: candidates who come, crash, stop and resign, nodes that fail, and observers who look on; and planted faults.
+"""Elections in the simulator: candidates who come, crash, stop and resign, nodes that fail, and observers who look on.
 
 The law is looked at from outside, at every event and at everything that an observer is shown (`Country`).
 """
@@ -16,18 +16,13 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast, Observation
 
-from holdfast.engine.engine import Engine
 from holdfast.engine.plans import Ask, Listen, Plan
 from holdfast.errors import LockLost, Misuse, NoQuorum, NotAcquired, is_closed
-from holdfast.primitives.election import plan as election
-from holdfast.primitives.election.commands import ElectionHeard, Speech
+from holdfast.primitives.election.commands import ElectionHeard
 from holdfast.primitives.election.plan import Leader, View
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.query import Query
-from holdfast.scripts import ELECTION, LOADED, bare
-from holdfast.testing.server import Lua
 from holdfast.testing.world import Violation
-from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
@@ -268,19 +263,6 @@ def country(build: Build, seed: int, **options: Any) -> Country:
     return Country(build(3 + 2 * (seed % 2), seed, guard=MAX_TTL + 2, **options))
 
 
-def broken(build: Build, seeds: Any, **options: Any) -> list[str]:
-    """The laws that are broken, seed by seed."""
-    found = []
-    for seed in seeds:
-        here = country(build, seed, **options)
-        try:
-            here.run()
-            here.ends_well()
-        except (Violation, AssertionError) as law:
-            found.append(f"seed {seed}: {law}")
-    return found
-
-
 @pytest.mark.timeout(180)
 def test_no_law_is_broken(town: Build) -> None:
     crashes = doubts = 0
@@ -480,132 +462,3 @@ def test_what_a_term_costs(town: Build) -> None:
     here.world.do(leader.resign(confirm=True))
     here.world.run(here.world.now + TRIP)
     assert calls(here) - before == 4 * 3
-
-
-# ------------------------------------------------ planted faults
-
-
-def lua(there: str, instead: str) -> dict[str, Any]:
-    """A change of the scripts' text, under the digest of the script as it should be: clients do not know the difference."""
-    runs, changed = Lua(), 0
-    for script in LOADED:
-        changed += script in ELECTION and bare(there.encode()) in script.source
-        source = script.source.replace(bare(there.encode()), bare(instead.encode())) if script in ELECTION else script.source
-        runs._compiled[script.sha] = runs._compile(source)
-    assert changed == 1
-    return {"lua": runs}
-
-
-def announced_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A candidate that may yet cede says that it leads."""
-    begin = Engine.begin
-
-    def early(engine: Engine, want: Any, now: float) -> None:
-        begin(engine, want, now)
-        for claim in want.claims:
-            engine.upkeep.say_along(claim.recipe.statement(claim.token, claim.ticket, claim.ttl), engine.node_set.up, now)
-
-    monkeypatch.setattr(Engine, "begin", early)
-
-
-def not_refreshed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A leader says once that it leads."""
-    word, told = Speech.statement, set[tuple[Any, int]]()
-
-    def once(speech: Speech, token: bytes, fence: int, ttl: float) -> bytes:
-        again = (speech, fence) in told and ttl > 0
-        told.add((speech, fence))
-        return pack(b"PING") if again else word(speech, token, fence, ttl)
-
-    monkeypatch.setattr(Speech, "statement", once)
-
-
-def released_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    word = Speech.statement
-    monkeypatch.setattr(
-        Speech, "statement", lambda speech, token, fence, ttl: word(speech, token, fence, ttl) if ttl > 0 else pack(b"PING")
-    )
-
-
-def the_same_version(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new value has the version of the one before."""
-
-    def says(speech: Speech, value: str) -> None:
-        speech._said[1] = value
-
-    monkeypatch.setattr(Speech, "says", says)
-
-
-def not_written_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(*_: Any) -> Any:
-        yield from ()
-        return True
-
-    monkeypatch.setattr(election, "_write_back", nothing)
-
-
-def shown_as_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An observer shows what it finds, be it earlier than what it has shown."""
-    sees = View._sees
-
-    def forgets(view: View, found: ElectionHeard, seen: Query) -> Any:
-        view._rank = (0, 0)
-        return sees(view, found, seen)
-
-    monkeypatch.setattr(View, "_sees", forgets)
-
-
-def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No push is listened to."""
-    told = Engine.told
-    monkeypatch.setattr(Engine, "told", lambda engine, node, message, now: message.startswith(b"n ") or told(engine, node, message, now))
-
-
-# What stands in the scripts, what is to stand there, and the worlds in which that breaks a law.
-SCRIPTS = {
-    "the lowest wins": (
-        "if had > term or had == term and its > version then",
-        "if had > 0 and (had < term or had == term and its < version) then",
-        range(2),
-    ),
-    "a resignation only deletes": ("local line = ", "if ttl == 0 then call('DEL', leader) end local line = ", range(12)),
-    "nothing is remembered": ("math.max(ends - now, 0) + keep", "math.max(ends - now, 0) + 1", range(12)),
-    "nobody is told": ("tonumber(line[i + 1]) > now", "false", range(2)),
-}
-PYTHON = {
-    announced_too_early: range(2),
-    not_refreshed: range(2),
-    released_without_a_word: range(2),
-    the_same_version: range(2),
-    shown_as_it_comes: range(2),
-    deaf: range(2),
-}
-
-
-@pytest.mark.parametrize("fault", SCRIPTS)
-def test_a_fault_in_the_scripts_is_found(town: Build, fault: str) -> None:
-    there, instead, seeds = SCRIPTS[fault]
-    assert any(broken(town, [seed], **lua(there, instead)) for seed in seeds)
-
-
-@pytest.mark.parametrize("fault", PYTHON, ids=lambda it: it.__name__)
-def test_a_fault_in_the_rules_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, fault: Any) -> None:
-    fault(monkeypatch)
-    assert any(broken(town, [seed]) for seed in PYTHON[fault])
-
-
-def test_that_the_last_one_who_says_something_counts_is_found(town: Build) -> None:
-    fault = lua("if had > term or had == term and its > version then return 0 end", "")
-    assert None in {it.value for it in after_a_stop(town, **fault)}
-
-
-def test_that_nothing_is_written_back_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    not_written_back(monkeypatch)
-    assert after_a_word_of_few(town) == ["two", "one"]
-
-
-def test_that_a_word_is_kept_no_longer_than_it_is_good_for_is_found(town: Build) -> None:
-    """Without rule E2, the later word is forgotten, and the earlier one, good for longer elsewhere, rises again."""
-    fault = lua("string.format('%.0f', math.max(ends - now, 0) + keep)", "string.format('%.0f', ttl > 0 and ends - now or 1000)")
-    seen = after_a_short_term(town, **fault)
-    assert [it.value for it in seen if it].index("one") > 0

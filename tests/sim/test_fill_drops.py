@@ -1,4 +1,4 @@
-"""Values that are dropped, in the simulator: the law of `invalidate`, while nodes and processes fail; and planted faults, which break it.
+"""Values that are dropped, in the simulator: the law of `invalidate`, while nodes and processes fail.
 
 The law. Once a call of `invalidate` has returned, no call of `get` or `peek` that begins later gives a value whose computing began before
 that `invalidate` did. This holds while a majority of the nodes answers and remembers.
@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
-from sim.test_fills import CACHE, LATE, LEASE, Burnt, Kitchen, lua, strikes
+from sim.test_fills import CACHE, LATE, LEASE, Burnt, Kitchen, strikes
 
 from holdfast.errors import NoQuorum
-from holdfast.primitives.fill import plan as fill
-from holdfast.primitives.fill.plan import Found, OnNodes
+from holdfast.primitives.fill.plan import Found
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -101,14 +100,12 @@ def cut_off(here: Town, client: Holdfast, *which: int) -> None:
         link.stall(3.0)
 
 
-def bypassed(build: Build, plant: Callable[[Town], object] | None = None) -> tuple[Pantry, Found[int] | None]:
+def bypassed(build: Build) -> tuple[Pantry, Found[int] | None]:
     """One computes; the value is dropped by another, who reaches two of three nodes; then the first puts what it has. Who looks sees what?
 
     The looker reaches the node that has heard of nothing, and one that has.
     """
     here = build(3, 4)
-    if plant is not None:
-        plant(here)
     pantry = Pantry(here, ttl=20.0)
     computer, dropper, looker = [here.client(ttl=LEASE, node_timeout=0.3) for _ in range(3)]
     for client in (dropper, looker):
@@ -153,59 +150,3 @@ def outlasted(build: Build) -> Found[int] | None:
 
 def test_it_stays_dropped_for_as_long_as_any_node_may_show_it(town: Build) -> None:
     assert outlasted(town) is None
-
-
-# ------------------------------------------------ planted faults
-
-
-def lowest(io_thread: OnNodes) -> Any:
-    """The note is of the lowest fence that a node has told of."""
-    told = yield from io_thread._void(io_thread._cache.void())
-    yield from io_thread._void(io_thread._cache.void(min(it.fence for it in told), 10**6))
-
-
-def own_time(io_thread: OnNodes) -> Any:
-    """The note lasts as long as the value would."""
-    told = yield from io_thread._void(io_thread._cache.void())
-    yield from io_thread._void(io_thread._cache.void(max(it.fence for it in told), round(io_thread._ttl * 1000)))
-
-
-def deletes(io_thread: OnNodes) -> Any:
-    """Nothing is left in place of the value."""
-    told = yield from io_thread._void(io_thread._cache.void())
-    yield from io_thread._void(io_thread._cache.void(max(it.fence for it in told), 1))
-
-
-def goes_wrong(build: Build) -> bool:
-    for fault in FAULTS:
-        for seed in range(6):
-            try:
-                trouble(build, seed, fault)
-            except Violation as violation:
-                return str(violation).startswith("dropped")
-    return False
-
-
-@pytest.mark.parametrize("plant", [lowest, deletes])
-def test_a_planted_fault_breaks_the_law(town: Build, monkeypatch: pytest.MonkeyPatch, plant: Any) -> None:
-    monkeypatch.setattr(OnNodes, "drop", plant)
-    assert goes_wrong(town)
-
-
-def test_a_note_that_ends_before_the_value_elsewhere_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(OnNodes, "drop", own_time)
-    assert outlasted(town) is not None
-
-
-def test_one_answer_that_there_is_a_value_is_not_enough(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    settled = fill.settled
-    monkeypatch.setattr(fill, "settled", lambda replies, majority, needed: settled(replies, 1, needed))
-    assert goes_wrong(town)
-
-
-def test_a_put_that_is_not_refused_is_found(town: Build) -> None:
-    plant = "above == fence and string.match(there, '^%d+:$')"
-    _, found = bypassed(town, lambda here: lua(here, f" or {plant}", ""))
-    assert found is not None
-
-

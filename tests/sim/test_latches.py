@@ -1,5 +1,4 @@
-"""Latches and barriers in the simulator: what they promise, looked at whenever anybody is told anything, while nodes and clients fail;
-and planted faults, which break it.
+"""Latches and barriers in the simulator: what they promise, looked at whenever anybody is told anything, while nodes and clients fail.
 
 The laws. *Early*: nobody is told that a latch is open before so many different ids have begun to arrive, and nobody passes a generation
 of a barrier before every party has begun to arrive in it. *Back*: once anybody was told that a latch is open, it is so for whoever asks
@@ -14,18 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from scripts.faulty import planted
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast import scripts
-from holdfast.engine.engine import Watch
 from holdfast.errors import Misuse, NoQuorum, NotAllArrived
-from holdfast.primitives.latch import commands as recipes
-from holdfast.primitives.latch import plan as latch
-from holdfast.primitives.latch.plan import Patience, Progress, Sight
-from holdfast.scripts import ARRIVE
-from holdfast.testing.driver import Driver
+from holdfast.primitives.latch.plan import Patience, Sight
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -462,151 +454,3 @@ def test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing(town: 
     again = [other.driver.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
     patiently(here, "", again)
     assert [it.result() for it in again] == [2, 2]
-
-
-# ------------------------------------------------ planted faults
-
-
-def script(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
-    """Nodes run another one."""
-    changed = planted(ARRIVE, old, new)
-    monkeypatch.setattr(recipes, "ARRIVE", changed)
-    monkeypatch.setattr(scripts, "LOADED", tuple(changed if it is ARRIVE else it for it in scripts.LOADED))
-
-
-def counts_arrivals(patch: pytest.MonkeyPatch) -> None:
-    """A counter on each node, instead of a set: whoever is not sure, and arrives again, counts twice."""
-    add = "if not call('ZSCORE', arrived, id) then\n            call('ZADD', arrived, size, id)"
-    script(patch, add, "if true then\n            call('ZADD', arrived, size, id .. ' ' .. size)")
-
-
-def passes_at_once(patch: pytest.MonkeyPatch) -> None:
-    """Whoever sees that all have arrived passes, and writes nothing back."""
-    patch.setattr(Sight, "over", property(lambda sight: sight.answered and sight.full))
-
-
-def believes_one_node(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(latch.LatchTerms, "needed", property(lambda terms: 1))
-
-
-def believes_pushes(patch: pytest.MonkeyPatch) -> None:
-    """Whoever is told takes it for the truth."""
-    really, slept = Patience.look, Driver.sleep
-    told = set[Watch]()
-
-    async def sleep(driver: Driver, seconds: float, watch: Watch | None = None) -> bool:
-        began = driver.clock()
-        outcome = await slept(driver, seconds, watch)
-        if watch is not None and driver.clock() < began + seconds:
-            told.add(watch)
-        return outcome
-
-    def look(patience: Patience, sight: Sight) -> Any:
-        yield from really(patience, sight)
-        if patience._watch in told:
-            sight.sure = sight._terms.needed
-
-    patch.setattr(Driver, "sleep", sleep)
-    patch.setattr(Patience, "look", look)
-
-
-def says_it_once(patch: pytest.MonkeyPatch) -> None:
-    """Who waits says nothing of others."""
-    really = Sight._news
-    patch.setattr(Sight, "_news", lambda sight, known: [it for it in really(sight, known) if it == sight._me])
-
-
-def reads_once(patch: pytest.MonkeyPatch) -> None:
-    """No second round after an arrival."""
-    really = Sight.arrives
-
-    def arrives(sight: Sight, me: bytes) -> None:
-        really(sight, me)
-        sight._confirmed = True
-
-    patch.setattr(Sight, "arrives", arrives)
-
-
-def has_one_set(patch: pytest.MonkeyPatch) -> None:
-    """For all generations."""
-    patch.setattr(recipes.Gathering, "_sets", lambda here, generation: (b"arrived", b"awaited", b"gone"))
-
-
-def forgets_who_gave_up(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Progress, "gives_up", lambda *it: None)
-
-
-def forgets_the_generation(patch: pytest.MonkeyPatch) -> None:
-    script(patch, "math.max(tonumber(before) or 0, generation)", "tonumber(before) or 0")
-
-
-def tells_nobody(patch: pytest.MonkeyPatch) -> None:
-    script(patch, "call('ZRANGE', awaited, 0, -1)", "{}")
-
-
-def goes_wrong(law: str, look: Callable[[int], object], seeds: int = 60) -> None:
-    """Some world shows it."""
-    for seed in range(seeds):
-        try:
-            look(seed)
-        except Violation as broken:
-            if broken.law == law:
-                return
-    raise AssertionError(f"{law!r} is never broken in {seeds} worlds")
-
-
-@pytest.mark.parametrize(
-    "law, plant",
-    [("early", counts_arrivals), ("back", believes_one_node), ("early", believes_pushes)],
-    ids=lambda it: getattr(it, "__name__", it),
-)
-def test_a_planted_fault_of_a_latch_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any) -> None:
-    plant(monkeypatch)
-    goes_wrong(law, lambda seed: latched(town, seed, 5))
-
-
-@pytest.mark.parametrize(
-    "law, plant, fragile",
-    [
-        ("early", counts_arrivals, True),
-        ("early", believes_pushes, False),
-        ("early", has_one_set, False),
-        ("early", forgets_who_gave_up, False),
-    ],
-    ids=lambda it: getattr(it, "__name__", it),
-)
-def test_a_planted_fault_of_a_barrier_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, fragile: bool) -> None:
-    plant(monkeypatch)
-    goes_wrong(law, lambda seed: met(town, seed, 5, fragile))
-
-
-def test_arriving_in_one_round_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All have arrived, and nobody knows."""
-    reads_once(monkeypatch)
-    assert any(max(it.result() for it in confused(town, seed)[1]) < 3 for seed in SEEDS)
-
-
-def test_passing_at_once_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one node knew is gone with it: one goes on, and the others wait for ever."""
-    passes_at_once(monkeypatch)
-    for promise in (test_what_somebody_was_told_is_so_for_all, test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing):
-        with pytest.raises(AssertionError):
-            promise(town)
-
-
-def test_not_saying_it_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    says_it_once(monkeypatch)
-    with pytest.raises((Violation, AssertionError)):
-        forgetful(town)
-
-
-def test_not_saying_the_generation_again_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    forgets_the_generation(monkeypatch)
-    with pytest.raises((Violation, AssertionError)):
-        assert rolling(town) == [2, 2]
-
-
-def test_telling_nobody_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    tells_nobody(monkeypatch)
-    with pytest.raises(Violation, match="stuck"):
-        test_nothing_is_asked_while_nothing_happens(town)

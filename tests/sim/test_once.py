@@ -1,4 +1,4 @@
-"""What is done once, in the simulator: its law, while nodes and processes fail; and planted faults, which break it.
+"""What is done once, in the simulator: its law, while nodes and processes fail.
 
 The law. Of all callers of a key whoever is told a result is told the same one, and it is one that somebody's function gave. Functions of a
 key do not run at the same time while their leases hold. When nothing is wrong any more, everybody who lives is told a result. All this
@@ -13,22 +13,15 @@ from typing import Any, Self
 
 import pytest
 from sim.conftest import Town
-from sim.face import Holdfast, Once
+from sim.face import Holdfast
 
 from holdfast import current
-from holdfast.engine.plans import Call
 from holdfast.errors import ConfigError, LockLost, Misuse, NoQuorum, NotAcquired
-from holdfast.face.schedule import Schedule
 from holdfast.face.values import Unfit
-from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once import plan as turns
-from holdfast.primitives.once.commands import OnceCopy
-from holdfast.primitives.once.plan import Turn
 from holdfast.protocol import quorum
-from holdfast.protocol.claim import Claim
 from holdfast.protocol.ticket import Tickets
 from holdfast.testing.network import WALL, Node
-from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
@@ -589,189 +582,3 @@ def test_a_caller_whose_note_comes_too_late_is_told_why_it_had_no_result(town: B
     assert isinstance(lost.__cause__, Unfit)
     assert told == 2
     assert calm.all_at_once() == [2] * 10
-
-
-# ------------------------------------------------ planted faults
-
-
-Seen = Callable[[Build], bool]
-
-
-def breaks_the_law(build: Build) -> bool:
-    # Worlds that show rare faults come first: otherwise, "a refusal is not understood" takes half a minute.
-    for seed in (25, 15, *range(240)):
-        try:
-            Story(build, seed, 3, long=seed % 2 == 0).run()
-        except Broken:
-            return True
-    return False
-
-
-def runs_twice(build: Build) -> bool:
-    for seed in range(10):
-        calm, told = rush(build, seed)
-        if len({*told}) > 1 or calm.runs > 1:
-            return True
-    return False
-
-
-def forgets(build: Build) -> bool:
-    try:
-        test_a_result_outlives_the_restart_of_any_minority_again_and_again(build)
-    except AssertionError:
-        return True
-    return False
-
-
-def throws_away(build: Build) -> bool:
-    try:
-        test_what_succeeded_under_a_lost_lease_is_kept_if_nobody_has_looked_since(build)
-    except AssertionError:
-        return True
-    return False
-
-
-def waits_in_turn(build: Build) -> bool:
-    try:
-        test_those_who_wait_have_the_result_at_once(build)
-    except AssertionError:
-        return True
-    return False
-
-
-def splits_slots(build: Build) -> bool:
-    return any(len({*slots(build, seed)[1]}) > 1 for seed in range(3))
-
-
-def charges_again(build: Build) -> bool:
-    for seed in range(3):
-        calm, _ = unfit(build, seed)
-        if calm.runs > 1:
-            return True
-    return False
-
-
-def tells_a_note(build: Build) -> bool:
-    return any(any(not it.startswith(("'a' has run", "'a' was run")) for it in unfit(build, seed)[1]) for seed in range(3))
-
-
-def splits_a_boundary(build: Build) -> bool:
-    return any(boundary(build, seed) != [1, 1, 1] for seed in range(10))
-
-
-def forgets_that_it_ran(turn: Turn, outcome: object) -> bytes:
-    """What cannot be kept counts as failed."""
-    try:
-        return turns.packed(outcome, turn._deed.serializer)
-    except Unfit as why:
-        raise Misuse("failed") from why
-
-
-def exact(of: Any) -> Any:
-    return lambda schedule, micros, early=False: of(schedule, micros)
-
-
-def blind(turn: Turn, lease: Any) -> Any:
-    """Held, nobody looks again."""
-    turn._ballot = lease.fence
-    return False
-    yield
-
-
-def believes_one(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
-    return recipes.newest(answers)
-
-
-def releases_first(turn: Turn, lease: Any, outcome: object) -> Any:
-    turn._value, turn._left = turn._written(outcome), turn._deed.keep
-    yield Call(lease.release)
-    yield from turn._stores()
-    turn.kept = turn._value
-
-
-def counts_anew(adopt: Any) -> Any:
-    def prolongs(turn: Turn, copy: OnceCopy) -> None:
-        adopt(turn, copy)
-        turn._left = turn._deed.keep
-
-    return prolongs
-
-
-def gives_up(turn: Turn, lost: LockLost) -> Any:
-    if turn.kept is None:
-        raise lost
-    return
-    yield
-
-
-def by_the_asker_s_clock() -> Any:
-    ahead = iter(range(0, 10**6, 3600))
-
-    def time(shards: Any, name: str) -> Any:
-        return (round(WALL) + next(ahead)) * 1_000_000
-        yield
-
-    return time
-
-
-def by_one_node_s_clock(shards: Any, name: str) -> Any:
-    seen = yield turns.Ask({0: turns.pack(b"TIME")})
-    return int(seen.answers[0][0]) * 1_000_000
-
-
-def keeps_failures(run: Any) -> Any:
-    async def swallows(once: Any, function: Any, *arguments: Any) -> Any:
-        async def tried() -> Any:
-            try:
-                return await function(*arguments)
-            except Failed:
-                return "failed"
-
-        return await run(once, tried)
-
-    return swallows
-
-
-def deaf(terms: Any) -> Any:
-    return property(lambda turn: turn._on(terms.fget(turn).timing._replace(news_needed=0)))
-
-
-def loses_its_lease(build: Build) -> bool:
-    try:
-        return not own_ballot(build)
-    except Violation as broken:
-        return str(broken).startswith("unfounded")
-
-
-PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Seen]] = {
-    "a look before the lock only": (Turn, "look", lambda _: blind, breaks_the_law),
-    "a look before the lock only, though nothing fails": (Turn, "look", lambda _: blind, runs_twice),
-    "a minority's copy is returned without being stored again": (recipes, "agreed", lambda _: believes_one, breaks_the_law),
-    "stored after the release": (Turn, "keep", lambda _: releases_first, runs_twice),
-    "kept for as long again with each write-back": (Turn, "_adopt", counts_anew, forgets),
-    "nothing is stored under a lost lease": (Turn, "last", lambda _: gives_up, throws_away),
-    "those who wait do not listen": (Turn, "terms", deaf, waits_in_turn),
-    "a refusal is not understood": (recipes, "highest", lambda _: lambda answers: 0, breaks_the_law),
-    "a claim does not expect a ballot of its owner's own": (Claim, "expects", lambda _: lambda claim, fence: None, loses_its_lease),
-    "a failure is kept as a result": (Once, "run", keeps_failures, breaks_the_law),
-    "what cannot be kept counts as failed": (Turn, "_written", lambda _: forgets_that_it_ran, charges_again),
-    "a note is read as a result": (recipes, "noted", lambda _: lambda value: None, tells_a_note),
-    "a slot begins on time, and no earlier": (Schedule, "of", exact, splits_a_boundary),
-    "the slot of the asker's clock": (turns, "_time", lambda _: by_the_asker_s_clock(), splits_slots),
-    "the slot of one node's clock": (turns, "_time", lambda _: by_one_node_s_clock, lambda build: not slot_is_right(build)),
-}
-
-
-def slot_is_right(build: Build) -> bool:
-    try:
-        test_the_slot_is_that_of_the_nodes_median_clock(build)
-    except AssertionError:
-        return False
-    return True
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found(name: str, town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, what, make, found = PLANTED[name]
-    monkeypatch.setattr(where, what, make(getattr(where, what)))
-    assert found(town), name

@@ -1,4 +1,4 @@
-"""Results that are forgotten, in the simulator: the law of `forget`, in whole worlds and in every order; and planted faults.
+"""Results that are forgotten, in the simulator: the law of `forget`, in whole worlds and in every order.
 
 The law. Once a call of `forget` has returned, no call that begins later is told the result of a run that began before that `forget` did.
 Two callers are told two different results only if some `forget` lies between them.
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from sim.conftest import Town
 from sim.test_once import SECONDS, TTL, Broken, Calm, Failed, Job, Story
-from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner, damaged
+from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner
 
 from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost, NotAcquired
@@ -24,14 +24,13 @@ from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn, begin
 from holdfast.protocol.exclusive import beside
-from holdfast.scripts import STORE
 from holdfast.testing.server import Lua
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
 Build = Callable[..., Town]
-SEEDS, ORDERS, MANY = range(12), range(150), range(600)
+SEEDS, ORDERS = range(12), range(150)
 
 
 @dataclass(eq=False)
@@ -275,12 +274,6 @@ class Mixed(Orders):
         return {}
 
 
-def wrong(seed: int, lua: Lua | None = None) -> bool:
-    orders = Mixed(seed, lua)
-    orders.run()
-    return next(orders.history.faults(), None) is not None
-
-
 def test_the_law_of_forgetting_holds_in_every_order() -> None:
     told = forgotten = several = 0
     for seed in ORDERS:
@@ -361,119 +354,3 @@ def forgets_above_the_clock_floor(build: Build) -> bool:
 
 def test_forgetting_takes_a_ballot_of_its_own_where_it_needs_one(town: Build) -> None:
     assert forgets_above_the_clock_floor(town)
-
-
-# ------------------------------------------------ planted faults
-
-
-def only_promises(turn: Turn, lease: Any) -> Any:
-    """Nothing is left behind that would hide a copy."""
-    turn._forgets = True
-    yield from turn._promise(lease, lease.fence)
-    turn.had, turn._forgotten = turn._newest is not None, True
-
-
-def adopts(turn: Turn, lease: Any) -> Any:
-    """What turns up while it is forgotten is stored again, as a run would do."""
-    turn._forgets = True
-    yield from turn._promise(lease, lease.fence)
-    turn.had = True
-    turn._value, turn._left = recipes.FORGOTTEN, 10**9
-    yield from turn._settle(lease, lambda copy: True)
-    turn._forgotten = True
-
-
-def short(forget: Any) -> Any:
-    """The note lasts as long as the result would have."""
-
-    def forgets(turn: Turn, lease: Any) -> Any:
-        horizon = turn._recipe.horizon
-        try:
-            turn._recipe.horizon = 0
-            plan = forget(turn, lease)
-            step = next(plan)
-            while True:
-                answer = yield step
-                step = plan.send(answer)
-        except StopIteration:
-            turn._recipe.horizon = horizon
-
-    return forgets
-
-
-def stores_anyway(keep: Any) -> Any:
-    """A run whose result was forgotten meanwhile stores it all the same."""
-
-    def keeps(turn: Turn, lease: Any, outcome: object) -> Any:
-        turn._value, turn._left = turn._written(outcome), turn._deed.keep
-        yield from turn._settle(lease, lambda copy: not copy.void)
-
-    return keeps
-
-
-def oldest(answers: recipes.Answers) -> OnceCopy | None:
-    return min((it.copy for it in recipes.seen(answers) if it.copy is not None), key=lambda it: it.ballot, default=None)
-
-
-def runs_at_once(look: Any) -> Any:
-    """A note on a minority is enough to run, and is not stored again."""
-
-    def looks(turn: Turn, lease: Any) -> Any:
-        agreed = yield from turn._promise(lease, lease.fence)
-        if turn._newest is not None and turn._newest.void:
-            turn._again, turn._since, turn._value = True, turn._ballot, None
-            return False
-        if turn._is_result(agreed):
-            return True
-        return (yield from look(turn, lease))
-
-    return looks
-
-
-def resurrects(build: Build) -> bool:
-    return any(Late(build, seed).asks() != 2 for seed in range(3))
-
-
-def resurrects_in_the_end(build: Build) -> bool:
-    return any(Late(build, seed).at_the_end_of_its_keep().asks() != 2 for seed in range(3))
-
-
-def half_forgets(build: Build) -> bool:
-    try:
-        test_what_was_forgotten_on_a_minority_only_is_forgotten_for_all_or_for_nobody(build)
-    except AssertionError:
-        return True
-    return False
-
-
-def undoes(build: Build) -> bool:
-    copy = overtaken_by_forgetting()
-    return copy is None or not copy.void
-
-
-def in_some_order(build: Build) -> bool:
-    return any(wrong(seed) for seed in MANY)
-
-
-PLANTED: dict[str, tuple[Any, str, Callable[[Any], Any], Callable[[Build], bool]]] = {
-    "nothing is left in place of a forgotten result": (Turn, "forget", lambda _: only_promises, resurrects),
-    "the note of a forgotten result ends too early": (Turn, "forget", short, resurrects_in_the_end),
-    "forgetting stores again what it finds": (Turn, "forget", lambda _: adopts, lambda it: not forgets_above_the_clock_floor(it)),
-    "a run stores its result though it was forgotten since": (Turn, "keep", stores_anyway, undoes),
-    "a note on a minority is enough to run": (Turn, "look", runs_at_once, half_forgets),
-    "an older result is gone on with, and not the note": (recipes, "newest", lambda _: oldest, in_some_order),
-}
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found(name: str, town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, what, make, found = PLANTED[name]
-    monkeypatch.setattr(where, what, make(getattr(where, what)))
-    assert found(town), name
-
-
-def test_a_store_that_keeps_no_promise_is_found() -> None:
-    lua = damaged((STORE, "if F > ballot then return F end", ""))
-    assert any(wrong(seed, lua) for seed in MANY)
-
-

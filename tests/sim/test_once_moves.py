@@ -1,4 +1,4 @@
-"""What is done once while its key moves to another set of nodes, in the simulator: its law; and planted faults, which break it.
+"""What is done once while its key moves to another set of nodes, in the simulator: its law.
 
 The law. Clients of before, in between and of afterwards are told one result for each key, while nodes and connections fail: as long as a
 client that knows both sets has asked for it before the first client of afterwards does.
@@ -14,9 +14,6 @@ from sim.conftest import Town
 from sim.face import Holdfast
 
 from holdfast.errors import LockLost, NotAcquired
-from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import OnceCopy
-from holdfast.primitives.once.plan import Turn
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import DriftingClock
 
@@ -148,35 +145,3 @@ def test_without_failures_nothing_runs_twice_while_it_moves(town: Build) -> None
     change = calm(town)
     assert change.sound
     assert change.runs == len(change.keys)
-
-
-# ------------------------------------------------ planted faults
-
-
-def runs_again(build: Build) -> bool:
-    return calm(build).runs > 4
-
-
-def only_where_it_lives(made: Any) -> Any:
-    """The former set is not looked at."""
-
-    def make(turn: Turn, options: Any, name: str, shards: Any, slot: str | None = None) -> None:
-        made(turn, options, name, shards[:1], slot)
-
-    return make
-
-
-def either(copies: Any) -> OnceCopy | None:
-    """What one set has is the result, whatever the other one has."""
-    return next((it for it in copies if it is not None), None)
-
-
-def test_that_the_former_set_is_not_looked_at_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Turn, "__init__", only_where_it_lives(Turn.__init__))
-    assert runs_again(town)
-
-
-def test_that_one_set_is_believed_is_found(town: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who knows both sets returns what is on the old one, and whoever knows only the new one runs again."""
-    monkeypatch.setattr(recipes, "common", either)
-    assert runs_again(town)

@@ -22,16 +22,15 @@ from holdfast.errors import LockLost
 from holdfast.face.terms import LockTerms
 from holdfast.face.values import JSON
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import OnceTerms, Turn
 from holdfast.protocol.timing import Timing
-from holdfast.scripts import LOOK, STORE, Script, bare
+from holdfast.scripts import LOOK, STORE
 from holdfast.testing.server import Lua, Server
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
-NODES, SEEDS, MANY = 3, range(500), range(3000)  # (a fault that takes long is found in the 498th)
+NODES, SEEDS = 3, range(500)  # (a fault that takes long is found in the 498th)
 HORIZON = 1  # ms: half of it, by which a runner's own ballot goes above what it heard, is met by the rises below
 NOW = 1_800_000_000
 NAME = b"n[once]"
@@ -207,10 +206,6 @@ class Orders:
         return self.told
 
 
-def differ(seed: int, lua: Lua | None = None) -> bool:
-    return len(set(Orders(seed, lua).run().values())) > 1
-
-
 def test_nobody_is_told_another_result_than_anybody_else() -> None:
     told = several = own = 0
     for seed in SEEDS:
@@ -225,87 +220,11 @@ def test_nobody_is_told_another_result_than_anybody_else() -> None:
     assert own > 10, "ballots of runners' own were needed"
 
 
-# ------------------------------------------------ planted faults
+# ------------------------------------------------ what orders at random hardly ever show
 
 
-def damaged(*changes: tuple[Script, str, str]) -> Lua:
-    """Nodes that run scripts with a fault, under the digests of those as they should be."""
-    lua = Lua()
-    for script in (LOOK, STORE):
-        text = script.source
-        for which, old, new in changes:
-            if which is script:
-                assert text.count(bare(old.encode())) == 1, old
-                text = text.replace(bare(old.encode()), bare(new.encode()))
-        lua._compiled[script.sha] = lua._compile(text)
-    return lua
-
-
-REFUSES = "if F > ballot then return F end"
-SCRIPTS = {
-    "a look promises nothing": [(LOOK, "promised, F = 1, math.max(F, ballot)", "promised = 1")],
-    "a store keeps no promise": [(STORE, REFUSES, "")],
-    "a store that is refused says that it is stored": [(STORE, REFUSES, "if F > ballot then return ballot end")],
-    "a ballot of one's own for whoever has lost the lock": [(LOOK, "F <= ballot and call('GET', name) == token", "true")],
-}
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_with_a_fault_is_found(name: str) -> None:
-    lua = damaged(*SCRIPTS[name])
-    assert any(differ(seed, lua) for seed in MANY), name
-
-
-def one_copy(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
-    """A minority's copy is taken for the result, and not stored again."""
-    return recipes.newest(answers)
-
-
-def equal_values(answers: recipes.Answers, nodes: int) -> OnceCopy | None:
-    """Copies count together because their values are equal, whatever their ballots are."""
-    copies = [it.copy for it in recipes.seen(answers) if it.copy is not None]
-    values = [it.value for it in copies]
-    return next((it for it in copies if values.count(it.value) * 2 > nodes), None)
-
-
-def oldest(answers: recipes.Answers) -> OnceCopy | None:
-    """Of several copies, that of the lowest ballot is gone on with."""
-    return min((it.copy for it in recipes.seen(answers) if it.copy is not None), key=lambda it: it.ballot, default=None)
-
-
-def looks_only_before(look: Callable[..., Any]) -> Any:
-    """Held, nobody looks again: the function runs."""
-
-    def held(turn: Turn, lease: Any) -> Any:
-        turn._ballot = lease.fence
-        return False
-        yield
-
-    return held
-
-
-def few(answers: recipes.Answers, nodes: int) -> bool:
-    """One promise will do."""
-    return any(it.promised for it in recipes.seen(answers))
-
-
-FAULTS: dict[str, tuple[Any, str, Any]] = {
-    "a minority's copy is returned without being stored again": (recipes, "agreed", one_copy),
-    "the oldest copy is gone on with": (recipes, "newest", oldest),
-    "a look before the lock only": (Turn, "look", looks_only_before(Turn.look)),
-    "a minority's promise is enough": (recipes, "promised", few),
-}
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    where, what, instead = FAULTS[name]
-    monkeypatch.setattr(where, what, instead)
-    assert any(differ(seed) for seed in MANY), name
-
-
-def told_in_the_rarest_order(agreed: Callable[[recipes.Answers, int], OnceCopy | None]) -> tuple[bytes | None, bytes | None]:
-    """What two readers are told, one after the other. (At random this order hardly ever comes.)
+def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_equal() -> None:
+    """Two readers come one after the other, in an order that hardly ever comes at random.
 
     x is stored on one node, y on another with a higher ballot, x once more on the third by one who has not seen y. So x is on two of
     three nodes, and no result: whoever comes next may meet y, and has to go on with that.
@@ -326,17 +245,12 @@ def told_in_the_rarest_order(agreed: Callable[[recipes.Answers, int], OnceCopy |
     found = recipes.newest(looks(three, 0, 2))
     assert found is not None and found.value == b"x"
     stores(three, b"x", 2)
-    first = agreed(looks(0, 0, 2), NODES)
+    assert recipes.agreed(looks(0, 0, 2), NODES) is None
     found = recipes.newest(looks(four, 0, 1))
     assert found is not None and found.value == b"y"
     stores(four, b"y", 0, 1)
-    second = agreed(looks(0, 0, 1), NODES)
-    return (None if first is None else first.value), (None if second is None else second.value)
-
-
-def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_equal() -> None:
-    assert told_in_the_rarest_order(recipes.agreed) == (None, b"y")
-    assert told_in_the_rarest_order(equal_values) == (b"x", b"y"), "two callers, two results"
+    second = recipes.agreed(looks(0, 0, 1), NODES)
+    assert second is not None and second.value == b"y"
 
 
 def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:

@@ -14,18 +14,10 @@ import pytest
 from sim.planting import HOLDS, Planted, is_found, lua, python
 from swarm.explore import WORLDS, explore
 
-from holdfast.engine.health import Health
 from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim
-from holdfast.protocol.renewal import Renewal
 from holdfast.protocol.vote import Vote
-from holdfast.scripts import EXCLUSIVE
 from holdfast.wire.connection import Connection
-
-
-def no_guard(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Clients use nodes that have just restarted."""
-    return {"guard": False}
 
 
 def ignored(burn: Any) -> Any:
@@ -34,23 +26,6 @@ def ignored(burn: Any) -> Any:
         return claim.check(now)
 
     return forget
-
-
-def stuck(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A waiter with a burnt node goes on as it is, and never asks that node again."""
-    ask = Claim._ask
-
-    def burn(claim: Claim, vote: Vote, now: float) -> bool:
-        vote.ceding, vote.burnt, vote.granted = False, True, False
-        vote.since = inf
-        return claim.check(now)
-
-    def ask_others(claim: Claim, nodes: Any, *arguments: Any) -> bool:
-        return ask(claim, [node for node in nodes if not claim.votes[node].burnt], *arguments)
-
-    monkeypatch.setattr(Claim, "_burn", burn)
-    monkeypatch.setattr(Claim, "_ask", ask_others)
-    return {}
 
 
 def read_first(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
@@ -107,70 +82,20 @@ def from_arrival(pushed: Any) -> Any:
     return late
 
 
-def shortened(keeps: Any) -> Any:
-    def keep(vote: Vote, fence: int, sent: float, base: float) -> bool:
-        usual = keeps(vote, fence, sent, base)
-        vote.bound = base if usual else vote.bound
-        return bool(usual)
-
-    return keep
-
-
-def late(holds: Any) -> Any:
-    def hold(renewal: Renewal, until: float, now: float) -> None:
-        holds(renewal, until + renewal._ttl / 3, now)
-
-    return hold
-
-
-def unsaid(broke: Any) -> Any:
-    def forget(connection: Connection[Any], now: float) -> None:
-        broke(connection, now)
-        connection.unsaid.clear()
-
-    return forget
-
-
 PLANTED = {
-    "no agreement on the fence": Planted(
-        python(quorum, "agreed", lambda _: lambda least, fences: max(fences) if len(fences) >= least else 0), ("fence",), "calm three", 3
-    ),
     "a burnt cede is ignored": Planted(python(Claim, "_burn", ignored), HOLDS, "a late cede", 10),
     "the gap rule is off": Planted(python(Claim, "_gap", lambda _: lambda claim, vote, now: False), ("gap",), "hands on three", 5),
     "lost is not decided first": Planted(read_first, ("risen",), "one", 5),
     "counting while ceding": Planted(python(Claim, "_cede", undecided), HOLDS, "calm five", 3),
-    "no guard": Planted(no_guard, HOLDS, "five", 5),
-    "a grant is capped below the ttl": Planted(
-        lua(*[(it.name, "math.min(deadline, now + 2 * K)", "math.min(deadline, now + 300)") for it in EXCLUSIVE]), HOLDS, "three", 3
-    ),
     "a waiter's deadline moves back": Planted(
         lua(("request", "math.max(deadline, tonumber(call('HGET', waiters, token) or 0))", "deadline")), HOLDS, "a shorter lease, late", 3
     ),
-    "quorum of 2 in 5": Planted(python(quorum, "majority", lambda _: lambda nodes: max(1, nodes // 2)), HOLDS, "five", 2),
     "validity counts from the answer": Planted(python(Claim, "answered", from_the_answer), HOLDS, "the last moment", 2),
-    "a grant does not raise the fence": Planted(
-        lua(("request", "getF() + 1", "getF()"), ("request", "old + 1", "old"), ("request", "old >= P", "old > P"),
-            ("release", "F + 1", "F")), ("fence",), "three", 2,
-    ),
-    "release does not compare": Planted(lua(("release", "if holder == token then", "if holder then")), HOLDS, "three", 2),
-    "no start over": Planted(stuck, ("recovery",), "two", 5),
-    "no inquiry": Planted(lua(("request", "elseif fresh and holder > token and", "elseif false and")), ("idle",), "calm three", 2),
     "a push counts from its arrival": Planted(python(Claim, "pushed", from_arrival), HOLDS, "three", 5),
-    "no drift": Planted(python(quorum, "drift", lambda _: lambda ttl: 0.0), HOLDS, "the last moment", 2),
     "what nodes refuse is not noted": Planted(
         python(Connection, "_note_refusal", lambda _: lambda connection, told, now: None), ("known",), "swarm", 5
     ),
     "a node that refused once refuses for ever": Planted(python(Connection, "judge", for_ever), ("well",), "one", 10),
-    "a renewal shortens what was extended": Planted(python(Vote, "keeps", shortened), ("extension",), "mixed", 3),
-    "a lease is renewed late": Planted(python(Renewal, "holds", late), ("pace",), "calm five", 3),
-    "silence is borne for long": Planted(
-        python(Connection, "due", lambda due: lambda it: due(it) + 3 * it.manners.patience), ("half open",), "three", 3
-    ),
-    "a release is forgotten with its connection": Planted(python(Connection, "broke", unsaid), ("release",), "three", 5),
-    "nodes() gives no cause": Planted(
-        python(Health, "status", lambda status: lambda engine, now: tuple(it._replace(cause=None) for it in status(engine, now))),
-        ("known",), "swarm", 5,
-    ),
     "no clock floor": Planted(
         lua(("request", "t[1] * 1000000 + t[2] - K * 500", "0"), ("request", "or now * 1000 - K * 500 - 1", "or 0"),
             ("release", "or now * 1000 - K * 500", "or 0")), ("fence",), "one", 40,

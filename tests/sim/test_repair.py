@@ -1,4 +1,4 @@
-"""Rolling restarts of nodes without persistence, in the simulator: the law of repair; and planted faults, which break it.
+"""Rolling restarts of nodes without persistence, in the simulator: the law of repair.
 
 The law. When all nodes are restarted one after another, each after the guard of the one before, nothing is forgotten that once, fill, rate,
 latch and barrier keep: if `repair()` is called after each restart, or if each register is read often enough between two restarts.
@@ -6,25 +6,15 @@ latch and barrier keep: if `repair()` is called after each restart, or if each r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
-from proof import patches
 from proof.books import word
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.engine.notices import Notices
 from holdfast.errors import NotAllArrived
-from holdfast.operations.repair import commands as recipes
-from holdfast.operations.repair import plan as repair
-from holdfast.operations.repair.commands import RepairAnswer
-from holdfast.primitives.fill.plan import OnNodes
-from holdfast.primitives.latch.plan import Sight
-from holdfast.primitives.once.plan import Turn
-from holdfast.primitives.rate import plan as rate
-from holdfast.primitives.rate.plan import differ
 
 pytestmark = pytest.mark.worlds
 
@@ -162,51 +152,3 @@ def test_without_either_a_rolling_restart_forgets_everything(town: Build, nodes:
     assert shop.forgotten == ALL
     told = [it.node for it in shop.client.driver.told if word(it) == "warned"]
     assert sorted(told) == [f"redis://node{it}:6379" for it in range(nodes)], "each is warned of once"
-
-
-# ------------------------------------------------ planted faults
-
-
-def idle(*_: object) -> Iterator[Any]:
-    return iter(())
-
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-LAZY_READERS: dict[str, tuple[Plant, set[str]]] = {
-    "no read repair": (
-        lambda patch: patch.setattr(Notices, "run", lambda *_: None),
-        {"once", "rate", "window", "latch", "fill"},
-    ),
-    "once": (lambda patch: patches.method(patch, Turn, "read", "if recipes.lacking(", "if False and ("), {"once"}),
-    "fill": (lambda patch: patches.method(patch, OnNodes, "look", "if kept is not None and kept.fresh and", "if False and"), {"fill"}),
-    "rate": (lambda patch: patches.method(patch, rate.RateAttempt, "make", "if differ(", "if False and differ("), {"rate", "window"}),
-    "latch": (lambda patch: patches.method(patch, Sight, "_mend", "if not self.over and", "if False and"), {"latch"}),
-    "the nodes that a refused call did not reach": (
-        lambda patch: patches.function(patch, differ, "not all(it.allowed for it in told) or", ""),
-        {"rate", "window"},
-    ),
-}
-LAZY_REPAIRS: dict[str, tuple[Plant, set[str]]] = {
-    "nothing is written": (lambda patch: patch.setattr(recipes, "_mend", idle), ALL),
-    "no versions": (lambda patch: patches.method(patch, RepairAnswer, "lack", "if kind in VERSIONS:", "if False:"), {"once", "fill"}),
-    "no counts": (lambda patch: patches.method(patch, RepairAnswer, "lack", "if kind in COUNTS:", "if False:"), {"rate", "window"}),
-    "no arrivals": (
-        lambda patch: patches.method(patch, RepairAnswer, "_gathered", "if not nodes or not (over or ids):", "if True:"),
-        {"latch", "open latch", "barrier"},
-    ),
-    "the first keys only": (lambda patch: patches.function(patch, repair.repair, "range(0, len(keys), BATCH)", "range(0)"), ALL),
-}
-
-
-@pytest.mark.parametrize("name", LAZY_READERS)
-def test_readers_with_a_fault_are_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    plant, forgotten = LAZY_READERS[name]
-    plant(monkeypatch)
-    assert any(forgotten <= rolling(town, seed, 3, "read").forgotten for seed in SEEDS)
-
-
-@pytest.mark.parametrize("name", LAZY_REPAIRS)
-def test_a_repair_with_a_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    plant, forgotten = LAZY_REPAIRS[name]
-    plant(monkeypatch)
-    assert any(forgotten <= rolling(town, seed, 3, "repair").forgotten for seed in SEEDS)

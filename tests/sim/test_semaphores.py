@@ -1,4 +1,4 @@
-"""Semaphores whose number of permits is changed by a rolling deployment, while nodes and clients fail; and planted faults.
+"""Semaphores whose number of permits is changed by a rolling deployment, while nodes and clients fail.
 
 The laws. *More*: the permits that are held at one moment are never more than the largest number that a living client names, and a client
 holds none beyond its own number. *Twice*: nobody holds a permit that somebody else holds. *Stuck*: when the faults are over, everybody is
@@ -18,8 +18,6 @@ from sim.test_latches import Storm, patiently
 
 from holdfast.errors import LockLost
 from holdfast.protocol.claim import State
-from holdfast.protocol.exclusive import Exclusive
-from holdfast.protocol.semaphore import Slots
 from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories
@@ -132,41 +130,3 @@ def test_permits_are_waited_for_as_a_lock_is(town: Build, trouble: str) -> None:
     assert not task.done
     patiently(here, "no permit", [task], 18.0)
     assert task.result().held
-
-
-# ------------------------------------------------ planted faults
-
-
-def slots_of_its_own(slots: Slots, at: int) -> Exclusive:
-    """Each number of permits has other slots."""
-    return Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=100 * slots.permits + at % slots.permits)
-
-
-def beyond(slots: Slots, at: int) -> Exclusive:
-    """A client looks for permits beyond its own number."""
-    return Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=at % slots.permits + 1)
-
-
-def for_everybody(slots: Slots, at: int) -> Exclusive:
-    """The keys of different numbers are others, and the slots' numbers are not."""
-    slot = Exclusive("pool", ttl=2.0, horizon=slots.horizon, slot=at % slots.permits)
-    slot.name += b" of %d" % slots.permits
-    slot._prepare()
-    return slot
-
-
-@pytest.mark.parametrize(
-    "law, plant, change",
-    [("more", slots_of_its_own, "grows"), ("more", beyond, "is one"), ("twice", for_everybody, "shrinks")],
-    ids=lambda it: getattr(it, "__name__", it),
-)
-def test_a_planted_fault_is_found(town: Build, monkeypatch: pytest.MonkeyPatch, law: str, plant: Any, change: str) -> None:
-    monkeypatch.setattr(Slots, "__getitem__", plant)
-    found = list[str]()
-    for seed in SEEDS:
-        try:
-            deployed(town, seed, change)
-        except Violation as broken:
-            found.append(broken.law)
-            break
-    assert found == [law]

@@ -15,19 +15,15 @@ from random import Random
 from typing import Any
 
 import pytest
-from sim.planting import Fault, is_found, lua, python
 from swarm.stage import Hold, Stage
 
 from holdfast.errors import NotAcquired
-from holdfast.protocol import quorum
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import READER, WRITER, Recipe
-from holdfast.protocol.joint import JointRequest
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
 from holdfast.testing.driver import Driver
 from holdfast.testing.faults import LATEST, Faults, Weather
-from holdfast.testing.laws import Laws
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
@@ -39,7 +35,6 @@ SHARED = ["shared x", "shared y"]
 SETS, SINGLES, READS = 64, 24, 24
 CALM = Weather(name="64 sets, calm", nodes=3, clients=8, calm=True)
 ROUGH = Weather(name="64 sets, rough", nodes=5, clients=8, ttls=(TTL,), seconds=8.0, faults=3.0, cuts=0.05, naps=0.02)
-WORLDS = (3, 0, 1, 2, 4, 5)  # in which a planted fault is looked for; most end soon in the first one
 SERVED = 8.0  # seconds in which all are served where nothing goes wrong, if nobody has to wait for a lease to run out
 
 
@@ -150,50 +145,3 @@ def test_64_sets_while_connections_nodes_and_clocks_fail(seed: int) -> None:
     assert crowd.world.seen["a set held"] == SETS
     assert crowd.world.chance.happened, "no fault happened"
     assert crowd.laws.looked["fence"] >= SETS // 2
-
-
-# ------------------------------------------------ planted faults: each is seen by the law that is named
-
-def complete_names_stay(claim: Claim, now: float) -> None:
-    """What could be held makes way for nobody."""
-    if not claim.could_hold(now)[0]:
-        CEDE(claim, now)
-
-
-def unseen(fault: Fault) -> Fault:
-    """The fault, where nobody looks whether names lie idle: for the other laws that it breaks, later."""
-
-    def plant(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-        monkeypatch.setattr(Laws, "_served", lambda laws, swift: None)
-        return fault(monkeypatch)
-
-    return plant
-
-
-def highest(least: int, fences: Sequence[int]) -> int:
-    """The largest fence that any node has told, instead of the one that so many agree on."""
-    return max(fences) if len(fences) >= least else 0
-
-
-CEDE = Claim._cede
-STAYS = python(Claim, "_cede", lambda _: complete_names_stay)
-NEVER = python(Claim, "_cede", lambda _: lambda claim, now: None)
-PLANTED: dict[str, tuple[Fault, Weather, str]] = {
-    "each name is held as soon as it could be": (python(JointRequest, "complete", lambda _: lambda joint, claim, now: True), CALM, "whole"),
-    "a complete name does not make way": (STAYS, CALM, "idle"),
-    "a complete name does not make way, and is taken with the rest": (unseen(STAYS), CALM, "order"),
-    "nobody is asked to make way": (lua(("", "elseif fresh and holder > token and", "elseif false and")), CALM, "idle"),
-    "nobody makes way": (unseen(NEVER), CALM, "recovery"),
-    "half of the nodes are enough": (python(quorum, "majority", lambda _: lambda nodes: nodes // 2), CALM, "majority"),
-    "fences are not agreed on": (python(quorum, "agreed", lambda _: highest), ROUGH, "fence"),
-}
-
-
-# Some of the worlds in which a fault shows are long.
-@pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", PLANTED)
-def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    fault, plan, law = PLANTED[name]
-    known = fault(monkeypatch)
-    # In most worlds locks that do not make way soon wait for one another for ever, before one is served out of turn.
-    is_found((law,), (Crowd(seed, plan, **known) for seed in WORLDS))
