@@ -195,9 +195,10 @@ class Copy:
         self._folder = folder
         for part in ("src", "tests"):
             shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        # Some tests of modules read a page.
-        if (root / "docs").exists():
-            shutil.copytree(root / "docs", folder / "docs")
+        # Some tests of modules read a page, or a client that is an example.
+        for part in ("docs", "examples/http"):
+            if (root / part).exists():
+                shutil.copytree(root / part, folder / part)
         shutil.copy(root / "pyproject.toml", folder)
         path = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
         self._environment = {**os.environ, "PYTHONPATH": path}

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import redis
-from cli.kit import PLANTED, SOURCE, Command, Life, beater, copied, life, overlaps, shared_out, until
+from cli.kit import SOURCE, Command, Life, beater, life, overlaps, shared_out, until
 
 from holdfast import Holdfast
 from holdfast.cli import tree
@@ -97,8 +97,8 @@ class Contender:
 class Arena:
     """The nodes, the contenders, and the faults."""
 
-    def __init__(self, folder: Path, source: Path = SOURCE, manners: tuple[str, ...] = (), patience: float = PATIENCE) -> None:
-        self.folder, self.manners, self.patience = folder, manners, patience
+    def __init__(self, folder: Path, source: Path = SOURCE, manners: tuple[str, ...] = ()) -> None:
+        self.folder, self.manners = folder, manners
         self.nodes = Nodes(3).start()
         self.command = Command(folder, {**self.nodes.environment, "HOLDFAST_MAX_TTL": str(TTL)}, source)
         self.beater = beater(folder)
@@ -114,7 +114,7 @@ class Arena:
         self.nodes.close()
 
     def _sweep(self) -> None:
-        """Kill the commands that a planted fault has left alive: they name a file of this folder."""
+        """Kill the commands that a fault has left alive: they name a file of this folder."""
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in path.read_bytes():
@@ -157,7 +157,7 @@ class Arena:
 
     def next_one(self) -> None:
         """Wait until a later command lives than the one that lived when the fault was made."""
-        deadline = time.monotonic() + self.patience
+        deadline = time.monotonic() + PATIENCE
         while not any((found := life(it.file)) is not None and found.first > self.began for it in self.contenders):
             if time.monotonic() > deadline:
                 raise NobodyGetsIt
@@ -229,9 +229,7 @@ FENCED = {"both stopped", "lock taken"}
 MANNERS = {"command ends": ("ends",)}
 
 
-def campaign(
-    folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, at_once: int = 1, patience: float = PATIENCE
-) -> dict[str, Found]:
+def campaign(folder: Path, faults: list[str], runs: int, seed: int, source: Path = SOURCE, at_once: int = 1) -> dict[str, Found]:
     """Make each fault so many times.
 
     Args:
@@ -241,14 +239,13 @@ def campaign(
         seed: Decides when they are made.
         source: Where the package is.
         at_once: How many arenas there are at the same time. Each class is shared out among as many.
-        patience: Seconds within which somebody else must have the lock after a fault.
 
     Raises:
-        NobodyGetsIt: Nobody had it by then.
+        NobodyGetsIt: Nobody has the lock long after a fault.
     """
     def share(fault: str, number: int, some: int) -> Found:
         place = folder / f"{fault.replace(' ', '-')}-{number}"
-        return _share(place, fault, some, f"{seed} {fault} {number}", source, patience)
+        return _share(place, fault, some, f"{seed} {fault} {number}", source)
 
     found = {}
     for fault, parts in shared_out(faults, runs, at_once, share):
@@ -258,11 +255,11 @@ def campaign(
     return found
 
 
-def _share(place: Path, fault: str, runs: int, seed: str, source: Path, patience: float) -> Found:
+def _share(place: Path, fault: str, runs: int, seed: str, source: Path) -> Found:
     """Make a fault so many times in one arena."""
     chance = random.Random(seed)
     place.mkdir(parents=True)
-    arena = Arena(place, source, MANNERS.get(fault, ()), patience)
+    arena = Arena(place, source, MANNERS.get(fault, ()))
     try:
         for _ in range(runs):
             arena.harm(fault, chance)
@@ -282,14 +279,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./task cli-kills", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="faults of each class (default 20)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this class; may be repeated")
-    parser.add_argument("--plant", choices=PLANTED, help="plant a fault into a copy of the command, which has to be found")
     parser.add_argument("--at-once", type=int, default=4, help="arenas at the same time (default 4)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
-        source = copied(Path(folder), PLANTED[options.plant]) if options.plant else SOURCE
-        found = campaign(Path(folder), options.fault or list(FAULTS), options.runs, options.seed, source, options.at_once)
+        found = campaign(Path(folder), options.fault or list(FAULTS), options.runs, options.seed, at_once=options.at_once)
     if bad := wrong(found):
         print(f"commands lived at the same time: {', '.join(bad)}")
     return int(bool(bad))

@@ -159,67 +159,28 @@ def lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(it) for it in text.splitlines() if it.startswith("{")]
 
 
-class Plant(NamedTuple):
-    """A fault, as texts to replace in files of the shipped command, and what must be seen then.
-
-    Attributes:
-        changes: File, text, and what replaces it.
-        fault: The class of faults of `cli.kills` that shows it. Empty: another test does.
-        shows: "overlap": two commands live at once. "nobody": nobody else gets the lock as long as the holder renews it.
-    """
-
-    changes: list[tuple[str, str, str]]
-    fault: str = ""
-    shows: str = "overlap"
-
-
-PLANTED: dict[str, Plant] = {
-    "TERM to the direct child only": Plant(
-        [("holder.py", "rest = tree.kill(self._me)", "rest = []; tree.send(self._command, 15)")], "supervisor killed", "nobody"
-    ),
-    "released before the tree is gone": Plant(
-        [("holder.py", 'self._kill("supervisor")', 'self._finish(Ending(None, reason="supervisor"))')], "supervisor killed"
-    ),
-    "the supervisor does not guard the holder": Plant(
-        [("supervisor.py", "if self._clock() >= self._deadline():", "if False:")], "holder stopped"
-    ),
-    "nobody looks after the supervisor": Plant([("holder.py", 'self._kill("supervisor")', "pass")], "supervisor killed", "nobody"),
-    "the command outlives the holder": Plant([("supervisor.py", "if self._done is None:", "if False:")], "holder killed"),
-    "the command is reaped before its end is told": Plant(
-        [("holder.py", "tree.reap(without=(self._command,))", "tree.reap()")]
-    ),
-    "no margin": Plant([("job.py", "return max(MARGIN, self.ttl / SHARE)", "return 0.0")], "lease runs out"),
-    "the holder adopts no orphans": Plant([("holder.py", "        tree.adopt()\n", "")], "supervisor killed"),
-    "the supervisor adopts no orphans": Plant([("supervisor.py", "        tree.adopt()\n", "")], "holder killed"),
-    "nobody looks at the clock": Plant(
-        [("holder.py", "if lease is None or self._phase not in (HolderPhase.RUNNING, HolderPhase.LEFT):", "if True:")]
-    ),
-    "the supervisor's deadline is on a clock that stands still": Plant(
-        [("supervisor.py", "now: Callable[[], float] = clock\n", "now: Callable[[], float] = time.monotonic\n")]
-    ),
-    "the lock of what does not die is released": Plant([("holder.py", "                lease.leave()\n", "                pass\n")]),
-}
-# No faults of ours: nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
-UNRENEWED = Plant([("work.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')])
+Changes = list[tuple[str, str, str]]  # files of the command, text of each, and what replaces it
+# Nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
+UNRENEWED: Changes = [("work.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')]
 _FOUND = "    found = descendants(root, without)\n    for it"
-SLOW = Plant([("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")])
-# No fault of ours: a holder that was killed is long in ending. It has closed its files, and its children are still its own.
+SLOW: Changes = [("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")]
+# A holder that was killed is long in ending. It has closed its files, and its children are still its own.
 _TURN = "        self._hear()\n        self._line.flush()\n"
 _DIES = "        if os.path.exists(os.environ['DIES']): self._line.close(); os.kill(os.getpid(), signal.SIGSTOP)\n"
-DYING = Plant([("holder.py", _TURN, _DIES + _TURN)])
-# No fault of ours: the kernel does not let a command die.
+DYING: Changes = [("holder.py", _TURN, _DIES + _TURN)]
+# The kernel does not let a command die.
 _SENT = "        os.kill(pid, number)"
-DEATHLESS = Plant([
+DEATHLESS: Changes = [
     ("tree.py", _SENT, f"        if number != 9 or not (it := process(pid)) or it.name != 'beater':\n    {_SENT}"),
     ("tree.py", "_prctl(_SET_PDEATHSIG, signal.SIGKILL)", "pass"),
-])
+]
 
 
-def copied(folder: Path, *plants: Plant) -> Path:
+def copied(folder: Path, *changes: tuple[str, str, str]) -> Path:
     """Copy the package, with changes. Returns where the copy is."""
     copy = folder / "copy"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, before, after in (it for plant in plants for it in plant.changes):
+    for name, before, after in changes:
         file = copy / "holdfast/cli" / name
         text = file.read_text()
         assert before in text, f"{name} has changed: plant {after!r} elsewhere"

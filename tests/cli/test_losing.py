@@ -12,31 +12,12 @@ from typing import Any
 import pytest
 import redis
 from cli import kills
-from cli.kit import (
-    DEATHLESS,
-    DYING,
-    PLANTED,
-    SLOW,
-    SOURCE,
-    UNRENEWED,
-    Command,
-    Life,
-    Plant,
-    alive,
-    copied,
-    holder_of,
-    life,
-    lines,
-    overlaps,
-    until,
-)
+from cli.kit import DEATHLESS, DYING, SLOW, UNRENEWED, Command, Life, alive, copied, holder_of, life, lines, overlaps, until
 
 from holdfast import Holdfast
 from holdfast.cli import tree
-from holdfast.cli.codes import LOST
 from holdfast.embedded import Nodes
 
-RUNS_OUT = (UNRENEWED, SLOW)
 TREE = """
 trap '' TERM
 sleep 60 &
@@ -72,7 +53,7 @@ def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, no
 
 def test_the_tree_of_a_holder_that_is_long_in_dying_dies_at_once(nodes: Nodes, tmp_path: Path) -> None:
     mark, dies = tmp_path / "mark", tmp_path / "dies"
-    holdfast = Command(tmp_path, {**nodes.environment, "DIES": str(dies)}, copied(tmp_path, DYING))
+    holdfast = Command(tmp_path, {**nodes.environment, "DIES": str(dies)}, copied(tmp_path, *DYING))
     with holdfast.started("run", "--ttl", "30s", "dying", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
         until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
         below = everybody_below(process.pid)
@@ -236,48 +217,23 @@ def test_nobody_overlaps(fault: str, tmp_path: Path) -> None:
 
 
 def test_the_margin_is_enough_for_a_kill_that_takes_long(tmp_path: Path) -> None:
-    found = kills.campaign(tmp_path, ["lease runs out"], 3, seed=1, source=copied(tmp_path, *RUNS_OUT))
+    found = kills.campaign(tmp_path, ["lease runs out"], 3, seed=1, source=copied(tmp_path, *UNRENEWED, *SLOW))
     assert kills.wrong(found) == []
     assert found["lease runs out"].lives >= 4
 
 
-def test_a_command_that_is_reaped_too_early_loses_its_status(nodes: Nodes, tmp_path: Path) -> None:
+def test_a_command_that_is_not_reaped_before_its_end_is_told_has_its_status(holdfast: Command) -> None:
     """Its process id could be another's by then, and a signal that is passed on would go there."""
-    early = copied(tmp_path, PLANTED["the command is reaped before its end is told"])
-    for source, status in ((SOURCE, 7), (early, LOST)):
-        found = Command(tmp_path, nodes.environment, source).run("run", "reaped", "--", "sh", "-c", "exit 7")
-        assert found.returncode == status
-
-
-@pytest.mark.parametrize("name", [name for name, plant in PLANTED.items() if plant.fault])
-def test_a_planted_fault_is_found(name: str, tmp_path: Path) -> None:
-    plant = PLANTED[name]
-    source = copied(tmp_path, plant, *(RUNS_OUT if plant.fault in kills.QUIET else ()))
-    if plant.shows == "overlap":
-        assert kills.campaign(tmp_path, [plant.fault], 2, seed=1, source=source)[plant.fault].overlaps > 0
-        return
-    # Nobody has the lock as long as the holder renews it. On a busy machine a lease of a second may be lost meanwhile:
-    # so there are several tries, and each is a short one.
-    with pytest.raises(kills.NobodyGetsIt):
-        kills.campaign(tmp_path, [plant.fault], 8, seed=1, source=source, patience=4.0)
-
-
-def test_without_a_plant_somebody_has_the_lock_within_that_time(tmp_path: Path) -> None:
-    assert kills.campaign(tmp_path, ["supervisor killed"], 2, seed=1, patience=4.0)["supervisor killed"].lives >= 2
-
-
-@pytest.mark.parametrize("name", PLANTED)
-def test_every_plant_can_be_planted(name: str, tmp_path: Path) -> None:
-    copied(tmp_path, PLANTED[name])
+    assert holdfast.run("run", "reaped", "--", "sh", "-c", "exit 7").returncode == 7
 
 
 # ------------------------------------------------ what does not die
 
 
-def _deathless(tmp_path: Path, beats: str, nodes: Nodes, *plants: Plant) -> tuple[Command, tuple[str, ...], Path]:
+def _deathless(tmp_path: Path, beats: str, nodes: Nodes) -> tuple[Command, tuple[str, ...], Path]:
     file = tmp_path / "life"
     words = ("run", "--ttl", "1s", "--kill-after", "100ms", "--status-fd", "2", "deathless", "--", beats, str(file), "term")
-    return Command(tmp_path, nodes.environment, copied(tmp_path, DEATHLESS, *plants)), words, file
+    return Command(tmp_path, nodes.environment, copied(tmp_path, *DEATHLESS)), words, file
 
 
 def _of(file: Path) -> int:
@@ -308,10 +264,10 @@ def test_what_does_not_die_keeps_the_lock(nodes: Nodes, beats: str, tmp_path: Pa
         until(lambda: not alive(holder), 5.0)
 
 
-def _left(tmp_path: Path, beats: str, *plants: Plant) -> tuple[int, list[dict[str, Any]], bool]:
+def _left(tmp_path: Path, beats: str) -> tuple[int, list[dict[str, Any]], bool]:
     """Freeze a majority while a command runs that does not die. The exit status, what was told, and whether nodes keep the key."""
     with Nodes(3) as nodes:
-        holdfast, words, file = _deathless(tmp_path, beats, nodes, *plants)
+        holdfast, words, file = _deathless(tmp_path, beats, nodes)
         with open(tmp_path / "told", "w") as told, holdfast.started(*words, stderr=told) as process:
             until(lambda: life(file))
             pid = _of(file)
@@ -344,10 +300,6 @@ def test_a_lock_that_cannot_be_renewed_is_left_to_run_out(beats: str, tmp_path: 
     assert events[-1] == "exited"
     assert told[-1]["lock"]["reason"] == "danger"
     assert kept, "nobody has released it"
-
-
-def test_a_lock_that_is_released_under_what_does_not_die_is_noticed(beats: str, tmp_path: Path) -> None:
-    assert not _left(tmp_path, beats, PLANTED["the lock of what does not die is released"])[2]
 
 
 def test_overlaps_are_seen() -> None:

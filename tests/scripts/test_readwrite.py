@@ -12,7 +12,6 @@ import pytest
 from scripts import rw_bench
 from scripts.bench import GRAIN, INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
 from scripts.conftest import DIALECTS, REAL, kinds
-from scripts.faulty import planted
 from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import near
 
@@ -266,12 +265,11 @@ def test_a_foreign_holder_is_left_alone(rw: RWBench) -> None:
     assert rw.see().holder == b"foreign"
 
 
-def forced(rw: RWBench, only: bytes, text: str = "", other: str = "") -> list[object]:
-    """What the scripts of a forced release answer, in the order in which they are sent. `text`, `other`: damage to the second."""
-    damaged = planted(RW_FORCE_RELEASE, text, other) if text else RW_FORCE_RELEASE
+def forced(rw: RWBench, only: bytes) -> list[object]:
+    """What the scripts of a forced release answer, in the order in which they are sent."""
     return [
         rw.operator.say("EVAL", FORCE_RELEASE.source, 4, *keys(NAME), K, only),
-        rw.operator.say("EVAL", damaged.source, 6, *rw_keys(NAME), only, K),
+        rw.operator.say("EVAL", RW_FORCE_RELEASE.source, 6, *rw_keys(NAME), only, K),
     ]
 
 
@@ -287,16 +285,6 @@ def test_whoever_waits_has_what_was_taken_from_a_foreign_holder(rw: RWBench, onl
     assert rw.see().holder == b"foreign"
     assert forced(rw, only) == [b"foreign", None]
     assert rw.see().holder == waiter
-
-
-def test_without_the_handing_on_it_would_wait_for_its_next_look() -> None:
-    with closing(simulated(VALKEY_9)) as rw:
-        rw.eternal.add(NAME)
-        rw.operator.say("SET", NAME, "foreign")
-        rw.connect(INBOXES[0])
-        rw.request(rw.writer(1))
-        forced(rw, b"foreign", "if taken or not holder then", "if taken or (not holder and only == '') then")
-        assert rw.see().holder is None
 
 
 # ------------------------------------------------ trying

@@ -17,8 +17,6 @@ import argparse
 import contextlib
 import os
 import random
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +29,7 @@ from pathlib import Path
 import httpx
 from cli.kit import PYC, SOURCE, Life, beater, life, overlaps, shared_out, until
 from serve.balancer import Balancer, free
-from serve.test_clients import CLIENTS, UNLOOKED
+from serve.test_clients import CLIENTS
 
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
@@ -64,7 +62,7 @@ class Contender:
         while not self.arena.over.is_set():
             run += 1
             self.file = self.arena.folder / f"life-{self.language}-{run}"
-            words = [*self.arena.clients[self.language], "contended", "sh", "-c", SCRIPT, self.arena.beater, str(self.file)]
+            words = [*CLIENTS[self.language], "contended", "sh", "-c", SCRIPT, self.arena.beater, str(self.file)]
             quiet = subprocess.DEVNULL
             with subprocess.Popen(words, env=env, stderr=quiet, stdout=quiet, start_new_session=True) as self.process:
                 self.process.wait()
@@ -140,19 +138,19 @@ class Gateway:
 class Arena:
     """The nodes, the gateways, the balancer, the contenders, and the faults."""
 
-    def __init__(self, folder: Path, source: Path = SOURCE, clients: dict[str, list[str]] = CLIENTS) -> None:
-        self.folder, self.clients = folder, clients
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.nodes = Nodes(3).start()
         ours = {name: it for name, it in os.environ.items() if not name.startswith("HOLDFAST_")}
         limits = {"HOLDFAST_MAX_TTL": str(MOST), "HOLDFAST_TTL": str(TTL)}
-        self.environment = {**ours, "PYTHONPATH": str(source), "PYTHONPYCACHEPREFIX": str(PYC), **self.nodes.environment, **limits}
+        self.environment = {**ours, "PYTHONPATH": str(SOURCE), "PYTHONPYCACHEPREFIX": str(PYC), **self.nodes.environment, **limits}
         self.beater = beater(folder)
         self.over = threading.Event()
         self.gateways = [Gateway(self, free()) for _ in range(2)]
         for it in self.gateways:
             until(it.ready, PATIENCE)
         self.balancer = Balancer(folder, [it.port for it in self.gateways])
-        self.contenders = [Contender(self, it) for it in clients]
+        self.contenders = [Contender(self, it) for it in CLIENTS]
 
     def close(self) -> None:
         """End all of it."""
@@ -166,7 +164,7 @@ class Arena:
         self.nodes.close()
 
     def _sweep(self) -> None:
-        """Kill the commands that a planted fault has left alive: they name a file of this folder."""
+        """Kill the commands that a fault has left alive: they name a file of this folder."""
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 if str(self.folder).encode() in path.read_bytes():
@@ -281,22 +279,14 @@ def judged(lives: list[Life], stopped: bool) -> Found:
     return Found((len(lives), len(pairs) - len(caught), len(caught)))
 
 
-def campaign(
-    folder: Path,
-    faults: list[str],
-    runs: int,
-    seed: int,
-    source: Path = SOURCE,
-    clients: dict[str, list[str]] = CLIENTS,
-    at_once: int = 1,
-) -> dict[str, Found]:
+def campaign(folder: Path, faults: list[str], runs: int, seed: int, at_once: int) -> dict[str, Found]:
     """Make each fault so many times, in so many arenas at the same time. Returns what was found while each was made."""
 
     def share(fault: str, number: int, some: int) -> Found:
         chance = random.Random(f"{seed} {fault} {number}")
         place = folder / f"{fault.replace(' ', '-')}-{number}"
         place.mkdir(parents=True)
-        arena = Arena(place, source, clients)
+        arena = Arena(place)
         try:
             for _ in range(some):
                 arena.harm(fault, chance)
@@ -314,48 +304,17 @@ def campaign(
     return found
 
 
-# Faults in the shipped gateway and in a shipped client, as texts to replace, each of which one class of faults shows.
-PLANTED: dict[str, tuple[str, str, str, str]] = {
-    "a gateway releases at its end": (
-        "src/holdfast/serve/server.py", "await gateway.locks.close(leave=True)", "await gateway.locks.close()", "gateway drained",
-    ),
-    "valid_ms says twice as much": (
-        "src/holdfast/serve/leases.py", "return max(0, floor(1000 *", "return 2 * max(0, floor(1000 *", "clients cut from gateways",
-    ),
-    "a client does not look at the clock": (
-        "examples/http/client.py", *UNLOOKED, "clients cut from gateways",
-    ),
-}
-
-
-def planted(folder: Path, name: str) -> tuple[Path, dict[str, list[str]]]:
-    """Copy the package and the clients, with a fault. Returns the copy's source, and the clients that contend."""
-    file, before, after, _ = PLANTED[name]
-    root = SOURCE.parent
-    for part in ("src", "examples/http"):
-        shutil.copytree(root / part, folder / "copy" / part, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (folder / "copy" / file).read_text()
-    assert before in text, f"{file} has changed: plant {after!r} elsewhere"
-    (folder / "copy" / file).write_text(text.replace(before, after))
-    here = str(folder / "copy/examples/http")
-    clients = {it: [re.sub(r"^.*/examples/http", here, word) for word in words] for it, words in CLIENTS.items()}
-    return folder / "copy/src", clients
-
-
 def main() -> int:
     """Run the campaign."""
     parser = argparse.ArgumentParser(prog="./task serve-kills", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20, help="faults of each class (default 20)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this class; may be repeated")
-    parser.add_argument("--plant", choices=PLANTED, help="plant a fault into a copy of the gateway, which has to be found")
     parser.add_argument("--at-once", type=int, default=2, help="arenas at the same time (default 2)")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     options = parser.parse_args()
     print(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
-        source, clients = planted(Path(folder), options.plant) if options.plant else (SOURCE, CLIENTS)
-        faults = options.fault or ([PLANTED[options.plant][3]] if options.plant else list(FAULTS))
-        found = campaign(Path(folder), faults, options.runs, options.seed, source, clients, options.at_once)
+        found = campaign(Path(folder), options.fault or list(FAULTS), options.runs, options.seed, options.at_once)
     return int(any(it[1] for it in found.values()))
 
 

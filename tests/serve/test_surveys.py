@@ -13,7 +13,6 @@ from serve.serving import gateway_app
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.serve import surveys
 from holdfast.serve.surveys import OLD, SHARE, Surveys
 from holdfast.testing.simulation import Simulation
 
@@ -114,12 +113,6 @@ async def busy(nodes: Nodes, seconds: float) -> float:
 async def test_it_takes_two_per_cent_of_the_nodes_time(nodes: Nodes) -> None:
     # The first step needs no rest before it: one pass of several, on a machine that may be busy.
     assert await busy(nodes, 6.0) <= 2.5 * SHARE
-
-
-async def test_planted_a_survey_without_a_pause_is_found(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(surveys, "SHARE", 0.0)
-    monkeypatch.setattr(surveys, "EVERY", 0.0)
-    assert await busy(nodes, 2.0) > 2.5 * SHARE
 
 
 async def test_with_no_viewer_no_command_reaches_the_nodes() -> None:
