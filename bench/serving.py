@@ -42,8 +42,8 @@ import asyncio, contextlib, fastapi, uvicorn
 from holdfast.aio import Holdfast
 held = []
 def lock(name):
-    # As the gateway asks for it: it says whose it is, and renews nothing.
-    return locks.lock(name, ttl=30, renew=False, note="local")
+    # As the gateway asks for it: it renews nothing.
+    return locks.lock(name, ttl=30, renew=False)
 @contextlib.asynccontextmanager
 async def life(app):
     global locks

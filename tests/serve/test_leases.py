@@ -70,6 +70,8 @@ async def test_the_gateway_renews_nothing(client: httpx.AsyncClient, locks: Hold
     lease = new()
     assert (await put(client, lease, "leases:left alone", ttl_ms=500)).status_code == 201
     began = time.monotonic()
+    # Nobody has said who it is, so the nodes do not keep a note of it.
+    assert (await locks.inspect("leases:left alone")).note is None
     other = await locks.lock("leases:left alone", wait=5).acquire()
     assert 0.3 < time.monotonic() - began < 2
     await other.release()
@@ -102,7 +104,7 @@ async def test_a_busy_lock(client: httpx.AsyncClient, locks: Holdfast) -> None:
     assert (await put(client, lease, "leases:busy")).status_code == 201
 
 
-async def test_a_waiter_keeps_its_place_and_gets_a_whole_ttl(client: httpx.AsyncClient, locks: Holdfast) -> None:
+async def test_a_waiter_keeps_its_place_and_gets_most_of_a_ttl(client: httpx.AsyncClient, locks: Holdfast) -> None:
     held = await locks.lock("leases:line").acquire()
     first, second = new(), new()
     for lease, place in ((first, 1), (second, 2)):
@@ -117,7 +119,7 @@ async def test_a_waiter_keeps_its_place_and_gets_a_whole_ttl(client: httpx.Async
     await held.release()
     said = (await again).json()
     assert said["state"] == "held"
-    assert said["valid_ms"] > 9_800 * 0.98
+    assert said["valid_ms"] > 9_800 * 5 / 6
     assert not behind.done()
     await client.delete(f"/v1/leases/{first}")
     assert (await behind).json()["state"] == "held"

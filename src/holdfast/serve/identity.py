@@ -70,7 +70,8 @@ class Identity:
             verb: "lock", "read", "look", "lead", "rate", "once" or "force".
             name: The whole name.
         """
-        return any(it.startswith(f"{verb}:") and fnmatchcase(name, it[len(verb) + 1 :]) for it in self.scopes)
+        # Most clients may do it with every name, and to match patterns takes longer.
+        return self.everywhere(verb) or any(fnmatchcase(f"{verb}:{name}", it) for it in self.scopes)
 
     def everywhere(self, verb: str) -> bool:
         """Return whether it may do this with every name."""

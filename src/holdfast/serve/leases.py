@@ -13,14 +13,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
 from math import floor
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import LeaseState
 from ..aio import Holdfast, Lease
 from ..errors import ConfigError, HoldfastError, LockLost, NoQuorum
-from .identity import Identity
+from .identity import EVERYBODY, Identity
 from .load import less
 from .options import Options
 from .problems import Problem, milliseconds, problem_of
@@ -39,6 +39,8 @@ Acquiring = Coroutine[Any, Any, Lease]
 Begin = Callable[["Hold"], Acquiring]
 # The clocks of two machines may run at rates that differ by this share.
 DRIFT = 0.01
+# Descriptions of locks that are kept, because most clients want the same ones again.
+DESCRIBED = 1000
 # Milliseconds that are left out, for what rounding adds.
 MARGIN = 2
 
@@ -56,8 +58,7 @@ def valid_ms(remaining: float) -> int:
     return max(0, floor(1000 * (remaining * (1 - DRIFT))) - MARGIN)
 
 
-@dataclass(slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What a client wants to hold. Times are in milliseconds.
 
     Attributes:
@@ -74,7 +75,7 @@ class Wanted:
         renew: Whether the gateway extends it, for as long as its session lives.
     """
 
-    names: list[str]
+    names: tuple[str, ...]
     kind: str = "exclusive"
     ttl_ms: int | None = None
     wait_ms: int = 0
@@ -82,13 +83,9 @@ class Wanted:
     max_hold_ms: int | None = None
     permits: int | None = None
     count: int = 1
-    value: Any = None
+    value: str | None = None
     label: str = ""
     renew: bool = False
-
-    def terms(self) -> dict[str, Any]:
-        """Return what is wanted, however long the client waits for it in one request."""
-        return {name: value for name, value in asdict(self).items() if name != "wait_ms"}
 
 
 class Hold:
@@ -113,7 +110,10 @@ class Hold:
         self.id = lease_id
         self.client = client
         self.wanted = wanted
-        self.note = ": ".join(it for it in (client.name, client.note, wanted.label) if it)
+        # To say it costs each node two commands. Of a client that nobody has asked who it is, only a label says more.
+        speaks = client is not EVERYBODY or wanted.label or wanted.kind == "election"
+        said = (client.name, client.note, wanted.label) if speaks else ()
+        self.note = ": ".join([it for it in said if it])
         self.state = "waiting"
         self.lease: Lease | None = None
         self.problem: Problem | None = None
@@ -139,7 +139,7 @@ class Hold:
         """Wait for the lease. If this is cancelled, it is given up. `acquiring` returns it."""
         try:
             self.lease = lease = await acquiring
-            if lease.contended:
+            if lease.contended and lease.remaining < self._due:
                 # It counts from the last time that the client asked for it, which may be most of a ttl ago. If this
                 # is not confirmed, it lasts until its earlier deadline, and that is what the client is told.
                 with suppress(NoQuorum):
@@ -201,17 +201,13 @@ class Hold:
         if self.state == "waiting":
             self.give_up(False)
         elif self.state == "held":
-            self._task = self._loop.create_task(self._give_back())
+            self._task = self._loop.create_task(_tried(self.release(False)))
 
     def leave(self) -> None:
         """Extend it no more, and leave it to run out: its client may still believe in it."""
         if self.state == "held" and self.lease is not None:
             self.lease.leave()
             self.give_up(False)
-
-    async def _give_back(self) -> None:
-        with suppress(Problem):
-            await self.release(False)
 
     def heard(self) -> None:
         """Note that its client knows of it, or asks for it. If it is held, it stays held."""
@@ -226,13 +222,13 @@ class Hold:
 
     def touch(self) -> None:
         """Extend it without waiting for that, if a client that lives would do so by now."""
-        due = self.ttl * (1 - 1 / (2 * BEATS))
-        if self.state == "held" and self.lease is not None and self.lease.remaining < due:
-            self._task = self._loop.create_task(self._kept())
+        if self.state == "held" and self.lease is not None and self.lease.remaining < self._due:
+            self._task = self._loop.create_task(_tried(self.extend(None)))
 
-    async def _kept(self) -> None:
-        with suppress(Problem):
-            await self.extend(None)
+    @property
+    def _due(self) -> float:
+        """Seconds that are left of it when a client that lives would soon extend it."""
+        return self.ttl * (1 - 1 / (2 * BEATS))
 
     def changed(self) -> None:
         """Wake those that wait for a change."""
@@ -297,9 +293,9 @@ class Hold:
         Raises:
             Problem: It was lost before.
         """
-        self.check()
         if self.state == "held" and self.lease is not None:
             try:
+                # Whether it is lost by now is what the lease itself looks at first.
                 self.confirmed = await self.lease.release(confirm)
             except LockLost as error:
                 self.fail(problem_of(error))
@@ -328,6 +324,11 @@ class Hold:
         self._leases.ended(self, remembered)
 
 
+async def _tried(doing: Coroutine[Any, Any, None]) -> None:
+    with suppress(Problem):
+        await doing
+
+
 class Leases:
     """All leases of one gateway.
 
@@ -342,6 +343,9 @@ class Leases:
         self._name = name
         self._options = options
         self._ttl_ms = milliseconds(locks.settings.ttl)
+        self._described = lru_cache(DESCRIBED)(partial(described, locks, self._fell))
+        # Those that are held, by the client's own leases.
+        self._held: dict[Lease, Hold] = {}
         self._holds: dict[tuple[str, str], Hold] = {}
         # How many each client has, and how many of them are waited for.
         self._counts: Counter[str] = Counter()
@@ -382,11 +386,9 @@ class Leases:
             Problem: lease-mismatch; or too-many.
             ConfigError: It cannot be acquired like this.
         """
-        if wanted.ttl_ms is None:
-            wanted.ttl_ms = self._ttl_ms
         known = self._holds.get((client.name, part))
         if known is not None:
-            if known.wanted.terms() != wanted.terms():
+            if known.wanted != self._with_ttl(wanted)._replace(wait_ms=known.wanted.wait_ms):
                 detail = f"The lease {known.id} was asked for with another body. Use a new id for another lease."
                 raise Problem("lease-mismatch", detail)
             return known, False
@@ -401,17 +403,19 @@ class Leases:
             Problem: too-many.
             ConfigError: It cannot be acquired like this.
         """
-        if wanted.ttl_ms is None:
-            wanted.ttl_ms = self._ttl_ms
+        wanted = self._with_ttl(wanted)
         self._count(client)
         hold = Hold(f"{self._name}.{part}", client, wanted, self)
         # That checks it.
-        acquiring = described(self._locks, hold).acquire() if begin is None else begin(hold)
+        acquiring = self._described(wanted, hold.note).acquire() if begin is None else begin(hold)
         self._holds[client.name, part] = hold
         self._counts[client.name] += 1
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
         return hold, acquiring
+
+    def _with_ttl(self, wanted: Wanted) -> Wanted:
+        return wanted if wanted.ttl_ms else wanted._replace(ttl_ms=self._ttl_ms)
 
     def _count(self, client: Identity) -> None:
         options = self._options
@@ -423,6 +427,8 @@ class Leases:
 
     def settled(self, hold: Hold) -> None:
         """Note that a lease is not waited for any more."""
+        if hold.lease is not None:
+            self._held[hold.lease] = hold
         less(self._waiters, hold.client.name)
         name = hold.wanted.names[0]
         line = self._lines[name]
@@ -433,11 +439,17 @@ class Leases:
     def ended(self, hold: Hold, remembered: bool) -> None:
         """Note that a lease is over. If it is to be remembered, its id is, for a while."""
         part = hold.id.partition(".")[2]
+        if hold.lease is not None:
+            self._held.pop(hold.lease, None)
         less(self._counts, hold.client.name)
         if remembered:
             asyncio.get_running_loop().call_later(REMEMBERED, self._forget, hold, part)
         else:
             self._forget(hold, part)
+
+    def _fell(self, lease: Lease) -> None:
+        if (hold := self._held.get(lease)) is not None:
+            hold.check()
 
     def _forget(self, hold: Hold, part: str) -> None:
         if self._holds.get((hold.client.name, part)) is hold:
@@ -466,19 +478,19 @@ class Leases:
                 it.fail(problem)
 
 
-def described(locks: Holdfast, hold: Hold) -> Any:
-    """Describe the lock that a client wants.
+def described(locks: Holdfast, on_lost: Callable[[Lease], object], wanted: Wanted, note: str) -> Any:
+    """Describe the lock that a client wants, with what the nodes show of its holder.
 
     Raises:
         ConfigError: It cannot work.
     """
-    wanted, name, note = hold.wanted, hold.wanted.names[0], hold.note
+    name = wanted.names[0]
     options: dict[str, Any] = {
-        "ttl": hold.ttl,
+        "ttl": (wanted.ttl_ms or 0) / 1000,
         "wait": None if wanted.wait_ms else 0,
         "max_hold": None if wanted.max_hold_ms is None else wanted.max_hold_ms / 1000,
         "renew": wanted.renew,
-        "on_lost": hold.check,
+        "on_lost": on_lost,
     }
     match wanted.kind:
         case "read":

@@ -132,7 +132,7 @@ def held(hold: Hold) -> HeldBody:
     # Several names have several fences, and no client should take one of them for that of all.
     ttl = milliseconds(hold.ttl)
     return HeldBody(
-        id=hold.id, state="held", names=hold.wanted.names, kind=hold.wanted.kind,
+        id=hold.id, state="held", names=list(hold.wanted.names), kind=hold.wanted.kind,
         fence=next(iter(fences.values())) if len(fences) == 1 else None, fences=fences, slots=list(lease.slots),
         valid_ms=hold.valid_ms, ttl_ms=ttl, keepalive_ms=ttl // BEATS, waited_ms=milliseconds(lease.waited),
         contended=lease.contended, doubt=lease.state is LeaseState.DOUBT, votes=lease.votes,
@@ -151,7 +151,7 @@ async def waits(gateway: Gateway, hold: Hold) -> Waits:
             holder = models.HolderBody(**holder_of(found))
             place = gateway.leases.place(hold, [it.owner for it in found.queue])
     return Waits(
-        id=hold.id, state="waiting", names=hold.wanted.names, kind=hold.wanted.kind, place=place,
+        id=hold.id, state="waiting", names=list(hold.wanted.names), kind=hold.wanted.kind, place=place,
         linger_ms=hold.wanted.linger_ms, holder=holder,
     )  # fmt: skip
 
@@ -225,7 +225,7 @@ def _kept(hold: Hold, client: Identity) -> models.KeptBody:
     own = hold.client.name == client.name and client is not EVERYBODY
     return models.KeptBody(
         id=hold.id if own else None, client=hold.client.name, state="waiting" if hold.state == "waiting" else "held",
-        names=hold.wanted.names, kind=hold.wanted.kind, label=hold.wanted.label,
+        names=list(hold.wanted.names), kind=hold.wanted.kind, label=hold.wanted.label,
         age_ms=milliseconds(asyncio.get_running_loop().time() - hold.began), valid_ms=hold.valid_ms,
     )  # fmt: skip
 
@@ -321,7 +321,7 @@ async def begin_once(gateway: Gateway, client: Identity, request: Request, key: 
     if gateway.leases.found(client, part) is None:
         gateway.refuse_unless_open()
     shared = asked.model_dump(include={"ttl_ms", "wait_ms", "linger_ms", "label"})
-    wanted = Wanted(names=[key], kind="once", **shared)
+    wanted = Wanted(names=(key,), kind="once", **shared)
     hold, _ = gateway.leases.put(client, part, wanted, lambda hold: begun(gateway.locks, hold, asked.keep_ms / 1000))
     try:
         return await settled(gateway, request, hold, asked.wait_ms / 1000, created=True)

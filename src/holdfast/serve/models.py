@@ -231,7 +231,7 @@ class Acquire(Asked):
 
     def wanted(self) -> Wanted:
         """Return what the leases are told."""
-        return Wanted(**self.__dict__)
+        return Wanted(**{**self.__dict__, "names": tuple(self.names)})
 
     @model_validator(mode="after")
     def _together(self) -> Self:

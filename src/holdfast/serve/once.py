@@ -115,7 +115,7 @@ async def keep(hold: Hold, key: str, value: Any) -> Any:
     if not isinstance(work, Work):
         hold.refuse_if_over()
         raise Problem("kind-mismatch", f"The lease {hold.id} is not for work that is done once.")
-    if hold.wanted.names != [key]:
+    if hold.wanted.names != (key,):
         raise Problem("kind-mismatch", f"The lease {hold.id} is for another key than {key!r}.")
     if not work.outcome.done():
         hold.refuse_if_over()

@@ -43,19 +43,10 @@ _SIZE = re.compile(rb"\$([0-9]{1,5})\r\n")
 _BEGUN = re.compile(rb"\*([0-9]{0,2}|[0-9]{1,2}\r)|\$([0-9]{0,5}|[0-9]{1,5}\r)|")
 # What errors begin with, by the kinds of problems. Others begin with ERR.
 CODES = {
-    "busy": "BUSY",
-    "lost": "LOST",
-    "released": "LOST",
-    "unknown-lease": "LOST",
-    "gateway-gone": "LOST",
-    "no-quorum": "NOQUORUM",
-    "in-doubt": "INDOUBT",
-    "unauthenticated": "NOAUTH",
-    "forbidden": "NOPERM",
-    "too-many": "TOOMANY",
-    "draining": "DRAINING",
+    "lost": "LOST", "released": "LOST", "unknown-lease": "LOST", "no-quorum": "NOQUORUM", "in-doubt": "INDOUBT",
+    "unauthenticated": "NOAUTH", "forbidden": "NOPERM", "too-many": "TOOMANY", "draining": "DRAINING",
     "overloaded": "OVERLOADED",
-}
+}  # fmt: skip
 
 
 class Malformed(Exception):
@@ -299,7 +290,7 @@ class Connection(asyncio.Protocol):
         """
         if len(words) < found.least:
             raise Problem("invalid", f"usage: {found.usage}")
-        if found.options is None:
+        if found.options is None or len(words) == found.least:
             return {}
         rest, given = deque(words[found.least :]), dict[str, str]()
         del words[found.least :]
@@ -350,7 +341,7 @@ class Connection(asyncio.Protocol):
         wait, ttl = _number("WAIT", given.get("WAIT", "0")), _number("TTL", given["TTL"], 1) if "TTL" in given else None
         session = "SESSION" in given
         wanted = Wanted(
-            names=[name], kind=kind, ttl_ms=ttl, wait_ms=wait, label=given.get("LABEL", ""),
+            names=(name,), kind=kind, ttl_ms=ttl, wait_ms=wait, label=given.get("LABEL", ""),
             renew=session and self.near, **more,
         )  # fmt: skip
         hold, acquiring = self.gateway.leases.admit(client, secrets.token_urlsafe(16), wanted, begin)
@@ -360,7 +351,7 @@ class Connection(asyncio.Protocol):
                     await hold.acquire(acquiring)
             else:
                 await hold.acquire(acquiring)
-            hold.refuse_if_over()
+            told = self.told(hold)
         except TimeoutError:
             return None
         except Problem as problem:
@@ -370,13 +361,20 @@ class Connection(asyncio.Protocol):
         self._arrived.known(client.name)
         if session:
             self.sessions = {it: None for it in (*self.sessions, hold) if it.state != "over"}
-        return self.told(hold)
+        return told
 
     @staticmethod
     def told(hold: Hold) -> list[Any]:
-        """Return what is said of a lease that is held."""
+        """Return what is said of a lease that was acquired.
+
+        Raises:
+            Problem: It is over.
+        """
+        if not (valid := hold.valid_ms):
+            hold.refuse_if_over()
         assert hold.lease is not None
-        return [hold.id, next(iter(hold.lease.fences.values())), hold.valid_ms, *hold.lease.slots]
+        slots = hold.lease.slots if hold.wanted.kind == "permit" else ()
+        return [hold.id, next(iter(hold.lease.fences.values())), valid, *slots]
 
 
 # ------------------------------------------------ what it serves
