@@ -13,13 +13,12 @@ extends its leases, and a connection that breaks releases nothing.
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from json import dumps
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from .identity import EVERYBODY, Arrived, Identity
 from .leases import VERBS, Hold, Wanted
 from .once import Known, begun, keep
 from .problems import Problem, milliseconds, problem_of
-from .server import REQUEST
+from .server import REQUEST, is_loopback
 
 LARGEST = 65_536  # bytes of a command
 LONGEST = 2**53  # a number of milliseconds, or anything else that is counted
@@ -142,7 +141,7 @@ class Connection(asyncio.Protocol):
         if gateway.clients is None:
             self.client = EVERYBODY if arrived.uid is None else replace(EVERYBODY, name=f"uid:{arrived.uid}")
         # Whether the kernel closes the connection when the client's process dies, and nothing else does.
-        self.near = arrived.uid is not None or _is_loopback(arrived.address)
+        self.near = arrived.uid is not None or is_loopback(arrived.address)
         self.sessions: dict[Hold, None] = {}
         self.version = 2
         # What has arrived of a command that is not complete.
@@ -380,19 +379,12 @@ class Connection(asyncio.Protocol):
 # ------------------------------------------------ what it serves
 
 
-@command(f"LOCK name {TERMS}")
-async def _lock(its: Connection, words: list[str], given: dict[str, str]) -> Any:
-    return await its.acquire("exclusive", words[0], given)
+async def _lock(kind: str, its: Connection, words: list[str], given: dict[str, str]) -> Any:
+    return await its.acquire(kind, words[0], given)
 
 
-@command(f"RLOCK name {TERMS}")
-async def _rlock(its: Connection, words: list[str], given: dict[str, str]) -> Any:
-    return await its.acquire("read", words[0], given)
-
-
-@command(f"WLOCK name {TERMS}")
-async def _wlock(its: Connection, words: list[str], given: dict[str, str]) -> Any:
-    return await its.acquire("write", words[0], given)
+for _name, _kind in (("LOCK", "exclusive"), ("RLOCK", "read"), ("WLOCK", "write")):
+    command(f"{_name} name {TERMS}")(partial(_lock, _kind))
 
 
 @command(f"PERMIT name permits [COUNT n] {TERMS}")
@@ -537,12 +529,6 @@ def _number(what: str, text: str, least: int = 0) -> int:
 
 def _text(value: Any) -> bytes:
     return (value if isinstance(value, str) else dumps(value)).encode()
-
-
-def _is_loopback(address: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(address).is_loopback
-    return False
 
 
 # ------------------------------------------------ bytes

@@ -40,6 +40,13 @@ SPARE = 200
 OFTEN = 0.05
 
 
+def is_loopback(address: str) -> bool:
+    """Return whether only processes of this machine can have this address."""
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(address).is_loopback
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
     """Where a gateway listens, and who may reach it.
@@ -92,11 +99,7 @@ class ListenAddress:
     @property
     def local(self) -> bool:
         """Whether only this machine can reach it."""
-        if self.path is not None:
-            return True
-        with contextlib.suppress(ValueError):
-            return ipaddress.ip_address(self.host).is_loopback
-        return self.host == "localhost"
+        return self.path is not None or self.host == "localhost" or is_loopback(self.host)
 
     @property
     def path(self) -> str | None:
