@@ -86,6 +86,15 @@ def test_a_value_that_makes_an_impossible_name_is_422(shop: Any, name: str) -> N
     assert (answer.status_code, answer.json["type"]) == (422, "about:holdfast/name")
 
 
+def test_requests_above_a_rate_are_429(shop: Any) -> None:
+    client = shop.app.test_client()
+    answers = [client.get(f"/limited/{it}") for it in "aaab"]
+    assert [it.status_code for it in answers] == [200, 200, 429, 200]
+    assert [it.headers["ratelimit-policy"] for it in answers[:2]] == ['"default";q=100;w=60'] * 2
+    assert answers[0].headers["ratelimit"].startswith('"default";r=1;t=')
+    assert answers[2].headers["retry-after"] == "1"
+
+
 def test_a_mistake_in_the_program_is_500(shop: Any) -> None:
     assert shop.app.test_client().get("/wrong").status_code == 500
 

@@ -8,19 +8,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Unpack
 
 from fastapi import Depends, FastAPI, Request, Response
 from fastapi.requests import HTTPConnection
 
 from ..aio import Holdfast, Lease
-from ..checks import Seconds, seconds
+from ..checks import Seconds
 from ..errors import ConfigError
 from ..kit import written
 from ..typing import Options, RateOptions
 from .asgi import App, Errors, Receive, Scope, Send, lifespan, refuse_bypassed
-from .calls import example
-from .web import filled, rate_headers
+from .web import Counting, filled
 
 __all__ = ["Limited", "Locked", "install"]
 
@@ -145,17 +145,11 @@ def Limited(
         ConfigError: An option cannot work, or this FastAPI is older than 0.121.
     """
 
-    given: Any = {"wait": 0, **options}
-    example().rate("any", limit, period, **given)
-    pairs = [(limit, period)] if isinstance(limit, int) else limit
-    policy = [(calls, seconds(it, "period")) for calls, it in pairs if it is not None]
+    counting = Counting(name, limit, period, key, options)
 
     async def counted(request: Request, response: Response) -> Any:
-        whose = None if key is None else _filled(key, request)
-        allowance = await _client(on, request).rate(_filled(name, request), limit, period, key=whose, **given).acquire()
-        # Nothing is known of the limit if too few nodes have answered.
-        if allowance.cause is None:
-            response.headers.update(dict(rate_headers(policy, allowance.remaining, allowance.reset_after)))
+        allowance = await counting.rate(_client(on, request), partial(_filled, request=request)).acquire()
+        counting.tell(allowance, response.headers)
         return allowance
 
     return _depends(counted)

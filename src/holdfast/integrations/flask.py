@@ -7,22 +7,25 @@ Knows Flask. What other WSGI applications need too is in `wsgi`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Unpack
 
 import click
-from flask import Flask, Response, current_app, request
+from flask import Flask, Response, after_this_request, current_app, request
 
 from .. import Holdfast
+from ..checks import Seconds
 from ..config import Clients
 from ..errors import ConfigError, HoldfastError
-from ..kit import unlocked
-from ..typing import Options
+from ..kit import noted, unlocked, written
+from ..typing import Options, RateOptions
 from .calls import example
-from .web import Statuses
+from .web import Counting, Statuses, filled
 
 __all__ = ["Locks"]
+
+Named = str | Callable[[Any], str]
 
 
 class Locks:
@@ -98,6 +101,58 @@ class Locks:
                 return self.locks.locked(name, **options)(view)(*args, **kwargs)
 
             return run
+
+        return decorate
+
+    def limited(
+        self,
+        name: Named,
+        limit: int | Sequence[tuple[int, Seconds]],
+        period: Seconds | None = None,
+        *,
+        key: Named | None = None,
+        **options: Unpack[RateOptions],
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        """Decorate a view, below the route, so that requests above a rate get 429.
+
+        The response has the headers `RateLimit` and `RateLimit-Policy`, and a refusal
+        `Retry-After`.
+
+        Args:
+            name: A template over the view's parameters, or a function of the request.
+            limit: How many requests are allowed in a period; or several pairs of requests and
+                seconds.
+            period: Seconds. Leave it out if `limit` is a list of pairs.
+            key: Each key has a limit of its own: a template, or a function of the request. Default:
+                all requests share the limit.
+            options: Those of `rate`, such as `burst` and `fail_open`. `wait` is 0 unless you set
+                it.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            ConfigError: An option cannot work.
+        """
+        counting = Counting(name, limit, period, key, options)
+
+        def fill(name: Named) -> str:
+            return written(name(request), name) if callable(name) else filled(name, (), request.view_args or {})
+
+        def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
+            @wraps(view)
+            def run(*args: Any, **kwargs: Any) -> Any:
+                allowance = counting.rate(self.locks, fill).acquire()
+
+                def tell(response: Response) -> Response:
+                    counting.tell(allowance, response.headers)
+                    return response
+
+                after_this_request(tell)
+                return view(*args, **kwargs)
+
+            made: Callable[..., Any] = noted(run, view, "Limited")
+            return made
 
         return decorate
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -29,8 +29,9 @@ from ..errors import (
 )
 from ..fencing.http import status_of
 from ..kit import fill
+from .calls import example
 
-__all__ = ["Problem", "Statuses", "problem"]
+__all__ = ["Counting", "Problem", "Statuses", "problem"]
 
 LOGGER = "holdfast.web"
 LONGEST_WAIT = 60.0  # seconds that a client is asked to wait for a lock
@@ -178,6 +179,42 @@ def rate_headers(
     policy = [f'"{"default" if one else ceil(w)}";q={q};w={ceil(w)}' for q, w in limits]
     name = "default" if one else "all"
     return ("ratelimit", f'"{name}";r={remaining};t={ceil(reset)}'), ("ratelimit-policy", ", ".join(policy))
+
+
+class Counting:
+    """What requests are counted for.
+
+    Args:
+        name: A template over what the URL captures, or a function of the request.
+        limit: As for `rate`, and so for `period`.
+        period: Seconds.
+        key: Which requests share the limits, as `name`. None: all do.
+        options: Those of `rate`. `wait` is 0 unless it is among them.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+
+    def __init__(self, name: Any, limit: Any, period: Any, key: Any, options: Any) -> None:
+        self._name, self._key, self._options = name, key, {"wait": 0, **options}
+        self._limits = (limit, period)
+        self._policy = example().rate("any", limit, period, **self._options).limits
+
+    def rate(self, locks: Any, fill: Callable[[Any], str]) -> Any:
+        """Return the rate that a request counts for.
+
+        Args:
+            locks: A client.
+            fill: From a template, or a function, to the name that this request means.
+        """
+        key = None if self._key is None else fill(self._key)
+        return locks.rate(fill(self._name), *self._limits, key=key, **self._options)
+
+    def tell(self, allowance: Any, headers: Any) -> None:
+        """Add to the headers of a response. Nothing is known if too few nodes have answered."""
+        if allowance.cause is None:
+            for name, value in rate_headers(self._policy, allowance.remaining, allowance.reset_after):
+                headers[name] = value
 
 
 def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

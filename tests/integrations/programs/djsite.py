@@ -56,7 +56,7 @@ from django.urls import path
 from record import note
 
 from holdfast.errors import LockBusy
-from holdfast.integrations.django import guard, locked_atomic, locked_view, locks
+from holdfast.integrations.django import guard, limited_view, locked_atomic, locked_view, locks
 
 
 class Migrate(BaseCommand):
@@ -133,6 +133,17 @@ async def asynchronous(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
 
 
+@limited_view(lambda request, pk: request.resolver_match.url_name, 100, 60, burst=2, key="{pk}")
+def limited(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse("done")
+
+
+@transaction.non_atomic_requests
+@limited_view("alimited", [(2, 60), (9, 3600)], key="{pk}")
+async def alimited(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse("done")
+
+
 @locked_view("counter:{colour}")
 def wrong(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
@@ -155,6 +166,8 @@ urlpatterns = [
     path("hold/<int:pk>", hold),
     path("async/<int:pk>", asynchronous),
     *[path("wrong/<int:pk>", wrong) for _ in range("WRONG" in os.environ)],
+    path("limited/<int:pk>", limited, name="limited"),
+    path("alimited/<int:pk>", alimited),
     path("raises", raises),
     path("value", look),
 ]

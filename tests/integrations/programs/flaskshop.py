@@ -59,6 +59,12 @@ def stream() -> Response:
     return Response(body())
 
 
+@views.get("/limited/<tenant>")
+@ext.limited(lambda request: request.endpoint, 100, 60, burst=2, key="{tenant}")
+def limited(tenant: str) -> str:
+    return tenant
+
+
 @views.get("/wrong")
 def wrong() -> str:
     raise Misuse("a mistake in the program")

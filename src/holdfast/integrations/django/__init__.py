@@ -5,12 +5,15 @@ Add it to INSTALLED_APPS, and `holdfast.integrations.django.Middleware` to MIDDL
 
 from typing import TYPE_CHECKING, Any
 
-from .locks import Middleware, alocks, guard, locked_atomic, locked_view, locks
+from .locks import Middleware, alocks, guard, limited_view, locked_atomic, locked_view, locks
 
 if TYPE_CHECKING:
     from .commands import LockedMigrate, Singleton
 
-__all__ = ["LockedMigrate", "Middleware", "Singleton", "alocks", "guard", "locked_atomic", "locked_view", "locks"]
+__all__ = [
+    "LockedMigrate", "Middleware", "Singleton", "alocks", "guard", "limited_view", "locked_atomic", "locked_view",
+    "locks",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -26,15 +26,19 @@ from django.utils.functional import SimpleLazyObject, empty
 
 from ... import Lease, LeaseState
 from ...aio import Lease as AsyncLease
+from ...checks import Seconds
 from ...config import Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
 from ...kit import Current, named, noted, written
-from ...typing import Options
+from ...typing import Options, RateOptions
 from ..calls import example
-from ..web import Statuses, filled
+from ..web import Counting, Statuses, filled
 
-__all__ = ["MARK", "Middleware", "alocks", "clients", "given", "guard", "locked_atomic", "locked_view", "locks"]
+__all__ = [
+    "MARK", "Middleware", "alocks", "clients", "given", "guard", "limited_view", "locked_atomic", "locked_view",
+    "locks",
+]  # fmt: skip
 
 View = Callable[..., Any]
 
@@ -110,6 +114,63 @@ def locked_view(name: str | Callable[..., str], **options: Unpack[Options]) -> C
     return decorate
 
 
+def limited_view(
+    name: str | Callable[..., str],
+    limit: int | Sequence[tuple[int, Seconds]],
+    period: Seconds | None = None,
+    *,
+    key: str | Callable[..., str] | None = None,
+    **options: Unpack[RateOptions],
+) -> Callable[[View], View]:
+    """Decorate a view, so that requests above a rate get 429.
+
+    It needs the middleware. The response has the headers `RateLimit` and `RateLimit-Policy`, and a
+    refusal `Retry-After`. A view with a lock is counted when the request has the lock.
+
+    Args:
+        name: A template over what the URL captures, or a function of the request and of these
+            arguments that returns the name.
+        limit: How many requests are allowed in a period; or several pairs of requests and seconds.
+        period: Seconds. Leave it out if `limit` is a list of pairs.
+        key: Each key has a limit of its own, as `name`. Default: all requests share the limit.
+        options: Those of `rate`, such as `burst` and `fail_open`. `wait` is 0 unless you set it.
+
+    Returns:
+        A decorator, as `locked_view`.
+
+    Raises:
+        ConfigError: An option cannot work.
+    """
+    counting = Counting(name, limit, period, key, options)
+
+    def rate(clients: Any, args: Any, kwargs: Any) -> Any:
+        rest = args[1:] if hasattr(args[0], "META") else args[2:]
+        return counting.rate(clients, lambda name: _named(name, _request(args), rest, kwargs))
+
+    def decorate(view: View) -> View:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            allowance = rate(locks, args, kwargs).acquire()
+            response = view(*args, **kwargs)
+            counting.tell(allowance, response.headers)
+            return response
+
+        async def acounted(*args: Any, **kwargs: Any) -> Any:
+            allowance = await rate(alocks, args, kwargs).acquire()
+            response = await view(*args, **kwargs)
+            counting.tell(allowance, response.headers)
+            return response
+
+        made: View = noted(wraps(view)(acounted if iscoroutinefunction(view) else counted), view, "limited_view")
+        return made
+
+    return decorate
+
+
+def _request(args: Sequence[Any]) -> Any:
+    """Return the request among the arguments of a view. A method has its object before."""
+    return next((it for it in args[:2] if hasattr(it, "META")), None)
+
+
 def class_of(view: View) -> Any:
     """Return the class of a view, as Django or its REST framework notes it, or None."""
     return getattr(view, "view_class", getattr(view, "cls", None))
@@ -131,8 +192,7 @@ def _mark_of(view: View, request: HttpRequest) -> Any:
 @contextlib.contextmanager
 def _checked(args: Sequence[Any], view: View, mark: object) -> Iterator[None]:
     """Refuse to run a view that nobody took the lock for, or to commit what it did after a loss."""
-    # Before the request, a method has its object.
-    request = next((it for it in args[:2] if hasattr(it, "META")), None)
+    request = _request(args)
     if not hasattr(request, _TAKEN):
         raise ConfigError(f"a locked view needs {Middleware.__module__}.Middleware in settings.MIDDLEWARE")
     taken, lease = getattr(request, _TAKEN)
