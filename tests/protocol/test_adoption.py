@@ -23,13 +23,19 @@ def words(data: bytes) -> list[bytes]:
 
 
 def test_a_ticket_is_read_as_it_was_written() -> None:
-    assert GIVEN.text() == f"holdfast:1795883815651009:{GIVEN.token.decode()}:jobs:\n}}"
+    assert GIVEN.text() == f"holdfast:9df9:1795883815651009:{GIVEN.token.decode()}:jobs:\n}}"
     assert read_ticket(GIVEN.text()) == GIVEN
 
 
 @pytest.mark.parametrize("wrong", [None, 7, b"holdfast:1", "", "jobs", GIVEN.text()[:60], GIVEN.text().replace("a", "A")])
 def test_other_texts_are_refused(wrong: object) -> None:
     with pytest.raises(ConfigError, match="a ticket is the text"):
+        read_ticket(wrong)
+
+
+@pytest.mark.parametrize("wrong", [GIVEN.text()[:-1], GIVEN.text() + " ", GIVEN.text().replace("jobs", "jobS")])
+def test_a_ticket_that_was_cut_or_changed_is_refused(wrong: str) -> None:
+    with pytest.raises(ConfigError, match="was cut short or changed on its way"):
         read_ticket(wrong)
 
 

@@ -251,7 +251,7 @@ class Lease(ABC):
                 (default: the lock's `ttl`). The lease is first made to last as long.
 
         Returns:
-            The ticket: text, at most 600 bytes.
+            The ticket: text, at most 610 bytes.
 
         Raises:
             LockLost: The lease was lost before or meanwhile.

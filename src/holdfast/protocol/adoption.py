@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from typing import NamedTuple
+from zlib import crc32
 
 from .. import checks
 from ..errors import ConfigError
@@ -16,7 +17,7 @@ from .command import TRY
 from .exclusive import Exclusive, keys_of
 
 # A text, which `re` compiles at its first use.
-_TICKET = r"(?s)holdfast:([0-9]{16}):([0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}):(.+)"
+_TICKET = r"(?s)holdfast:([0-9a-f]{4}):([0-9]{16}):([0-9]{16}:[0-9a-f]{32}:[0-9a-f]{8}):(.+)"
 
 
 class Handover(NamedTuple):
@@ -28,19 +29,27 @@ class Handover(NamedTuple):
 
     def text(self) -> str:
         """Return the ticket."""
-        return f"holdfast:{self.fence:016d}:{self.token.decode()}:{self.name}"
+        told = f"{self.fence:016d}:{self.token.decode()}:{self.name}"
+        # A ticket that was cut short would be that of another name.
+        return f"holdfast:{crc32(told.encode()) & 0xFFFF:04x}:{told}"
 
 
 def read_ticket(ticket: object) -> Handover:
     """Return what a ticket tells.
 
     Raises:
-        ConfigError: It is no ticket.
+        ConfigError: It is no ticket, or not a whole one.
     """
     found = re.fullmatch(_TICKET, ticket) if isinstance(ticket, str) else None
     if found is None:
         raise ConfigError(f"a ticket is the text that `lease.hand_over()` returns, not {checks.shown(ticket)}")
-    return Handover(found[3], found[2].encode(), int(found[1]))
+    given = Handover(found[4], found[3].encode(), int(found[2]))
+    if given.text() != ticket:
+        raise ConfigError(
+            f"the ticket {checks.shown(ticket)} was cut short or changed on its way. Pass on the whole text that "
+            "`lease.hand_over()` returns"
+        )
+    return given
 
 
 class Adopted(Exclusive):
