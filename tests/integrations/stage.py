@@ -165,6 +165,15 @@ def overlaps(entries: list[Entry], killed: Mapping[int, float] | None = None) ->
     return found
 
 
+def fairness(entries: list[Entry], began: float) -> float:
+    """Jain's index of how long names waited on average: 1 if all did equally long. `entries`: `WORD NAME ...` lines."""
+    waits: dict[str, list[float]] = {}
+    for entry in entries:
+        waits.setdefault(entry.words[1], []).append(entry.at - began)
+    means = [sum(it) / len(it) for it in waits.values()]
+    return sum(means) ** 2 / (len(means) * sum(it * it for it in means))
+
+
 def free_port() -> int:
     """A port of loopback that nobody listens on."""
     with socket.socket() as it:

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from integrations.stage import PROGRAMS, Stage, overlaps
+from integrations.stage import PROGRAMS, Stage, fairness, overlaps
 from integrations.tasks import other, worker
 
 from holdfast import ConfigError, Holdfast
@@ -108,9 +108,11 @@ def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, app: Any, mess
     took = time.monotonic() - began
     delivered = Counter(" ".join(it.words) for it in stage.entries("delivered"))
     most = max(delivered.values())
-    print(f"{messages} tasks of {seconds} s on {names} names: {took:.1f} s, at best {ideal:.1f} s; {most} deliveries at most")
+    fair = fairness(stage.entries("done")[1:], began)
+    print(f"{messages} tasks of {seconds} s on {names} names: {took:.1f} s of {ideal:.1f} s; {most} deliveries; fairness {fair:.3f}")
     assert took < 2 * ideal + 2, "a busy machine has some time more"
     assert most <= 3
+    assert fair > 0.95, "over the names"
 
 
 def test_a_busy_task_is_skipped_or_fails_if_you_say_so(stage: Stage, app: Any) -> None:

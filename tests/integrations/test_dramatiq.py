@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from integrations.stage import PROGRAMS, Stage, overlaps
+from integrations.stage import PROGRAMS, Stage, fairness, overlaps
 from integrations.tasks import other
 
 from holdfast import ConfigError, Holdfast, LockBusy
@@ -100,9 +100,11 @@ def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, actors: Any, m
     took = time.monotonic() - began
     delivered = Counter(" ".join(it.words) for it in stage.entries("delivered"))
     most = max(delivered.values())
-    print(f"{messages} messages of {seconds} s on {names} names: {took:.1f} s, at best {ideal:.1f} s; {most} deliveries at most")
+    fair = fairness(stage.entries("finished")[1:], began)
+    print(f"{messages} messages of {seconds} s on {names} names: {took:.1f} s of {ideal:.1f} s; {most} deliveries; fairness {fair:.3f}")
     assert took < 2 * ideal + 2, "a busy machine has some time more"
     assert most <= 3
+    assert fair > 0.95, "over the names"
 
 
 def test_a_duplicate_is_not_sent_from_the_sending_to_the_end(stage: Stage, actors: Any) -> None:
