@@ -14,7 +14,7 @@ import hiredis
 from contract.faces import Block, Face, Script, played
 from sim.face import Holdfast
 
-from holdfast.face.terms import Described
+from holdfast.face.terms import Description
 from holdfast.operations.survey.aio import Survey
 from holdfast.protocol.exclusive import keys_of
 from holdfast.testing.driver import Driver
@@ -79,7 +79,7 @@ def _driver_of(whose: Any) -> Driver:
     """The driver under a client, or under something that a client has described or given."""
     if isinstance(whose, Holdfast):
         return whose.driver
-    driver = whose._drivers[-1] if isinstance(whose, Described | Survey) else whose._driver
+    driver = whose._drivers[-1] if isinstance(whose, Description | Survey) else whose._driver
     found: Driver = driver() if callable(driver) else driver
     return found
 

@@ -34,7 +34,7 @@ class Bound:
         raise TypeError(f"{call} cannot be pickled or copied: make it where it is needed, in each process")
 
 
-class Described(Bound):
+class Description(Bound):
     """What a client has described, and what is no lock.
 
     Args:

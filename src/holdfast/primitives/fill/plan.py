@@ -23,7 +23,7 @@ from ...events import Called, Opened
 from ...face.decorators import Kind, finished, kind_of, label
 from ...face.lease import Lease
 from ...face.shards import Shards
-from ...face.terms import Described, LockTerms, allow, terms
+from ...face.terms import Description, LockTerms, allow, terms
 from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
@@ -475,7 +475,7 @@ def _open(asked: FillTerms, why: NoQuorum) -> Plan[Found[Any]]:
 # ------------------------------------------------ what users have
 
 
-class Fill(Described, ABC, Generic[T]):
+class Fill(Description, ABC, Generic[T]):
     """The description of a cached value. It is immutable, and any number of callers may share it.
 
     `get()` returns the value, and computes it if there is no fresh one. While leases hold, at most

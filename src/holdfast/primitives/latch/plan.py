@@ -20,7 +20,7 @@ from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
 from ...events import Called
 from ...face.shards import Shards
-from ...face.terms import LONGEST_WAIT, Described, waiting
+from ...face.terms import LONGEST_WAIT, Description, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.plan import mend
 from ...protocol import quorum
@@ -419,7 +419,7 @@ def _meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
 # ------------------------------------------------ what users have
 
 
-class _Description(Described):
+class _LatchOrBarrier(Description):
     """The common part of the descriptions of latches and barriers."""
 
     __slots__ = ()
@@ -435,7 +435,7 @@ class _Description(Described):
         return Surrounded(self._terms.settings.around, self._terms.recipe.kind, (self.name,))
 
 
-class Latch(ABC, _Description):
+class Latch(ABC, _LatchOrBarrier):
     """The description of a latch, which opens when `count` have arrived, and stays open.
 
     It is immutable. Threads and tasks may share it. Once the latch is open for one caller, it is
@@ -527,7 +527,7 @@ class Latch(ABC, _Description):
         return f"<Latch {self.name!r} count={self.count}>"
 
 
-class Barrier(ABC, _Description):
+class Barrier(ABC, _LatchOrBarrier):
     """The description of a barrier, at which `parties` wait for each other, once a generation.
 
     Nobody passes before all parties have arrived, and no two of them are ever more than one

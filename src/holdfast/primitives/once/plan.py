@@ -22,7 +22,7 @@ from ...face.decorators import OBJECT, Function, Kind, Name, fields, fillable, k
 from ...face.lease import Lease
 from ...face.schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from ...face.shards import Shards
-from ...face.terms import Described, ElectionOptions, LockTerms, noted, terms
+from ...face.terms import Description, ElectionOptions, LockTerms, noted, terms
 from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, checked, packed, verdicts
 from ...operations.inspection.plan import unheard
@@ -703,7 +703,7 @@ def _newest(rounds: Sequence[Query]) -> OnceCopy | None:
 # ------------------------------------------------ what users have
 
 
-class Once(Described, ABC):
+class Once(Description, ABC):
     """The description of work that is done once. It is immutable, and callers may share it.
 
     `run` does the work, or returns the result of the caller that did. Of all callers with the same

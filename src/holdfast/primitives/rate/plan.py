@@ -25,7 +25,7 @@ from ...events import Called, Opened
 from ...face.decorators import Function, LockOf, unfilled
 from ...face.migration import same_servers
 from ...face.shards import Shards
-from ...face.terms import Described, waiting
+from ...face.terms import Description, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.commands import SPARE
 from ...operations.repair.plan import mend
@@ -568,7 +568,7 @@ def answered(call: Surrounded, allowance: Allowance) -> Allowance:
     return allowance
 
 
-class Rate(Described, ABC):
+class Rate(Description, ABC):
     """The description of a rate. It is immutable, and any number of callers may share it.
 
     `take` asks once, `acquire` waits for its turn, `peek` looks, `reset` starts over. As a
