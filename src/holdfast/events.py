@@ -48,8 +48,11 @@ class Fields(type):
     names_of_fields: frozenset[str]
     defaults: dict[str, object]
 
-    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any]) -> Fields:
-        """Make the class, with a slot for each field of its own."""
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], *, kw_only: bool = True) -> Fields:
+        """Make the class, with a slot for each field of its own.
+
+        `kw_only` tells type checkers whether the fields can be given by their names only.
+        """
         own = tuple(body.get("__annotations__", ()))
         defaults = {it: body.pop(it) for it in own if it in body}
         body["__slots__"] = own

@@ -24,7 +24,7 @@ Credentials = Callable[[str], object]
 Resolve = Callable[[str], object]
 
 
-class Node(Described):
+class Node(Described, kw_only=False):
     """A node, with options that its address cannot hold.
 
     An address is the short form: `Holdfast("redis://a")` and `Holdfast(Node("redis://a"))` are the
@@ -35,7 +35,6 @@ class Node(Described):
     credentials: Credentials | None
     ssl: SSLContext | None
     resolve: Resolve | None
-    __slots__ = ("address", "credentials", "resolve", "ssl")
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from typing import Any
 
 from .. import checks
 from ..errors import ConfigError
+from ..events import Fields
 
 # Bytes of a host's name, with the dot at its end.
 _LONGEST = 254
@@ -46,38 +47,37 @@ _SEVERAL = r"(?i)://.*[,; ]\s*(redis|rediss|valkey|valkeys|unix)(\+sentinel)?://
 _WHETHER = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-class Described:
+class Described(metaclass=Fields):
     """A value that equals another one with the same fields, and cannot be changed.
 
     Error reporters show its `repr`, which leaves out the password. They would show all fields of a
-    tuple, and of an object without slots. So each field is named in a class's slots and arguments.
+    tuple, and of an object without slots.
     """
 
-    __slots__: tuple[str, ...] = ()
-
-    def __init__(self, **fields: object) -> None:
-        for name, value in fields.items():
+    def __init__(self, *given: object, **facts: object) -> None:
+        kind = type(self)
+        for name, value in {**kind.defaults, **dict(zip(kind.fields, given, strict=False)), **facts}.items():
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} of {self!r} cannot be changed")
 
     @property
-    def _fields(self) -> tuple[object, ...]:
-        return tuple(getattr(self, it) for it in self.__slots__)
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, it) for it in type(self).fields)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, type(self)) and self._fields == other._fields
+        return isinstance(other, type(self)) and self._values == other._values
 
     def __hash__(self) -> int:
-        return hash(self._fields)
+        return hash(self._values)
 
     def __repr__(self) -> str:
-        shown = (f"{it}={getattr(self, it)!r}" for it in self.__slots__ if it != "password")
+        shown = (f"{it}={getattr(self, it)!r}" for it in type(self).fields if it != "password")
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-class Tls(Described):
+class Tls(Described, kw_only=False):
     """The TLS options of an address.
 
     By default the server's certificate and its name are verified, with the system's authorities.
@@ -93,40 +93,17 @@ class Tls(Described):
         check_hostname: Whether its name must be the host's.
     """
 
-    ca_certs: str
-    ca_path: str
-    ca_data: str
-    certfile: str
-    keyfile: str
-    password: str
-    verify: bool
-    check_hostname: bool
-    __slots__ = ("ca_certs", "ca_data", "ca_path", "certfile", "check_hostname", "keyfile", "password", "verify")
-
-    def __init__(
-        self,
-        ca_certs: str = "",
-        ca_path: str = "",
-        ca_data: str = "",
-        certfile: str = "",
-        keyfile: str = "",
-        password: str = "",
-        verify: bool = True,
-        check_hostname: bool = True,
-    ) -> None:
-        super().__init__(
-            ca_certs=ca_certs,
-            ca_path=ca_path,
-            ca_data=ca_data,
-            certfile=certfile,
-            keyfile=keyfile,
-            password=password,
-            verify=verify,
-            check_hostname=check_hostname,
-        )
+    ca_certs: str = ""
+    ca_path: str = ""
+    ca_data: str = ""
+    certfile: str = ""
+    keyfile: str = ""
+    password: str = ""
+    verify: bool = True
+    check_hostname: bool = True
 
 
-class Sentinels(Described):
+class Sentinels(Described, kw_only=False):
     """The Sentinels that know where a node is.
 
     Attributes:
@@ -138,15 +115,11 @@ class Sentinels(Described):
 
     places: tuple[tuple[str, int], ...]
     group: str
-    user: str
-    password: str
-    __slots__ = ("group", "password", "places", "user")
-
-    def __init__(self, places: tuple[tuple[str, int], ...], group: str, user: str = "", password: str = "") -> None:
-        super().__init__(places=places, group=group, user=user, password=password)
+    user: str = ""
+    password: str = ""
 
 
-class Address(Described):
+class Address(Described, kw_only=False):
     """A node's address.
 
     `label` is what errors, logs and events call the node. It never contains a password.
@@ -161,57 +134,21 @@ class Address(Described):
     """
 
     label: str
-    host: str
-    port: int
-    path: str
-    database: int
-    user: str
-    password: str
-    tls: Tls | None
-    failover: float | None
-    sentinels: Sentinels | None
-    moves: bool
-    unproven: bool
-    # fmt: off
-    __slots__ = (
-        "database", "failover", "host", "label", "moves", "password", "path", "port", "sentinels", "tls", "unproven",
-        "user",
-    )
-    # fmt: on
-
-    def __init__(
-        self,
-        label: str,
-        host: str = "",
-        port: int = 0,
-        path: str = "",
-        database: int = 0,
-        user: str = "",
-        password: str = "",
-        tls: Tls | None = None,
-        failover: float | None = None,
-        sentinels: Sentinels | None = None,
-        moves: bool = False,
-        unproven: bool = False,
-    ) -> None:
-        super().__init__(
-            label=label,
-            host=host,
-            port=port,
-            path=path,
-            database=database,
-            user=user,
-            password=password,
-            tls=tls,
-            failover=failover,
-            sentinels=sentinels,
-            moves=moves,
-            unproven=unproven,
-        )
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    database: int = 0
+    user: str = ""
+    password: str = ""
+    tls: Tls | None = None
+    failover: float | None = None
+    sentinels: Sentinels | None = None
+    moves: bool = False
+    unproven: bool = False
 
     def but(self, **changes: Any) -> Address:
         """The same address with other values of these fields."""
-        return Address(**({it: getattr(self, it) for it in self.__slots__} | changes))
+        return Address(**({it: getattr(self, it) for it in type(self).fields} | changes))
 
     def signed(self, user: str, password: str) -> Address:
         """The same place, with these credentials."""
