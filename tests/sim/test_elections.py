@@ -125,7 +125,7 @@ class Country:
 
         async def look() -> None:
             try:
-                async for leader in Observation(view, client.driver):
+                async for leader in Observation(view, lambda: client.driver):
                     seen.append(self.sees(view.began, view._rank, leader))
                     if len(seen) > 1 and seen[-1].rank < seen[-2].rank:
                         raise Violation(f"back: {seen[-2]}, then {seen[-1]}")
