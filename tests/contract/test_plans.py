@@ -10,7 +10,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.engine.plans import Ask, Call, Listen, Pause, Plan, Step
+from holdfast.engine.plans import Ask, Call, Do, Pause, Plan, Step
 from holdfast.errors import HoldfastError, Misuse, Overtaken, is_closed
 from holdfast.protocol.query import Query
 from holdfast.wire.resp import pack
@@ -25,7 +25,7 @@ def news(token: str, name: str, *nodes: int, kind: str = "n") -> Plan[None]:
 
 def listening(told: list[Any]) -> Plan[object]:
     """Wait for news, for ever: what came of it."""
-    told.append((yield Listen()))
+    told.append((yield Do(lambda it: it.listen())))
     return (yield from outcome(Pause(LONG, told[0])))
 
 
@@ -55,7 +55,7 @@ async def test_news_that_come_before_the_pause_are_not_missed(face: Face, five: 
     client = await face.connected(five)
 
     def plan() -> Plan[bool]:
-        watch = yield Listen()
+        watch = yield Do(lambda it: it.listen())
         yield from news(watch.token.decode(), name, 2)
         while not watch.news:
             yield Pause(0.01)
@@ -69,7 +69,7 @@ async def test_a_pause_without_news_lasts(face: Face, five: Cluster) -> None:
     client = await face.connected(five)
 
     def plan() -> Plan[None]:
-        watch = yield Listen()
+        watch = yield Do(lambda it: it.listen())
         assert (yield Pause(0.1, watch))
 
     began = face.now()
@@ -91,7 +91,7 @@ async def test_a_watch_ends_when_nobody_refers_to_it(face: Face, five: Cluster) 
     client = await face.connected(five)
 
     def plan() -> Plan[Any]:
-        return (yield Listen()).token
+        return (yield Do(lambda it: it.listen())).token
 
     token = await face.call(client._look, plan())
     drivers = client._drivers if hasattr(client, "_drivers") else [client._driver()]

@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast.clock import clock
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
-from holdfast.engine.plans import Ask, Listen, Pause, Plan
+from holdfast.engine.plans import Ask, Do, Pause, Plan
 from holdfast.wire.resp import pack
 
 LONG = 50.0
@@ -28,7 +28,7 @@ def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(nodes: Nodes, mo
     told: list[Any] = []
 
     def waits() -> Plan[None]:
-        told.append((yield Listen()))
+        told.append((yield Do(lambda it: it.listen())))
         yield Pause(LONG, told[0])
         told.append(clock())
 

@@ -16,7 +16,7 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast, Observation
 
-from holdfast.engine.plans import Ask, Listen, Plan
+from holdfast.engine.plans import Ask, Do, Plan
 from holdfast.errors import LockLost, Misuse, NoQuorum, NotAcquired, is_closed
 from holdfast.primitives.election.commands import ElectionHeard
 from holdfast.primitives.election.plan import Leader, View
@@ -410,7 +410,7 @@ def test_an_observer_of_whose_time_nothing_is_left_that_a_clock_could_show_looks
         plan, watch = view.next(), eye.driver.listen()
         step = next(plan)
         while not isinstance(step, Ask):
-            step = plan.send(watch if isinstance(step, Listen) else True)
+            step = plan.send(watch if isinstance(step, Do) else True)
         with pytest.raises(StopIteration) as end:
             plan.send(SimpleNamespace(answers={}, began=1.0, ended=ended))
         return end.value.value

@@ -32,5 +32,5 @@ def test_a_history_is_the_same_whatever_the_machines_clocks_say() -> None:
 
 def test_another_clock_tells_another_history() -> None:
     """That holdfast has not looked is not all: what it tells would be otherwise, too."""
-    fault = ("holdfast.primitives.fill.plan:InMapping", "look", "(yield Wall())", "__import__('time').time()")
+    fault = ("holdfast.primitives.fill.plan:InMapping", "look", "(yield Do(lambda it: it.wall()))", "__import__('time').time()")
     assert history("whole", *fault)[1] != history("whole")[1]

@@ -6,7 +6,7 @@ sent its result (or its error is thrown in), and returns the result of the call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..events import Event
@@ -56,60 +56,16 @@ class Pause:
         self.seconds, self.watch = seconds, watch
 
 
-class Keeps:
-    """Note that something is kept on the nodes that should outlive a restart.
+class Do:
+    """Have a driver do something that does not wait. The answer is what that returns.
 
-    `what` is its kind, such as "once". `shard` is as in `Ask`.
-    """
-
-    __slots__ = ("shard", "what")
-
-    def __init__(self, what: str, shard: int = 0) -> None:
-        self.what, self.shard = what, shard
-
-
-class Steer:
-    """Have the engine do something that nobody waits for.
-
-    `do` is called with the engine and the time. `shard` is as in `Ask`.
+    `do` is called with the driver. `shard` is as in `Ask`.
     """
 
     __slots__ = ("do", "shard")
 
-    def __init__(self, do: Callable[[Engine, float], object], shard: int = 0) -> None:
+    def __init__(self, do: Callable[[Waitless], object], shard: int = 0) -> None:
         self.do, self.shard = do, shard
-
-
-class Offer:
-    """Have observers hear of something, if anybody listens.
-
-    Attributes:
-        make: Makes the event, given the time on the driver's clock.
-        shard: As of Ask.
-    """
-
-    __slots__ = ("make", "shard")
-
-    def __init__(self, make: Callable[[float], Event], shard: int = 0) -> None:
-        self.make, self.shard = make, shard
-
-
-class Clock:
-    """The answer: the time on the driver's clock, in seconds."""
-
-    __slots__ = ()
-
-
-class Listen:
-    """Get a new Watch. Nodes that know its token send it their news."""
-
-    __slots__ = ()
-
-
-class Wall:
-    """Get the seconds since 1970, by the wall clock of the process."""
-
-    __slots__ = ()
 
 
 class Meet:
@@ -133,52 +89,36 @@ class Call:
         self.call = call
 
 
-# An event is handed to observers.
-Step = Ask | Pause | Listen | Wall | Clock | Meet | Call | Keeps | Steer | Offer | Event
+Step = Ask | Pause | Meet | Call | Do
 Plan = Generator[Step, Any, T]
 
 
 class Waitless(Protocol):
     """The methods of a driver that do not wait. All drivers have them."""
 
-    def listen(self) -> Watch: ...
+    def listen(self) -> Watch:
+        """Return a new Watch. Nodes that know its token send it their news."""
 
-    def wall(self) -> float: ...
+    def wall(self) -> float:
+        """Return the seconds since 1970, by the wall clock of the process."""
 
-    def clock(self) -> float: ...
+    def clock(self) -> float:
+        """Return the time on the driver's clock, in seconds."""
 
-    def keeps(self, what: str) -> None: ...
+    def keeps(self, what: str) -> None:
+        """Note that something is kept on the nodes that should outlive a restart.
 
-    def steer(self, do: Callable[[Engine, float], object]) -> None: ...
+        `what` is its kind, such as "once".
+        """
 
-    def offer(self, make: Callable[[float], Event]) -> None: ...
+    def steer(self, do: Callable[[Engine, float], object]) -> None:
+        """Have the engine do something that nobody waits for, given the time."""
 
-    def note(self, event: Event) -> None: ...
+    def offer(self, make: Callable[[float], Event]) -> None:
+        """Have observers hear of the event that this makes, given the time, if anybody listens."""
 
-
-def at_once(step: Listen | Wall | Clock | Keeps | Steer | Offer | Event, drivers: Sequence[Waitless]) -> object:
-    """Take a step that does not wait, and return its result.
-
-    Args:
-        step: The step.
-        drivers: The driver of each shard.
-    """
-    match step:
-        case Listen():
-            return drivers[0].listen()
-        case Wall():
-            return drivers[0].wall()
-        case Clock():
-            return drivers[0].clock()
-        case Keeps():
-            drivers[step.shard].keeps(step.what)
-        case Steer():
-            drivers[step.shard].steer(step.do)
-        case Offer():
-            drivers[step.shard].offer(step.make)
-        case event:
-            drivers[0].note(event)
-    return None
+    def note(self, event: Event) -> None:
+        """Have observers hear of an event."""
 
 
 def of(shard: int, plan: Plan[T]) -> Plan[T]:
@@ -186,7 +126,7 @@ def of(shard: int, plan: Plan[T]) -> Plan[T]:
     try:
         step = next(plan)
         while True:
-            if isinstance(step, Ask | Meet | Keeps | Steer | Offer):
+            if isinstance(step, Ask | Meet | Do):
                 step.shard = shard
             step = plan.send((yield step))
     except StopIteration as end:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ..engine.plans import Call, Clock, Pause, Plan
+from ..engine.plans import Call, Do, Pause, Plan
 from ..engine.settings import Settings
 from ..errors import LockLost
 from ..protocol.adoption import Adopted, Handover, read_ticket
@@ -41,6 +41,6 @@ def adopt(lock: Lock[Any], given: Handover) -> Plan[Any]:
         if lease is not None:
             return lease
         # Others see another fraction of a millisecond, so that they do not try again together.
-        now = yield Clock()
+        now = yield Do(lambda it: it.clock())
         yield Pause(PAUSE * 2**turn * (0.1 + 0.9 * (now * 1e3 % 1)))
     raise LockLost(given.name, "ticket", given.fence)

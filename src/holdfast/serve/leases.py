@@ -82,7 +82,7 @@ class Wanted(NamedTuple):
     linger_ms: int = 2000
     max_hold_ms: int | None = None
     permits: int | None = None
-    count: int = 1
+    count: int = 1  # type: ignore[assignment]  # (a tuple has a method of this name)
     value: str | None = None
     label: str = ""
     renew: bool = False

@@ -1,4 +1,4 @@
-"""How a task carries out a plan: the steps that wait. `plans.at_once` takes all others.
+"""How a task carries out a plan.
 
 Knows the asyncio driver's `ask`, `sleep`, `meet` and `servers`. Decides nothing.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from inspect import isawaitable
 from typing import Any, TypeVar
 
-from ...engine.plans import Ask, Call, Meet, Pause, Plan, Step, at_once
+from ...engine.plans import Ask, Call, Do, Meet, Pause, Plan, Step
 from .driver import Driver
 
 T = TypeVar("T")
@@ -52,5 +52,5 @@ async def _do(step: Step, drivers: Sequence[Driver]) -> Any:
         case Call():
             found = step.call()
             return await found if isawaitable(found) else found
-        case _:
-            return at_once(step, drivers)
+        case Do():
+            return step.do(drivers[step.shard])

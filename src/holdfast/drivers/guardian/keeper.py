@@ -163,7 +163,7 @@ class Ward:
                 "place": address.path or (address.host, address.port),
                 "login": login if address.user or address.password else None,
                 "database": address.database,
-                "tls": None if tls is None else {it: getattr(tls, it) for it in tls.__slots__},
+                "tls": None if tls is None else {it: getattr(tls, it) for it in type(tls).fields},
             }),
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How a thread carries out a plan: the steps that wait. `plans.at_once` takes all others.
+"""How a thread carries out a plan.
 
 Knows the threads driver's `ask`, `sleep`, `meet` and `servers`. Decides nothing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ...engine.plans import Ask, Call, Meet, Pause, Plan, Step, at_once
+from ...engine.plans import Ask, Call, Do, Meet, Pause, Plan, Step
 
 if TYPE_CHECKING:
     from . import Cancel, Driver
@@ -52,5 +52,5 @@ def _do(step: Step, drivers: tuple[Driver, ...], cancel: Cancel | None) -> Any:
             return drivers[step.shard].servers()
         case Call():
             return step.call()
-        case _:
-            return at_once(step, drivers)
+        case Do():
+            return step.do(drivers[step.shard])

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ... import checks
 from ...checks import Seconds
-from ...engine.plans import Ask, Pause, Plan, Steer
+from ...engine.plans import Ask, Do, Pause, Plan
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
 from ...protocol import quorum
@@ -47,10 +47,10 @@ class Repaired(NamedTuple):
 # ------------------------------------------------ read repair
 
 
-def mend(settings: Settings, *keys: bytes, shard: int = 0) -> Steer:
+def mend(settings: Settings, *keys: bytes, shard: int = 0) -> Do:
     """Have the nodes that lack something of these registers get it back. Nobody waits for that."""
     work = recipes.mending(keys, len(settings.addresses), patience(settings))
-    return Steer(lambda engine, now: engine.notices.run(keys[0], work, now), shard)
+    return Do(lambda it: it.steer(lambda engine, now: engine.notices.run(keys[0], work, now)), shard)
 
 
 def patience(settings: Settings) -> int:
@@ -151,6 +151,6 @@ def marked(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[Node
 
 def known(runs: Mapping[str, bool]) -> Plan[None]:
     """Have `nodes()` tell from now on which runs of servers were repaired."""
-    yield Steer(lambda engine, now: engine.health.repaired(runs))
+    yield Do(lambda it: it.steer(lambda engine, now: engine.health.repaired(runs)))
     # What was asked before has been done when this is over.
     yield Ask({})

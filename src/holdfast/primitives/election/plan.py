@@ -15,7 +15,7 @@ from typing import TypeVar
 from ... import checks
 from ...checks import Seconds
 from ...engine.engine import Watch
-from ...engine.plans import TICK, Ask, Listen, Pause, Plan
+from ...engine.plans import TICK, Ask, Do, Pause, Plan
 from ...engine.settings import Settings
 from ...face.lease import Lease
 from ...face.lock import Lock
@@ -150,7 +150,7 @@ class View:
         None: there will be no more.
         """
         if self._watch is None:
-            self._watch = yield Listen()
+            self._watch = yield Do(lambda it: it.listen())
         # Clear what it was told so far: the next question sees it.
         yield Pause(0.0, self._watch)
         while True:

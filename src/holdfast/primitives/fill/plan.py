@@ -16,7 +16,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
 
 from ... import checks
 from ...checks import Seconds
-from ...engine.plans import Ask, Call, Clock, Keeps, Offer, Plan, Wall
+from ...engine.plans import Ask, Call, Do, Plan
 from ...engine.settings import Settings
 from ...errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, Overtaken
 from ...events import Called, Opened
@@ -251,7 +251,7 @@ class OnNodes:
         self._name, self._cache, self._ttl, self._stale, self._serializer = name, Cache(lock), ttl, stale, serializer
 
     def look(self, news: bool = False) -> Plan[FillLook]:
-        yield Keeps("fill")
+        yield Do(lambda it: it.keeps("fill"))
         size = len(self._labels)
         # If a majority has no value, no value was stored on a majority.
         majority = quorum.majority(size)
@@ -333,14 +333,14 @@ class InMapping:
     def look(self, news: bool = False) -> Plan[FillLook]:
         match (yield Call(partial(self._mapping.get, self._key))):
             case (value, float() | int() as until):
-                return FillLook(value, until - (yield Wall()))
+                return FillLook(value, until - (yield Do(lambda it: it.wall())))
         return FillLook()
 
     def drop(self) -> Plan[None]:
         yield Call(partial(self._mapping.pop, self._key, None))
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
-        until = (yield Wall()) + self._ttl
+        until = (yield Do(lambda it: it.wall())) + self._ttl
         # A mapping has no fence by which it could prefer the value of a later holder.
         if lease is None or lease.held:
             yield Call(partial(self._mapping.__setitem__, self._key, (value, until)))
@@ -357,10 +357,10 @@ def get(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[Found[Any]]:
         asked: The fill.
         acquire: Acquires the lock, as a timing says.
     """
-    began: float = yield Clock()
+    began: float = yield Do(lambda it: it.clock())
     found: Found[Any] = yield from _get(asked, acquire)
     facts: dict[str, Any] = {"name": asked.name, "kind": "fill", "how": how(found)}
-    yield Offer(lambda now: Called(**facts, took=now - began))
+    yield Do(lambda it: it.offer(lambda now: Called(**facts, took=now - began)))
     return found
 
 
@@ -467,7 +467,8 @@ def _give_back(lease: Lease) -> Plan[None]:
 
 def _open(asked: FillTerms, why: NoQuorum) -> Plan[Found[Any]]:
     """Compute without the lock, because too few nodes answer to know who has it."""
-    yield Opened(name=asked.name, token="", waited=why.waited, kind="fill", names=(asked.name,), error=why)
+    event = Opened(name=asked.name, token="", waited=why.waited, kind="fill", names=(asked.name,), error=why)
+    yield Do(lambda it: it.note(event))
     value = finished(asked.compute, (yield Call(asked.compute)))
     return Found(value=(yield from asked.store.keep(value, None)), computed=True, cause=why)
 

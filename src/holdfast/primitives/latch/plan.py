@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ... import checks
 from ...checks import Seconds
 from ...engine.engine import Watch
-from ...engine.plans import TICK, Ask, Clock, Keeps, Listen, Offer, Pause, Plan
+from ...engine.plans import TICK, Ask, Do, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, NotAllArrived
 from ...events import Called
@@ -140,7 +140,7 @@ class Sight:
             token: The waiter that the nodes tell when all have arrived.
             patient: As of `_ask`.
         """
-        yield Keeps(self._terms.recipe.kind)
+        yield Do(lambda it: it.keeps(self._terms.recipe.kind))
         while True:
             yield from self._ask(token, patient)
             again, self._confirmed = self.full or not self._confirmed, self._confirmed or self.answered
@@ -177,7 +177,7 @@ class Sight:
         def enough(answers: Answers) -> bool:
             return sum(isinstance(recipe.read(it), LatchAnswer) for it in answers.values()) >= needed
 
-        yield Keeps(recipe.kind)
+        yield Do(lambda it: it.keeps(recipe.kind))
         asks = dict.fromkeys(range(len(terms.settings.addresses)), recipe.look(self.generation))
         self._note((yield Ask(asks, enough)))
         yield from self._mend()
@@ -294,7 +294,7 @@ class Patience:
 
 def arrive(terms: LatchTerms, id: str | None) -> Plan[int]:
     """Arrive at a latch, and return how many have arrived."""
-    me = (yield Listen()).token if id is None else id_of(id)
+    me = (yield Do(lambda it: it.listen())).token if id is None else id_of(id)
     return (yield from _settled(Sight(terms, me=me), "arrive at"))
 
 
@@ -338,19 +338,19 @@ def wait(terms: LatchTerms) -> Plan[None]:
 
 def _gathered(terms: LatchTerms, plan: Plan[T]) -> Plan[T]:
     """Carry out a wait, and have observers hear how it ended."""
-    began: float = yield Clock()
+    began: float = yield Do(lambda it: it.clock())
     facts: dict[str, Any] = {"name": terms.recipe.name, "kind": terms.recipe.kind}
     try:
         found = yield from plan
     except NotAcquired:
-        yield Offer(lambda now: Called(**facts, how="incomplete", took=now - began))
+        yield Do(lambda it: it.offer(lambda now: Called(**facts, how="incomplete", took=now - began)))
         raise
-    yield Offer(lambda now: Called(**facts, how="complete", took=now - began))
+    yield Do(lambda it: it.offer(lambda now: Called(**facts, how="complete", took=now - began)))
     return found
 
 
 def _wait(terms: LatchTerms) -> Plan[None]:
-    sight, patience = Sight(terms), Patience(terms, (yield Listen()))
+    sight, patience = Sight(terms), Patience(terms, (yield Do(lambda it: it.listen())))
     while True:
         yield from patience.look(sight)
         if sight.over:
@@ -390,7 +390,7 @@ def meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
 
 def _meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
     me = id_of(id)
-    patience = Patience(terms, (yield Listen()))
+    patience = Patience(terms, (yield Do(lambda it: it.listen())))
     generation = progress.begins(me)
     # Parties that share this description have passed all earlier generations. This party is needed
     # in the next one.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from ... import checks
 from ...checks import Seconds
-from ...engine.plans import Ask, Keeps, Offer, Pause, Plan
+from ...engine.plans import Ask, Do, Pause, Plan
 from ...errors import ConfigError, LockLost, Misuse, readable
 from ...events import Called
 from ...face.decorators import OBJECT, Function, Kind, Name, fields, fillable, kind_of_call, label, varies
@@ -278,7 +278,7 @@ def begin(options: OnceTerms) -> Plan[Turn]:
     slot = options.slot
     homes = shards.homes(name)
     for shard in homes:
-        yield Keeps("once", shard)
+        yield Do(lambda it: it.keeps("once"), shard)
     if times is not None and slot is None:
         slot = times.of((yield from _time(shards, name)), early=True)
     return Turn(options, name, homes, slot)
@@ -477,7 +477,7 @@ class Turn:
     def served(self) -> Plan[None]:
         """Have observers hear where the result comes from, and how long it took."""
         facts: dict[str, Any] = {"name": self._recipe.label, "kind": "once", "how": self.how}
-        yield Offer(lambda now: Called(**facts, took=now - self._began), self._places[0].shard)
+        yield Do(lambda it: it.offer(lambda now: Called(**facts, took=now - self._began)), self._places[0].shard)
 
     def keep(self, lease: Lease, outcome: object) -> Plan[None]:
         """Store the outcome of the function, after it has run.

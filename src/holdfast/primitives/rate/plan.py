@@ -18,7 +18,7 @@ from zlib import crc32
 
 from ... import checks
 from ...checks import Seconds
-from ...engine.plans import Ask, Clock, Keeps, Meet, Offer, Pause, Plan
+from ...engine.plans import Ask, Do, Meet, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ...events import Called, Opened
@@ -424,7 +424,7 @@ class RateAttempt:
             for place in places:
                 tally = RateTally(self._limits, place, cost)
                 self.tallies.append(tally)
-                yield Keeps("rate", place.shard)
+                yield Do(lambda it: it.keeps("rate"), place.shard)
                 yield from tally.take(patience if place is places[0] else turn, turn)
                 if differ(tally.told.values(), place.settings.guard):
                     yield mend(place.settings, *self._limits.keys, shard=place.shard)
@@ -434,10 +434,11 @@ class RateAttempt:
                     raise tally.unheard("take from")
         except NoQuorum as why:
             if self._limits.fail_open:
-                name, now = self._limits.name, (yield Clock())
+                name, now = self._limits.name, (yield Do(lambda it: it.clock()))
                 if self._limits.processes and (retry := self._limits.by_itself(cost, now)) > 0:
                     return Allowance(allowed=False, retry_after=retry, cause=why)
-                yield Opened(name=name, token="", waited=why.waited, kind="rate", names=(name,), error=why)
+                event = Opened(name=name, token="", waited=why.waited, kind="rate", names=(name,), error=why)
+                yield Do(lambda it: it.note(event))
                 return Allowance(allowed=True, cause=why)
             yield from self.give_back()
             raise
@@ -473,21 +474,22 @@ def take(limits: RateTerms, cost: int) -> Plan[Allowance]:
     return allowance
 
 
-def _answered(limits: RateTerms, allowed: bool, retry_after: float, waited: float) -> Offer:
+def _answered(limits: RateTerms, allowed: bool, retry_after: float, waited: float) -> Do:
     """Have observers hear of how a call was answered."""
-    event = partial(Called, name=limits.name, kind="rate", how="allowed" if allowed else "refused")
-    return Offer(lambda now: event(took=waited, key_given=limits.key is not None, retry_after=retry_after))
+    event = partial(Called, name=limits.name, kind="rate", how="allowed" if allowed else "refused", took=waited)
+    made = partial(event, key_given=limits.key is not None, retry_after=retry_after)
+    return Do(lambda it: it.offer(lambda now: made()))
 
 
 def acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
     """One call, when it is allowed. Never asks sooner than the nodes have told."""
-    began: float = yield Clock()
+    began: float = yield Do(lambda it: it.clock())
     try:
         allowance = yield from _acquire(limits, cost)
     except RateLimited as limited:
         yield _answered(limits, False, limited.retry_after, limited.waited)
         raise
-    ended: float = yield Clock()
+    ended: float = yield Do(lambda it: it.clock())
     yield _answered(limits, True, 0.0, ended - began)
     return allowance
 
