@@ -115,7 +115,8 @@ def kill(count: int, nodes: Nodes, contenders: int = 6, seed: int = 1) -> Found:
         while register.now[2] < 10:
             time.sleep(0.01)
         for _ in range(count):
-            time.sleep(chance.random() * 0.01)
+            # The new one, and its guardian, begin meanwhile.
+            time.sleep(0.05 + chance.random() * 0.05)
             # Every second time it is the holder, if that is not too young.
             place = chance.randrange(contenders)
             if chance.random() < 0.5 and register.now[0] in running:

@@ -53,6 +53,12 @@ def test_nothing_is_set() -> None:
     assert configuration({}, {}) == ({}, {})
 
 
+def test_what_holds_locks_for_other_processes_has_no_guardian(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_GUARDIAN", "1")
+    monkeypatch.setenv("HOLDFAST_NODES", "redis://a")
+    assert not configuration({}, {}).client().settings.guardian
+
+
 def test_the_users_file(home: Path) -> None:
     assert found(home) == {"nodes": ["redis://a", "redis://b", "redis://c"], "max_ttl": 60.0}
 

@@ -23,7 +23,7 @@ from urllib.parse import quote
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
-from contract.programs import run
+from contract.programs import program, run
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
@@ -95,6 +95,18 @@ async def test_a_lock_over_tls(face: Face, front: Front, name: str) -> None:
     assert second.fence > lease.fence
     await face.release(second, True)
     await face.until(lambda: front.nodes.holders(name) == [None] * 3)
+
+
+async def test_the_guardian_of_a_killed_process_speaks_tls(face: Face, front: Front, name: str) -> None:
+    source = f"""
+    lease = Holdfast({front.trusted!r}, ttl=20, guardian=True, restart_guard=None).lock({name!r}).acquire()
+    say("held")
+    time.sleep(60)
+    """
+    with program(source, front.nodes) as held:
+        await asyncio.to_thread(held.expect, "held")
+        held.process.kill()
+        await face.release(await face.acquire(client(face, front).lock(name, wait=15)))
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])

@@ -258,6 +258,11 @@ def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
         identity.read(str(path))
 
 
+async def test_a_gateway_has_no_guardian() -> None:
+    with pytest.raises(ConfigError, match="its clients live on when it is killed"):
+        Gateway(Holdfast("redis://a", guardian=True), Options())
+
+
 def test_patterns_cover_whole_names_and_cases() -> None:
     client = Identity("a", ("lock:invoice:*", "look:[ab]?"))
     assert [client.may("lock", it) for it in ("invoice:1", "xinvoice:1", "Invoice:1", "invoice")] == [True, False, False, False]

@@ -66,6 +66,8 @@ class Configuration(NamedTuple):
 
     def _options(self, more: Mapping[str, Any]) -> dict[str, Any]:
         options = {it: value for it, value in self.values.items() if it not in ("nodes", *_FILES)} | dict(more)
+        # The process that has the lease is not the one that does the work, which may live on.
+        options["guardian"] = False
         if "credentials_file" in self.values:
             options["credentials"] = credentials(self.values["credentials_file"])
         tls: dict[str, str] = {it: self.values[it] for it in ("ca", "cert", "key") if it in self.values}

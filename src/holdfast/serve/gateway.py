@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..aio import Holdfast
-from ..errors import HoldfastError
+from ..errors import ConfigError, HoldfastError
 from . import identity
 from .audit import Audit
 from .identity import Identity, TokenFile
@@ -53,6 +53,8 @@ class Gateway:
     """
 
     def __init__(self, locks: Holdfast, options: Options) -> None:
+        if locks.settings.guardian:
+            raise ConfigError("a gateway cannot have a guardian: its clients live on when it is killed")
         self.locks = locks
         self.options = options
         self.name = "g" + "".join(secrets.choice(ALPHABET) for _ in range(7))

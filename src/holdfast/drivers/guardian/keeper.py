@@ -9,13 +9,14 @@ with the last of them, or with the process.
 
 from __future__ import annotations
 
+import _socket
 import marshal
 import os
-import socket
 import subprocess
 import sys
 from _thread import allocate_lock
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 
 from ...errors import ConfigError
@@ -29,8 +30,8 @@ from .records import Records
 # In the environment of what this process starts: a mark for this process, and for each that it was
 # forked by. (As in `program`.)
 MARK = "HOLDFAST_GUARDED"
-# How often a guardian is started before it is given up.
-STARTS = 3
+# How often a guardian may end by itself, or not be started, before there is none any more.
+FAILURES = 3
 # How many records are written between two looks whether the guardian lives. (A power of two.)
 LOOKS = 64
 
@@ -38,15 +39,17 @@ LOOKS = 64
 class Keeper:
     """The guardian of this process, as its clients see it."""
 
-    def __init__(self) -> None:
-        self.mark = os.environ[MARK].rpartition(" ")[2]
-        self.records = Records(f"holdfast-{self.mark}")
+    def __init__(self, mark: str) -> None:
+        self._mark = mark
+        # Its name is in `/proc/*/maps` of each fork.
+        self.records = Records(f"holdfast-{mark}")
         self.engines = count(1)
         self.users: set[int] = set()
         self._told: dict[tuple[int, int], bytes] = {}
+        # The number of a file, and no object: a fork would close that at its end, with a warning.
         self._link = -1
         self._guardian: subprocess.Popen[bytes] | None = None
-        self._starts = 0
+        self._failures = 0
         self._starting = allocate_lock()
         # How many records were written.
         self.written = count(1)
@@ -65,31 +68,32 @@ class Keeper:
         guardian = self._guardian
         if guardian is not None and guardian.poll() is not None:
             self._guardian = None
-            self._close_link()
-            self._warn(f"the guardian of this process has ended with status {guardian.returncode}")
+            self._cut()
+            self._failures += 1
+            _warn(f"the guardian of this process has ended with status {guardian.returncode}")
             self._start()
 
     def full(self) -> None:
         """Note that a record was not written."""
         if not self._full:
             self._full = True
-            self._warn("this process has more locks than its guardian has room for")
+            _warn("this process has more locks than its guardian has room for")
 
     def stop(self) -> None:
         """End the guardian: nothing is to be released."""
         guardian, self._guardian = self._guardian, None
-        self._close_link()
+        self._cut()
         if guardian is not None:
             guardian.kill()
             guardian.wait()
 
     def _start(self) -> None:
         # (Another thread, or what the handler of a signal has interrupted, is doing it.)
-        if self._starts >= STARTS or not self._starting.acquire(False):
+        if self._failures >= FAILURES or not self._starting.acquire(False):
             return
         try:
-            self._starts += 1
-            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            # (Not of `socket`, which gevent may have patched.)
+            ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             ours.setblocking(False)
             me = os.pidfd_open(os.getpid())
             files = (me, theirs.fileno(), self.records.file)
@@ -98,7 +102,7 @@ class Keeper:
             try:
                 # A session of its own: Ctrl-C, and a signal to the whole group, do not reach it.
                 self._guardian = subprocess.Popen(
-                    [sys.executable, "-I", "-S", program, *map(str, files), self.mark, str(_born())],
+                    [sys.executable, "-I", "-S", program, *map(str, files), self._mark, str(_born())],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=subprocess.DEVNULL,
@@ -110,29 +114,33 @@ class Keeper:
             finally:
                 os.close(me)
                 theirs.close()
-            # Forks inherit it, and nobody closes it there.
             self._link = ours.detach()
             for message in list(self._told.values()):
                 self._send(message)
-        except OSError as error:
-            self._warn(f"the guardian of this process cannot be started: {error}")
+        except (OSError, RuntimeError) as error:
+            self._failures += 1
+            _warn(f"the guardian of this process cannot be started: {error}")
         finally:
             self._starting.release()
 
     def _send(self, message: bytes) -> None:
-        try:
-            os.write(self._link, message)
-        except OSError:
-            # It is stopped and has not read for long, or it has ended: locks end with their ttl.
-            pass
+        # It fails if the guardian is stopped and has not read for long, or has ended: then locks end
+        # with their ttl.
+        with suppress(OSError, ValueError):
+            link = _socket.socket(fileno=self._link)
+            try:
+                link.send(message, _socket.MSG_NOSIGNAL)
+            finally:
+                link.detach()
 
-    def _close_link(self) -> None:
+    def _cut(self) -> None:
         link, self._link = self._link, -1
         if link >= 0:
             os.close(link)
 
-    def _warn(self, what: str) -> None:
-        logger("guardian").warning("%s. Without it, the locks of a killed process are free after their ttl", what)
+
+def _warn(what: str) -> None:
+    logger("guardian").warning("%s. Without it, the locks of a killed process are free after their ttl", what)
 
 
 class Ward:
@@ -148,7 +156,11 @@ class Ward:
     def connected(self, node: int, address: Address) -> None:
         """Note where a node is, and whom it knows this client as."""
         if self._keeper is None:
-            self._keeper = _keeper()
+            try:
+                self._keeper = _keeper()
+            except OSError as error:
+                _warn(f"the guardian of this process has no memory: {error}")
+                return
             self._engine = next(self._keeper.engines) % 65536
             self._keeper.users.add(id(self))
         tls = self._access[node].tls
@@ -226,7 +238,7 @@ def prepare(access: Sequence[Access]) -> None:
             f"{', '.join(own)}: guardian=True cannot hand an SSLContext to another process: leave ssl= out, and "
             "write ssl_... options in the address"
         )
-    if _me() not in _keepers:
+    if _me() not in _marks:
         _mark()
 
 
@@ -236,32 +248,32 @@ def _born() -> int:
         return int(file.read().rpartition(b") ")[2].split()[19])
 
 
-# The guardians of this process, and of those that it was forked by: it goes on to share their memory,
-# by which their guardians know it. None: the mark is set, and no guardian was needed yet.
-_keepers: dict[tuple[int, int], Keeper | None] = {}
+# By process: its mark, and its guardian, once it needs one. A fork keeps those of the processes that
+# it was forked by, whose memory it goes on to share: by that, their guardians know it.
+_marks: dict[tuple[int, int], str] = {}
+_keepers: dict[tuple[int, int], Keeper] = {}
 
 
 def _me() -> tuple[int, int]:
     return os.getpid(), len(FORKS)
 
 
-def _mark() -> None:
-    _keepers[_me()] = None
-    os.environ[MARK] = f"{os.environ.get(MARK, '')} {os.urandom(8).hex()}".lstrip()
+def _mark() -> str:
+    mark = _marks[_me()] = os.urandom(8).hex()
+    os.environ[MARK] = f"{os.environ.get(MARK, '')} {mark}".lstrip()
+    return mark
 
 
 def _keeper() -> Keeper:
-    if _me() not in _keepers:
-        # A fork that Python was not told of.
-        _mark()
-    keeper = _keepers[_me()]
-    if keeper is None:
-        keeper = _keepers[_me()] = Keeper()
-    return keeper
+    me = _me()
+    if me not in _keepers:
+        # A fork that Python was not told of has no mark.
+        _keepers.setdefault(me, Keeper(_marks.get(me) or _mark()))
+    return _keepers[me]
 
 
 def _forked() -> None:
-    if _keepers:
+    if _marks:
         _mark()
 
 

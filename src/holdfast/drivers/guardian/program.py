@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from typing import Any
 
 GRAIN = 256
-# Seconds before each attempt to release everything at a node. Two of them succeed: what the dead
-# process has sent last may reach the node after the first.
-PAUSES = (0.0, 0.02, 0.2, 1.0, 3.0)
+# Seconds before each attempt to release everything at a node. `ENOUGH` of them succeed: the node may
+# read what the dead process has sent last after the first.
+PAUSES = (0.0, 0.002, 0.02, 0.2, 1.0, 3.0)
+ENOUGH = 3
 # Seconds that a node may take to answer.
 PATIENCE = 2.0
 # Seconds after which it looks again which processes live, first and at last.
@@ -205,7 +206,7 @@ def _release(node: Node, commands: list[bytes], done: LockType) -> None:
             told += 1
         except Exception:
             link = None
-        if told == 2:
+        if told == ENOUGH:
             break
     done.release()
 
