@@ -15,8 +15,6 @@ from urllib.parse import quote
 
 from .errors import ConfigError
 
-__all__ = ["Login", "LentPlace", "place"]
-
 # The names of its server's node -> (user, password), or an awaitable of both.
 Login = Callable[[str], Any]
 _LIBRARIES = ("redis", "valkey", "coredis")

@@ -16,8 +16,6 @@ from .wire.address import Address, Described, masked
 if TYPE_CHECKING:
     from ssl import SSLContext
 
-__all__ = ["Credentials", "Node", "Resolve", "node_of"]
-
 # (node) -> password, or (user, password), or an awaitable of one.
 Credentials = Callable[[str], object]
 # (node) -> (host, port), or an awaitable of them.

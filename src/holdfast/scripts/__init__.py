@@ -17,46 +17,6 @@ try:
 except ImportError:
     from hashlib import sha1
 
-__all__ = [
-    "ADOPT",
-    "ANNOUNCE",
-    "ARRIVE",
-    "BASIC",
-    "ELECTION",
-    "EXCLUSIVE",
-    "FILLS",
-    "FORCE_RELEASE",
-    "GCRA",
-    "INSPECT",
-    "LOADED",
-    "LOOK",
-    "MEND",
-    "MENDING",
-    "NAMES",
-    "ONCE",
-    "PEEK",
-    "PERMITS",
-    "PROBE",
-    "PUT",
-    "RATES",
-    "RECALL",
-    "REGISTERS",
-    "RELEASE",
-    "REQUEST",
-    "REGISTRY",
-    "RETIRE",
-    "RW_FORCE_RELEASE",
-    "RW_RELEASE",
-    "RW_REQUEST",
-    "SHARED",
-    "STORE",
-    "SURVEY",
-    "VOID",
-    "WATCH",
-    "WINDOW",
-    "Script",
-]
-
 
 class Script:
     """One script.
