@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, U
 
 from .. import checks
 from ..checks import Seconds
+from ..engine.plans import Plan
 from ..engine.recorder import Stats
 from ..engine.settings import (
     DEFAULT_GUARD,
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from ..primitives.fill.plan import FillOptions
     from ..primitives.once.plan import OnceOptions
     from ..primitives.rate.plan import RateOptions
-    from ..protocol.adoption import Handover
 
 # Shards: the name of each, if it has one, and the addresses of its nodes.
 Sets = Mapping[str, Iterable[str | Node]] | Iterable[Iterable[str | Node]]
@@ -377,13 +377,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             Misuse: The client is closed (`closed`).
         """
 
-    def _adopting(self, ticket: str, **options: Any) -> tuple[L, Handover]:
-        """Return the lock whose acquisition adopts a lease, and what the ticket tells."""
-        from ..face.adoption import adopting, read_ticket
+    def _adopting(self, ticket: str, **options: Any) -> Plan[Any]:
+        from ..face.adoption import adopt, adopting
 
-        given = read_ticket(ticket)
-        self._shards.settled(given.name, "lease that is handed over")
-        return self._describe(adopting(self.settings, given, **options)), given
+        found, given = adopting(self._shards, ticket, **options)
+        return adopt(self._describe(found), given)
 
     @abstractmethod
     def repair(self, pause: Seconds = 0.01) -> Repaired | Awaitable[Repaired]:

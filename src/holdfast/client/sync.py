@@ -108,10 +108,7 @@ class Holdfast(_Client):
         max_hold: Seconds | None = None,
         on_lost: Callable[[Any], object] | None = None,
     ) -> Lease:
-        from ..face.adoption import adopt
-
-        options = {"ttl": ttl, "max_hold": max_hold, "on_lost": on_lost}
-        lease: Lease = self._look(adopt(*self._adopting(ticket, **options)))
+        lease: Lease = self._look(self._adopting(ticket, ttl=ttl, max_hold=max_hold, on_lost=on_lost))
         return lease
 
     def repair(self, pause: Seconds = 0.01) -> Repaired:

@@ -9,13 +9,11 @@ from functools import partial
 from typing import Any
 
 from ..engine.plans import Call, Do, Pause, Plan
-from ..engine.settings import Settings
 from ..errors import LockLost
 from ..protocol.adoption import Adopted, Handover, read_ticket
 from .lock import Lock
+from .shards import Shards
 from .terms import LockTerms, terms
-
-__all__ = ["adopt", "adopting", "read_ticket"]
 
 # Tries of one call. Of several that adopt at the same moment, each may get some of the nodes.
 TURNS = 5
@@ -23,10 +21,17 @@ TURNS = 5
 PAUSE = 0.01
 
 
-def adopting(settings: Settings, given: Handover, **options: Any) -> LockTerms:
-    """Check the options of an adoption. They are some of those of a lock."""
+def adopting(shards: Shards, ticket: str, **options: Any) -> tuple[LockTerms, Handover]:
+    """Check a ticket and the options of its adoption. They are some of those of a lock.
+
+    Returns:
+        The lock whose acquisition adopts the lease, and what the ticket tells.
+    """
+    given = read_ticket(ticket)
+    shards.settled(given.name, "lease that is handed over")
+    settings = shards.all[0].settings
     recipe = partial(Adopted, given, prefix=settings.prefix, horizon=settings.horizon)
-    return terms(settings, lambda ttl: (recipe(ttl=ttl),), wait=0.0, **options)
+    return terms(settings, lambda ttl: (recipe(ttl=ttl),), wait=0.0, **options), given
 
 
 def adopt(lock: Lock[Any], given: Handover) -> Plan[Any]:
