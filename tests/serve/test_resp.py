@@ -281,6 +281,14 @@ async def test_what_is_no_command_ends_the_connection(connect: Connect, bytes_: 
 
 
 @simulated
+async def test_commands_arrive_in_any_pieces(connect: Connect) -> None:
+    one = connect()
+    for it in b"*2\r\n$4\r\nPING\r\n$12\r\n*1\r\n$4\r\nPI\r\n\r\nPING b\r\n*0\r\n\n":
+        one.send(bytes([it]))
+    assert [await one.hear(), await one.hear()] == ["*1\r\n$4\r\nPI\r\n", "b"]
+
+
+@simulated
 async def test_a_command_that_does_not_end_is_not_waited_for(connect: Connect) -> None:
     one = connect()
     one.send(b"*1\r\n$4\r\nPING\r\n" * 6000 + b"*2\r\n$4\r\nLOCK\r")
