@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from math import floor
@@ -329,6 +329,12 @@ async def _tried(doing: Coroutine[Any, Any, None]) -> None:
         await doing
 
 
+async def _free(trying: Awaitable[Lease | None]) -> Lease:
+    if (lease := await trying) is None:
+        raise Problem("busy", "Another client has it.")
+    return lease
+
+
 class Leases:
     """All leases of one gateway.
 
@@ -413,6 +419,14 @@ class Leases:
         self._waiters[client.name] += 1
         self._lines.setdefault(wanted.names[0], {})[hold] = None
         return hold, acquiring
+
+    def tried(self, hold: Hold) -> Acquiring:
+        """Return what acquires a lease if it is free. Who has it otherwise is not asked.
+
+        Raises:
+            ConfigError: It cannot work.
+        """
+        return _free(self._described(hold.wanted, hold.note).try_acquire())
 
     def _with_ttl(self, wanted: Wanted) -> Wanted:
         return wanted if wanted.ttl_ms else wanted._replace(ttl_ms=self._ttl_ms)

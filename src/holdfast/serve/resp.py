@@ -343,7 +343,10 @@ class Connection(asyncio.Protocol):
             names=(name,), kind=kind, ttl_ms=ttl, wait_ms=wait, label=given.get("LABEL", ""),
             renew=session and self.near, **more,
         )  # fmt: skip
-        hold, acquiring = self.gateway.leases.admit(client, secrets.token_urlsafe(16), wanted, begin)
+        leases = self.gateway.leases
+        # The answer to a try does not say who has it.
+        begin = begin or (None if wait else leases.tried)
+        hold, acquiring = leases.admit(client, secrets.token_urlsafe(16), wanted, begin)
         try:
             if wait:
                 async with asyncio.timeout(wait / 1000):
