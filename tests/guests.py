@@ -1,8 +1,8 @@
 """Runs the tests of each framework in environments of their own: `./task guests [names]`.
 
-Each framework is tested in the oldest version that is supported and in the newest one. The tests use its own servers or
-workers, as its users start them. The environments are kept in `build/guests` and made again when their packages change.
-With `--quick`, only the newest versions are tested, and what lasts long for its own sake is shorter.
+Each framework is tested in the oldest version that is supported and in the newest one, that with the newest Python of the
+machine. The tests use its own servers or workers, as its users start them. The environments are kept in `build/guests` and made again
+when their packages change. With `--quick`, only the newest versions are tested, and what lasts long for its own sake is shorter.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
@@ -29,7 +30,8 @@ ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "build/guests"
 PATIENCE = 800.0  # seconds for each command
 OLDEST, NEWEST = "oldest", "newest"
-QUICK = "--quick"
+QUICK, VERSIONS = "--quick", "--versions"
+SUPPORTED = (12, 13)  # beside the Python that runs this: SUPPORT.md
 AT_ONCE = 6  # runs of pytest; their tests wait more than they work
 
 # What all environments have. (The page of a framework runs like every other page: tests/test_docs.py.)
@@ -125,25 +127,40 @@ GUESTS = {
 
 def environment(name: str, version: str) -> Path:
     """Make the environment of a framework, unless it is there. Returns its Python."""
-    with _making["common"]:
-        common = made(PLACE / "common", COMMON)
+    base = newest_python() if version == NEWEST else Path(sys.executable)
+    with _making[str(base)]:
+        common = made(PLACE / f"common-{'.'.join(map(str, version_of(str(base))))}", COMMON, base)
     place = f"{name}-{version}"
     with _making[place]:
-        return made(PLACE / place, [*COMMON, *getattr(GUESTS[name], version)], common)
+        return made(PLACE / place, [*COMMON, *getattr(GUESTS[name], version)], base, common)
+
+
+@cache
+def newest_python() -> Path:
+    """Return the newest Python of this machine that holdfast supports. Not all that have a name on the path can be started."""
+    named = [shutil.which(f"python3.{minor}") or "" for minor in SUPPORTED]
+    kept = [str(it) for minor in SUPPORTED for it in Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")]
+    found = [it for it in (*named, *kept) if it and not subprocess.run([it, "-c", ""], capture_output=True, check=False).returncode]
+    return Path(max([sys.executable, *found], key=version_of))
+
+
+def version_of(python: str) -> list[int]:
+    said = subprocess.run([python, "-c", "import sys; print(*sys.version_info[:3])"], capture_output=True, text=True, check=True)
+    return [int(it) for it in said.stdout.split()]
 
 
 _making: defaultdict[str, Lock] = defaultdict(Lock)
 
 
-def made(place: Path, packages: list[str], like: Path | None = None) -> Path:
+def made(place: Path, packages: list[str], base: Path, like: Path | None = None) -> Path:
     """Make an environment with these packages and holdfast's sources, unless it is there. Returns its Python.
 
-    `like`: the Python of another one, whose packages it begins with.
+    `base`: the Python that it is one of; `like`: the Python of another one, whose packages it begins with.
     """
     python, stamp = place / "bin/python", place / "stamp"
-    said = "\n".join([sys.version, *packages])
+    said = "\n".join([str(version_of(str(base))), *packages])
     if not stamp.exists() or stamp.read_text() != said:
-        run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)])
+        run([str(base), "-m", "venv", "--clear", "--without-pip", str(place)])
         if like is not None:
             # Sockets, which take no time. pip replaces files, and changes none.
             shutil.copytree(packages_of(like), packages_of(python), copy_function=os.link, dirs_exist_ok=True)
@@ -219,6 +236,15 @@ def attempt(run: Run) -> Run | None:
     return None if well else run._replace(tests=tuple(again) or run.tests)
 
 
+def versions(name: str) -> str:
+    """Return a row of the table in SUPPORT.md: which versions of a framework are tested, each with its Python."""
+    told, first = [], re.split(r"[\[=]", GUESTS[name].newest[0])[0]
+    for version in (OLDEST, NEWEST):
+        code = f"import sys, importlib.metadata as m; print(m.version({first!r}), 'on Python', '%d.%d' % sys.version_info[:2])"
+        told.append(subprocess.run([environment(name, version), "-c", code], capture_output=True, text=True, check=True).stdout.strip())
+    return f"| {first} | {' | '.join(told)} |"
+
+
 class Failed(Exception):
     """A command that makes an environment has failed."""
 
@@ -235,14 +261,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="./task guests", description=about, allow_abbrev=False)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(GUESTS)}, {OLDEST} or {NEWEST}")
     parser.add_argument(QUICK, action="store_true", help="only the newest versions, with shorter storms")
+    parser.add_argument(VERSIONS, action="store_true", help="print which versions are tested, and test nothing")
     parser.add_argument("-v", action="store_true", help="print what the tests that passed printed")
     words = parser.parse_args().names
     unknown = sorted(set(words) - {*GUESTS, OLDEST, NEWEST})
     if unknown:
         sys.exit(f"unknown framework {unknown[0]!r}. Valid names are {', '.join(GUESTS)}, {OLDEST} and {NEWEST}.")
     names = [it for it in words if it in GUESTS] or list(GUESTS)
-    versions = [it for it in words if it in (OLDEST, NEWEST)] or ([NEWEST] if QUICK in sys.argv else [OLDEST, NEWEST])
-    runs = [run for it in names for version in versions if getattr(GUESTS[it], version) for run in runs_of(it, version)]
+    if VERSIONS in sys.argv:
+        print(*map(versions, names), sep="\n")
+        return
+    tested = [it for it in words if it in (OLDEST, NEWEST)] or ([NEWEST] if QUICK in sys.argv else [OLDEST, NEWEST])
+    runs = [run for it in names for version in tested if getattr(GUESTS[it], version) for run in runs_of(it, version)]
     # The longest first: those that start processes.
     runs.sort(key=lambda run: not any(it.endswith(tuple(LONG)) for it in run.tests))
     began = time.monotonic()
