@@ -18,11 +18,6 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face, Threads
 
-from holdfast.errors import ConfigError, Misuse
-from holdfast.face import values
-from holdfast.primitives.fill import plan as fill
-from holdfast.primitives.once import plan as once
-
 VALUE = {"a": [1, "b"]}
 
 
@@ -238,16 +233,6 @@ async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
 @pytest.mark.parametrize("case", CASES)
 async def test_an_exception_at_any_line_of_a_callback_reaches_the_caller(face: Face, five: Cluster, name: str, case: str) -> None:
     assert await strikes_everywhere(face, five, name, CASES[case]) > 2
-
-
-@pytest.mark.parametrize("case", ["once", "once, result", "fill, kept"])
-async def test_a_time_limit_that_counts_as_a_verdict_is_noticed(
-    face: Face, five: Cluster, name: str, case: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (values, once, fill):
-        monkeypatch.setattr(module, "verdicts", lambda: (Exception,))
-    with pytest.raises((AssertionError, ConfigError, Misuse)):
-        await strikes_everywhere(face, five, name, CASES[case])
 
 
 # ------------------------------------------------ what no caller waits for

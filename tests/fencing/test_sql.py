@@ -424,54 +424,10 @@ def test_no_lower_fence_writes_after_a_higher_one(database: Database, kind: str)
         schedules.explore(database, level, guards(database.dialect)[kind], examples=12)
 
 
-def without_comparison(fences: FenceTable) -> schedules.Guard:
-    """Whoever comes, writes."""
-
-    def guarding(said: dict[str, int], read: bool) -> Iterator[Any]:
-        for name, fence in said.items():
-            yield fences._write.asks(name=name.encode() if fences._mysql else name, fence=fence)
-
-    fences._guarding = guarding
-    return lambda cursor, fence: fences.guard(cursor, {"a": fence})
-
-
-def in_its_own_transaction(fences: FenceTable) -> schedules.Guard:
-    """The record is let go before the write."""
-
-    def guard(cursor: Any, fence: int) -> None:
-        fences.guard(cursor, {"a": fence})
-        cursor.connection.commit()
-
-    return guard
-
-
-def refusing_its_equal(fences: FenceTable) -> schedules.Guard:
-    """> instead of >=: one holder cannot write twice."""
-
-    def guard(cursor: Any, fence: int) -> None:
-        cursor.execute("SELECT seen FROM holdfast_fences")
-        seen = cursor.fetchone()
-        fences.guard(cursor, {"a": fence})
-        if seen is not None and seen[0] == fence:
-            raise StaleFence("a", fence, fence)
-
-    return guard
-
-
 def looking_at_a_snapshot(fences: FenceTable) -> schedules.Guard:
     """MySQL's second statement without FOR UPDATE."""
     fences._look._text = fences._look._text.replace(" FOR UPDATE", "")
     return lambda cursor, fence: fences.guard(cursor, {"a": fence})
-
-
-FAULTS = [without_comparison, in_its_own_transaction, refusing_its_equal]
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_found(database: Database, fault: Callable[[FenceTable], schedules.Guard]) -> None:
-    for level in database.levels:
-        with pytest.raises(AssertionError):
-            schedules.explore(database, level, fault(FenceTable(database.dialect)), examples=50)
 
 
 @NEEDS_MARIADB

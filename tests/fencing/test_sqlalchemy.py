@@ -373,13 +373,6 @@ def test_a_class_that_merges_its_arguments_is_not() -> None:
     assert run(UNCOMPARED.format(**MERGING)) == ""
 
 
-def test_a_class_that_is_not_looked_at_is_found() -> None:
-    """Planted: its version is not seen to be the fence."""
-    planted = "from holdfast.fencing import sqlalchemy\nfrom sqlalchemy import event\n"
-    planted += 'event.remove(Fenced, "mapper_configured", sqlalchemy._configured)\nclass Base('
-    assert run(UNCOMPARED.replace("class Base(", planted).format(**OVERRIDING)) == ""
-
-
 # ------------------------------------------------ other sessions
 
 
@@ -511,12 +504,6 @@ print(watched(), sorted(it().class_.__name__ for it in module._mappers))
 
 def test_no_statement_is_watched_before_a_class_needs_it() -> None:
     assert run(WATCHED) == "0\n1 ['Account', 'Other']\n"
-
-
-def test_watching_from_the_import_on_is_found() -> None:
-    """Planted: as it was."""
-    planted = 'module.event.listen(Session, "do_orm_execute", module._executed)\nclass Base('
-    assert run(WATCHED.replace("class Base(", planted)) != "0\n1 ['Account', 'Other']\n"
 
 
 # ------------------------------------------------ asyncio

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import threading
 import time
 from collections.abc import Coroutine
@@ -443,9 +442,3 @@ def test_a_simulated_client_is_its_own_owner() -> None:
 
 def test_an_owner_that_is_given_stays() -> None:
     assert _owners({"owner": "billing"}) == ["billing", "billing", "client-2"]
-
-
-def test_the_machine_as_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: simulated clients are called as real ones are, by host and process."""
-    monkeypatch.setattr("holdfast.testing.simulation.OWNER", "{}:" + socket.gethostname())
-    assert socket.gethostname() in _owners({})[0]
