@@ -96,6 +96,15 @@ async def test_a_dropped_lease_is_logged_soon_and_once(face: Face, five: Cluster
     assert five.holders(name) != [None] * 5, "garbage collection releases nothing"
 
 
+async def test_b48_a_lease_that_is_dropped_is_not_renewed(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    began = face.now()
+    await dropped(face, locks.lock(name, ttl=0.9))  # renewed once
+    assert five.holders(name) != [None] * 5, "B-10: garbage collection releases nothing"
+    await face.release(await face.acquire(locks.lock(name, wait=10)))
+    assert 0.9 < face.now() - began < 0.9 + 1.5
+
+
 async def test_a_lease_of_several_names_and_a_permit_are_told_of_once(face: Face, five: Cluster, name: str, told: Told) -> None:
     locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
     both, _ = await dropped(face, locks.lock(f"{name}.a", f"{name}.b"))

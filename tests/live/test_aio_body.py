@@ -393,21 +393,6 @@ async def test_on_lost_is_called_also_if_the_release_finds_it_out(nodes: Nodes) 
 
 
 @calm
-async def test_b48_a_lease_that_is_dropped_is_not_renewed(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("dropped")
-        lease: Lease | None = await locks.lock(name, ttl=1.5).acquire()
-        await asyncio.sleep(0.7)  # renewed once
-        leases = [lease]
-        lease = None
-        dropped(leases)
-        assert lease is None
-        assert eye.left(name)  # garbage collection never releases a lock
-        await eye.gone(name, within=4.0)
-        await true(lambda: idle(locks))
-
-
-@calm
 async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nodes: Nodes, eye: Eye) -> None:
     """A recorded warning holds its source, which is the lease: it is dropped all the same."""
     async with await connected(nodes) as locks:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from itertools import pairwise
 from typing import Any
 
-import pytest
-from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, eye, some, true, turns
-from live.test_threads_callbacks import handled
+from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, eye, some, true, turns
 from proof.books import word
 
 from holdfast import events
@@ -34,23 +31,6 @@ async def keep(locks: Holdfast, seconds: float = 2.5 * TTL) -> None:
 
 
 @calm
-async def test_a_log_handler_that_raises_ends_no_lease(nodes: Nodes, capfd: pytest.CaptureFixture[str]) -> None:
-    def raises(record: logging.LogRecord) -> None:
-        raise ZeroDivisionError("a handler's")
-
-    lost: list[Lease] = []
-    async with await connected(nodes, ttl=TTL) as locks:
-        with handled(raises):
-            driver = driver_of(locks)
-            leases = [await locks.lock(some("lost"), **SHORT, on_lost=lost.append).acquire() for _ in range(3)]
-            await keep(locks)
-            # A loop that was busy for longer than a lease finds several that are over, in any order.
-            assert sorted(lost, key=leases.index) == leases
-            assert driver_of(locks) is driver
-    assert "a log handler raised" in capfd.readouterr().err
-
-
-@calm
 async def test_an_observer_that_takes_its_time_loses_no_lease(nodes: Nodes) -> None:
     """A coroutine function is an observer, too: its events come one after another, and nothing else waits for it."""
     heard: list[events.Event] = []
@@ -72,40 +52,7 @@ async def test_an_observer_that_takes_its_time_loses_no_lease(nodes: Nodes) -> N
         assert all(a.at <= b.at for a, b in pairwise(it for it in heard if isinstance(it, events.LockEvent)))
 
 
-# ------------------------------------------------ in which order, and how many
-
-
-@calm
-async def test_all_leases_are_marked_before_any_callback_runs(nodes: Nodes) -> None:
-    seen: list[bool] = []
-
-    def on_lost(lease: Lease) -> None:
-        seen.append(all(it.is_set() for it in marks))
-
-    locks = await connected(nodes)
-    leases = [await locks.lock(some("all"), on_lost=on_lost).acquire() for _ in range(20)]
-    marks = [it.lost for it in leases]
-    await locks.close()
-    assert seen == [True] * 20
-
-
 # ------------------------------------------------ the end
-
-
-@calm
-async def test_close_returns_when_callbacks_were_told(nodes: Nodes, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[events.Event] = []
-    lost: list[Lease] = []
-
-    async def observer(event: events.Event) -> None:
-        await asyncio.sleep(0.002)
-        heard.append(event)
-
-    async with await connected(nodes, observer=observer) as locks:
-        leases = [await locks.lock(some("end"), on_lost=lost.append).acquire() for _ in range(5)]
-    assert lost == leases
-    assert [word(it) for it in heard].count("lost") == 5
-    assert sum("is lost: closed" in it.message for it in caplog.records) == 5
 
 
 def test_close_does_not_wait_for_ever_for_an_observer(nodes: Nodes, eye: Eye) -> None:

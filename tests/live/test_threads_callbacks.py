@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,26 +71,6 @@ def queues(client: Holdfast) -> tuple[ThreadCalls, ...]:
 # ------------------------------------------------ nothing that a user registers stops a renewal
 
 
-@pytest.mark.parametrize("raised", [ZeroDivisionError("a handler's"), SystemExit(1), KeyboardInterrupt()], ids=lambda it: type(it).__name__)
-def test_a_log_handler_that_raises_ends_no_lease(three: Cluster, raised: BaseException, capfd: pytest.CaptureFixture[str]) -> None:
-    def raises(record: logging.LogRecord) -> None:
-        raise raised
-
-    lost: list[Any] = []
-    with connected(three, ttl=TTL) as client, handled(raises):
-        kept = client.lock("kept").acquire()
-        io_thread = io_thread_of(client)
-        leases = [client.lock(f"lost{i}", **SHORT, on_lost=lost.append).acquire() for i in range(3)]
-        until(lambda: len(lost) == 3)
-        assert sorted(it.name for it in lost) == [it.name for it in leases]
-        assert all(it.lost.is_set() for it in leases)
-        time.sleep(1.5 * TTL)
-        kept.check()
-        assert io_thread_of(client) is io_thread and io_thread.failure is None
-        kept.release()
-    assert "a log handler raised" in capfd.readouterr().err
-
-
 @pytest.mark.parametrize("what", ["observer", "on_lost", "log handler"])
 def test_what_blocks_loses_no_lease_and_delays_nothing_else(
     three: Cluster, hung: Hung, caplog: pytest.LogCaptureFixture, what: str
@@ -112,30 +91,6 @@ def test_what_blocks_loses_no_lease_and_delays_nothing_else(
             if what != "log handler":
                 until(lambda: [it for it in caplog.records if "'lost' is lost" in it.message])
         hung.go_on.set()
-
-
-# ------------------------------------------------ in which order, and how many
-
-
-def test_all_leases_are_marked_before_any_callback_runs(three: Cluster) -> None:
-    seen: list[bool] = []
-    client = Holdfast(*three.urls)
-    client.ready()
-    leases: list[Any] = []
-    marks: list[threading.Event] = []
-
-    def on_lost(lease: Any) -> None:
-        seen.append(all(it.is_set() for it in marks))
-
-    leases += [client.lock(f"all{i}", on_lost=on_lost).acquire() for i in range(50)]
-    marks += [it.lost for it in leases]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        client.close()  # loses all of them at the same moment
-    finally:
-        sys.setswitchinterval(before)
-    assert seen == [True] * 50
 
 
 # ------------------------------------------------ what callbacks may do
@@ -185,28 +140,6 @@ def test_a_finalizer_on_the_client_s_own_thread_cannot_wait_for_the_client(three
 
 
 # ------------------------------------------------ the end
-
-
-def test_close_returns_when_callbacks_were_told(three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[events.Event] = []
-    lost: list[Any] = []
-
-    def observer(event: events.Event) -> None:
-        time.sleep(0.002)
-        heard.append(event)
-
-    def on_lost(lease: Any) -> None:
-        time.sleep(0.05)
-        lost.append(lease)
-        raise ZeroDivisionError("at the end")
-
-    with connected(three, observer=observer) as client:
-        leases = [client.lock(f"end{i}", on_lost=on_lost).acquire() for i in range(5)]
-    assert lost == leases
-    assert [word(it) for it in heard].count("lost") == 5
-    assert sum("is lost: closed" in it.message for it in caplog.records) == 5
-    assert sum(it.exc_info is not None and "at the end" in str(it.exc_info[1]) for it in caplog.records) == 5
-    until(lambda: not any(it._running.locked() for it in queues(client)), within=5)
 
 
 def test_close_does_not_wait_for_ever_for_a_callback(three: Cluster, hung: Hung) -> None:

@@ -74,18 +74,6 @@ def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) 
         until(lambda: things() == before)  # (that of the log, which told of their ends, ends when it is idle)
 
 
-def test_b48_a_lease_that_is_dropped_is_not_renewed(client: Holdfast, three: Cluster) -> None:
-    lease = client.lock("dropped", ttl=0.6).acquire()
-    time.sleep(0.3)
-    assert lease.held
-    began = time.monotonic()
-    with pytest.warns(ResourceWarning, match="the lease on 'dropped' .* was discarded without release"):
-        del lease
-    assert three.holders("dropped") != [None] * 3, "B-10: garbage collection releases nothing"
-    with client.lock("dropped", wait=10):
-        assert 0.1 < time.monotonic() - began < 0.6 + 1
-
-
 def test_more_files_than_select_can_count(three: Cluster) -> None:
     source = """
     import resource
