@@ -155,6 +155,22 @@ def test_who_does_not_know_the_current_list(known: tuple[str, ...], leaving: boo
     assert here.seen(0, 10.0)[0] == ((Straggler("web-1:7", 12.5),) if strange else ())
 
 
+@pytest.mark.parametrize(
+    "note, strange",
+    [
+        ("3 aaaaaaaa,bbbbbbbb,cccccccc  0", True),  # the former list
+        ("3 bbbbbbbb,cccccccc,dddddddd  0", False),
+        ("3 bbbbbbbb  0", False),
+        ("5 bbbbbbbb,cccccccc,dddddddd  0", True),
+        ("4 aaaaaaaa,bbbbbbbb,cccccccc,dddddddd  0,0", False),
+    ],
+)
+def test_while_a_node_is_replaced_who_does_not_know_the_next_list(note: str, strange: bool) -> None:
+    here = Registry(some(4, spreads=("0", "0"), lists=((1, 2, 3), (0, 1, 2))), INBOX, "1.2")
+    told(here, {1: [entry(f"v2 30000 {note} 1.2".encode(), ("web-1:7 0000000a", 12.5))]}, runs=[*RUNS, "d" * 40])
+    assert here.seen(1, 10.0) == ((Straggler("web-1:7", 12.5),) if strange else (), ())
+
+
 def test_a_node_s_stragglers_are_shown_as_old_as_they_are_by_now_and_the_latest_first() -> None:
     here = a_registry(*BOTH)
     assert here.seen(1, 10.0) == (None, ())
@@ -193,7 +209,7 @@ def test_what_no_client_says_is_left_out(entry: object) -> None:
 
 def difference(mine: bytes, theirs: bytes, age: float = 1.0, lasted: dict[str, float] | None = None) -> str:
     """What a client finds in another's note."""
-    found = registry.differences([entry(theirs, ("you:2 0000000b", age))], mine, False, LONG if lasted is None else lasted)
+    found = registry.differences([entry(theirs, ("you:2 0000000b", age))], mine, None, LONG if lasted is None else lasted)
     assert found is not None
     return " ".join(registry.shown(found)[1])
 
@@ -258,16 +274,16 @@ def test_a_server_that_restarted_is_no_difference() -> None:
 
 def test_clients_of_an_earlier_version_are_compared_by_what_they_noted() -> None:
     assert difference(note(), b"b2") == ""
-    found = registry.differences([[b"v1 12500 3 aaaaaaaa,bbbbbbbb aaaaaaaa=5", b"", 0]], note(), False, LONG)
+    found = registry.differences([[b"v1 12500 3 aaaaaaaa,bbbbbbbb aaaaaaaa=5", b"", 0]], note(), None, LONG)
     assert found is not None
     [text] = registry.shown(found)[1]
     assert text.startswith("max_ttl=12.5 at a client of an earlier version, and 30 at this client")
-    assert registry.differences([[b"v1 12500 3 aaaaaaaa,", b"", 0]], note(), False, LONG) == {}, "it is in the registry, too"
+    assert registry.differences([[b"v1 12500 3 aaaaaaaa,", b"", 0]], note(), None, LONG) == {}, "it is in the registry, too"
 
 
 def test_a_client_that_is_on_the_list_for_earlier_versions_too_is_told_of_once() -> None:
     both = [entry(note(max_ttl=20.0), ("you:2 0000000b", 1.0)), entry(b"b2", ("you:2 0000000b", 1.0))]
-    found = registry.differences(both, note(), False, LONG)
+    found = registry.differences(both, note(), None, LONG)
     assert found is not None and [kind for kind, _ in found] == ["settings"]
 
 

@@ -186,7 +186,8 @@ def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) ->
 
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nodes, too": ({"shards": {"a": A}, "_nodes": B}, "shards= is instead of nodes"),
-    "some nodes in common": ({"_nodes": ["redis://a1"], "previous": A}, "have some nodes in common, and not all"),
+    "nodes of two sets": ({"shards": {"a": A, "b": B}, "previous": [A[0], *B]}, "with 'a' and with 'b'"),
+    "nodes and sets change": ({"shards": {"a": A, "b": B}, "previous": {"a": A[:1]}}, "make one change after the other"),
     **{
         f"previous is {wrong!r}": ({"_nodes": A, "previous": wrong}, "previous is a list of shards")
         for wrong in (5, 0, False, "", b"", "redis://a", 1.5)

@@ -120,7 +120,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             over which names are spread. A mapping from each shard's name to its nodes, or a list of
             lists. In HOLDFAST_NODES, semicolons separate the shards.
         previous: The former shards, or nodes, while you change them. A name that moves is held on
-            its old shard, too. With HOLDFAST_NODES: HOLDFAST_PREVIOUS.
+            its old shard, too. If some nodes stay, a lock needs a majority of both lists. With
+            HOLDFAST_NODES: HOLDFAST_PREVIOUS.
 
     Raises:
         ConfigError: An argument, or a variable of the environment, cannot work. The message names

@@ -83,7 +83,11 @@ class Engine:
         self.tickets = Tickets(inbox)
         self._undo = undo
         self.node_set = NodeSet(
-            [it.label for it in settings.addresses], settings.node_timeout, settings.outage, settings.horizon
+            [it.label for it in settings.addresses],
+            settings.node_timeout,
+            settings.outage,
+            settings.horizon,
+            settings.quorum,
         )
         self.live: dict[bytes, Claim] = {}
         # By the query that is under way: what is called with it, and with the time, when it is over.

@@ -111,6 +111,7 @@ class Health:
                 warnings=self._record.kinds_of(connection.address.label),
                 guarantee=_guarantee(connection),
                 differences=seen[i][1],
+                lists=self._settings.lists_of(i),
             )
             for i, connection in enumerate(self._connections)
         )

@@ -132,8 +132,9 @@ class Registry:
         self.fresh: set[int] = set()
         self.due = inf
         self._dues = [inf] * nodes
-        # What was noted on each node last.
+        # What was noted on each node last, and the run ids of all nodes at that time.
         self._was = [b""] * nodes
+        self._runs: Sequence[str] = [""] * nodes
         # How other clients differ by what each node has told, and when.
         self._seen: list[tuple[Differences, float] | None] = [None] * nodes
         # The differences of clients that were warned of (a set, in order).
@@ -168,6 +169,7 @@ class Registry:
         settings, due = self._settings, [node for node, it in enumerate(self._dues) if it <= now]
         note, again = written(settings, runs, self._version), EVERY if any(runs) else settings.node_timeout
         me, asked = b"%b %b" % (settings.owner.encode(), self._inbox[:8]), {}
+        self._runs = runs
         for node in due:
             self._dues[node] = now + again if node in up else inf
             if node in up:
@@ -202,7 +204,7 @@ class Registry:
                     # One node is enough.
                     return
                 continue
-            if (found := differences(answer, self._was[node], self._settings.leaving, lasted)) is None:
+            if (found := differences(answer, self._was[node], following(self._settings, self._runs), lasted)) is None:
                 continue
             before, self._seen[node] = self._seen[node], (found, now)
             for (kind, text), clients in found.items():
@@ -308,15 +310,42 @@ def registered(answer: object) -> list[OtherClient] | None:
     return sorted(found.values(), key=lambda it: it.age)
 
 
-def differences(answer: object, mine: bytes, leaving: bool, lasted: Mapping[str, float]) -> Differences | None:
+class Following(NamedTuple):
+    """The nodes that follow the former ones of a shard. A client that knows one list knows these.
+
+    The digests do not tell: if nodes of a shard were replaced, the former and the next list may
+    have the same digest.
+
+    Attributes:
+        size: Their number. 0: the shard is only in the former list.
+        runs: The first digits of their run ids, as far as they are known.
+    """
+
+    size: int
+    runs: frozenset[str]
+
+    def known(self, note: ClientNote) -> bool:
+        """Return whether a client with this note knows them."""
+        return len(note.known) > 1 or (note.size == self.size > 0 and len(note.runs | self.runs) <= self.size)
+
+
+def following(settings: Settings, runs: Sequence[str]) -> Following | None:
+    """Return the nodes that follow those of a shard, or None. `runs` has each node's run id."""
+    if settings.lists:
+        after = settings.lists[0]
+        return Following(len(after), frozenset(runs[it][:_DIGITS] for it in after) - {""})
+    return Following(0, frozenset()) if settings.leaving else None
+
+
+def differences(
+    answer: object, mine: bytes, after: Following | None, lasted: Mapping[str, float]
+) -> Differences | None:
     """Return how the clients in an answer differ from this one. None if the answer is no list.
 
     Args:
         answer: The answer of a node.
         mine: The note of this client.
-        leaving: Whether the shard of this node is only in the former list. Then a client that knows
-            one list knows only the former one. The digests do not tell: if all nodes of a shard
-            were replaced, the old and the new list may have the same digest.
+        after: The nodes that follow those of this node's shard.
         lasted: For how many seconds each server that is connected runs, by its run id.
     """
     told, own = registered(answer), read(mine)
@@ -324,16 +353,16 @@ def differences(answer: object, mine: bytes, leaving: bool, lasted: Mapping[str,
         return None
     found: dict[tuple[str, str], list[OtherClient]] = {}
     for it in told:
-        if text := _spread(own, it.note, leaving):
+        if text := _spread(own, it.note, after):
             found.setdefault((SHARDS, text), []).append(it)
         if text := _setting(own, it, lasted):
             found.setdefault((SETTINGS, text), []).append(it)
     return found
 
 
-def _spread(own: ClientNote, theirs: ClientNote, leaving: bool) -> str:
+def _spread(own: ClientNote, theirs: ClientNote, after: Following | None) -> str:
     """Return what to say of clients that do not know the current list of shards, or nothing."""
-    if not theirs.known or (len(theirs.known) > 1 if leaving else own.known[0] in theirs.known):
+    if not theirs.known or (own.known[0] in theirs.known if after is None else after.known(theirs)):
         return ""
     if len(own.known) > 1:
         return (
@@ -360,7 +389,8 @@ def _setting(own: ClientNote, other: OtherClient, lasted: Mapping[str, float]) -
             f"max_ttl={them:g} at {{}}, and {us:g} at this client: "
             "only if all have the same are leases and fences safe. Set the larger one everywhere."
         )
-    if theirs.size != own.size:
+    # A client that knows two lists may have nodes of both.
+    if theirs.size != own.size and (len(theirs.known) > 1) == (len(own.known) > 1):
         return (
             f"{theirs.size} nodes at {{}}, and {own.size} at this client: "
             "their majorities need not meet. Name the same nodes everywhere."
@@ -368,7 +398,7 @@ def _setting(own: ClientNote, other: OtherClient, lasted: Mapping[str, float]) -
     # What was noted before a server started still has the run before. Its client has a moment to
     # see that.
     settled = {it[:_DIGITS] for it, seconds in lasted.items() if seconds > other.age + EVERY}
-    if len(theirs.runs | (own.runs & settled)) > own.size:
+    if len(theirs.runs | (own.runs & settled)) > max(own.size, theirs.size):
         return OTHERS
     for run in sorted(own.runs & theirs.runs):
         if theirs.failovers.get(run) != own.failovers.get(run):

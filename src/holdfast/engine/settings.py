@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from .. import checks
 from ..errors import ConfigError
+from ..protocol.quorum import Quorum
 from ..wire import address
 from ..wire.address import Address
 
@@ -58,6 +59,8 @@ class Settings(NamedTuple):
         shard: The name of this shard, if there are several.
         spreads: A digest of each way in which this client spreads names, the current one first.
         leaving: Whether this shard is only in the former list.
+        lists: While some of the nodes are replaced: the numbers of the next nodes, and of the former
+            ones. Both must have a majority.
         debug: Whether leases remember the line that acquired them.
         around: An object of the user's, for the calls of this client. The engine does not use it.
         guardian: Whether another process frees the locks of this one if it is killed.
@@ -79,11 +82,21 @@ class Settings(NamedTuple):
     leaving: bool = False
     around: Any = None
     guardian: bool = False
+    lists: tuple[tuple[int, ...], ...] = ()
 
     @property
     def nodeless(self) -> ConfigError:
         """Return the error for a client that is used without nodes."""
         return ConfigError(NO_NODES)
+
+    @property
+    def quorum(self) -> Quorum:
+        """Which of the nodes decide."""
+        return Quorum(*(self.lists or (range(len(self.addresses)),)))
+
+    def lists_of(self, node: int) -> tuple[int, ...]:
+        """Return in which lists a node is: 0 is the next one, or the only one, 1 the former one."""
+        return tuple(number for number, it in enumerate(self.lists) if node in it) or (0,)
 
     @property
     def horizon(self) -> int:
@@ -146,6 +159,7 @@ def settings(
     leaving: bool = False,
     around: Any = None,
     guardian: object = False,
+    lists: tuple[tuple[int, ...], ...] = (),
 ) -> Settings:
     """Check a client's settings. `Client` describes those that users know.
 
@@ -157,6 +171,7 @@ def settings(
             list is then allowed here, and refused where the client is used.
         debug: Whether leases remember the line that acquired them.
         leaving: Whether this shard is only in the former list.
+        lists: While some of the nodes are replaced: the next nodes, and the former ones.
 
     Returns:
         The settings.
@@ -189,6 +204,7 @@ def settings(
         leaving=leaving,
         around=around,
         guardian=checks.flag(guardian, "guardian"),
+        lists=lists,
     )
 
 

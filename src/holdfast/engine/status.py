@@ -53,6 +53,8 @@ class NodeStatus(NamedTuple):
         differences: How the settings of clients that live differ from this client's: their
             `max_ttl`, their list of nodes, or the `failover` of a node. One text for each
             difference, which names clients.
+        lists: In which lists of nodes it is, while a list is changed: 0 is the next one, 1 the
+            former one.
     """
 
     node: str
@@ -73,6 +75,7 @@ class NodeStatus(NamedTuple):
     warnings: tuple[str, ...] = ()
     guarantee: str = SAFE
     differences: tuple[str, ...] = ()
+    lists: tuple[int, ...] = (0,)
 
 
 class Majority(NamedTuple):
@@ -94,15 +97,20 @@ class Majority(NamedTuple):
 
 
 def majorities(nodes: Iterable[NodeStatus]) -> list[Majority]:
-    """Return how many nodes can be used of each shard, in order. All that judge nodes ask this."""
-    shards: dict[str, Counter[str]] = {}
+    """Return how many nodes can be used of each shard, in order. All that judge nodes ask this.
+
+    While the nodes of a shard are replaced, these are the nodes of the list that is worse off.
+    """
+    shards: dict[str, dict[int, Counter[str]]] = {}
     for it in nodes:
-        shards.setdefault(it.shard, Counter())[it.state] += 1
-    found = []
-    for shard, states in shards.items():
-        size, up = states.total(), states.pop("up", 0)
-        needed = quorum.majority(size)
-        others = ", ".join(f"{count} {state}" for state, count in states.items())
-        why = f"{up} of {size} nodes are up, and {needed} are needed ({others})" if up < needed else ""
-        found.append(Majority(up - needed, up, needed, shard, why))
-    return found
+        for one in it.lists:
+            shards.setdefault(it.shard, {}).setdefault(one, Counter())[it.state] += 1
+    return [min(_majority(shard, states) for states in lists.values()) for shard, lists in shards.items()]
+
+
+def _majority(shard: str, states: Counter[str]) -> Majority:
+    size, up = states.total(), states.pop("up", 0)
+    needed = quorum.majority(size)
+    others = ", ".join(f"{count} {state}" for state, count in states.items())
+    why = f"{up} of {size} nodes are up, and {needed} are needed ({others})" if up < needed else ""
+    return Majority(up - needed, up, needed, shard, why)

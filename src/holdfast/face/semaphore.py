@@ -112,26 +112,26 @@ class Semaphore(Lock[T]):
 def available(settings: Settings, slots: Slots) -> Plan[int]:
     """Return how many permits are free."""
     seen = yield from _look(settings, slots)
-    held, unknown = inspection.held(seen.answers, slots.permits, len(settings.addresses))
+    held, unknown = inspection.held(seen.answers, slots.permits, settings.quorum)
     return slots.permits - len(held) - unknown
 
 
 def holders(settings: Settings, slots: Slots) -> Plan[tuple[PermitHolder, ...]]:
     """Return which permits are held, and by whom."""
     seen = yield from _look(settings, slots)
-    held, _ = inspection.held(seen.answers, slots.permits, len(settings.addresses))
+    held, _ = inspection.held(seen.answers, slots.permits, settings.quorum)
     known = yield from owners(settings, [value for value, _ in held.values()], seen.answers)
     return inspection.permit_holders(slots.label, held, known)
 
 
 def _look(settings: Settings, slots: Slots) -> Plan[Query]:
-    size = len(settings.addresses)
+    decides = settings.quorum
 
     def certain(answers: Answers) -> bool:
-        _, unknown = inspection.held(answers, slots.permits, size)
+        _, unknown = inspection.held(answers, slots.permits, decides)
         return not unknown
 
-    asks = dict.fromkeys(range(size), inspection.permits(slots.key, slots.permits))
+    asks = dict.fromkeys(decides.nodes, inspection.permits(slots.key, slots.permits))
     seen: Query = yield Ask(asks, certain)
     if not seen.sufficient:
         raise unheard(settings, seen, slots.label, "look at")

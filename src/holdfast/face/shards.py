@@ -66,11 +66,20 @@ class Shards:
         # `_former` has the number of each former shard.
         shards, self._former = _joined(now, before)
         self._spread, self._before = Spread([it.name for it in now]), Spread([it.name for it in before])
-        if len(shards) > 1:
-            digests = tuple(it.digest for it in (self._spread, self._before) if it.names)
+        replaced = next((it for it in shards if it.lists), None)
+        digests = tuple(it.digest for it in (self._spread, self._before) if it.names)
+        if replaced is not None and len(set(digests)) > 1:
+            raise ConfigError(
+                f"the shard {replaced.name!r} keeps some of its nodes, and the list of shards changes too: "
+                "make one change after the other, or give the shard other servers, every one of them new"
+            )
+        if len(shards) > 1 or replaced is not None:
+            names = [it.name if len(shards) > 1 else "" for it in shards]
             made = [
-                settings(_addresses(it), shard=it.name, spreads=digests, leaving=at >= len(now), **options)
-                for at, it in enumerate(shards)
+                settings(
+                    _addresses(it), shard=name, spreads=digests, leaving=at >= len(now), lists=it.lists, **options
+                )
+                for at, (name, it) in enumerate(zip(names, shards, strict=True))
             ]
         else:
             made = [settings(_addresses(shards[0]), **options)]
@@ -147,6 +156,20 @@ class Shards:
             raise ConfigError(
                 f"{what} {name!r} moves to another shard, and cannot be used meanwhile: "
                 "stop all who use it, then name the new shards without `previous`"
+            )
+        return home
+
+    def keeping(self, name: str, what: str) -> int:
+        """Return the shard of a primitive that keeps values on a majority of one list of nodes.
+
+        Raises:
+            ConfigError: Some of its nodes are being replaced. `what` is its kind.
+        """
+        home = self.home(name)
+        if self.all[home].settings.lists:
+            raise ConfigError(
+                f"{what} {name!r} cannot be used while `previous` and the next list have nodes in common: "
+                "stop all who use it, or replace all nodes by other servers"
             )
         return home
 
@@ -248,14 +271,17 @@ def _joined(now: Sequence[ShardNodes], before: Sequence[ShardNodes]) -> tuple[li
     """Return all shards, each once, the current ones first, and the numbers of the former ones."""
     found, former = list(now), []
     for it in before:
-        twin = next((number for number, other in enumerate(found) if other.places & it.places), len(found))
-        if twin == len(found):
+        twins = [number for number, other in enumerate(found) if other.places & it.places]
+        twin = twins[0] if twins else len(found)
+        if not twins:
             found.append(it)
-        elif found[twin].places != it.places:
+        elif len(twins) > 1:
             raise ConfigError(
-                f"the shard {found[twin].name!r} and the former shard {it.name!r} have some nodes in common, "
-                "and not all: a shard whose nodes change gets servers of its own, every one of them new"
+                f"the former shard {it.name!r} has nodes in common with {found[twin].name!r} and with "
+                f"{found[twins[1]].name!r}: its nodes can be replaced, and not be spread over other shards"
             )
+        elif found[twin].places != it.places:
+            found[twin] = found[twin].joint(it)
         former.append(twin)
     if twice := sorted({found[it].name for it in former if former.count(it) > 1}):
         raise ConfigError(f"previous names the shard {twice[0]!r} twice")

@@ -34,12 +34,24 @@ _BETWEEN = r"[\s,]*\s[\s,]*|,+(?=\w+(?:\+\w+)?://)|,+$|^,+"
 
 
 class ShardNodes:
-    """One shard: its name, its nodes, and the places of these."""
+    """One shard: its name, its nodes, and the places of these.
 
-    __slots__ = ("name", "nodes", "places")
+    While some of its nodes are replaced, it has the next nodes and the former ones. `lists` has the
+    numbers of both.
+    """
 
-    def __init__(self, name: str, nodes: tuple[Node, ...], places: frozenset[tuple[str, int]]) -> None:
-        self.name, self.nodes, self.places = name, nodes, places
+    __slots__ = ("lists", "name", "nodes", "places")
+
+    def __init__(self, name: str, nodes: tuple[Node, ...], lists: tuple[tuple[int, ...], ...] = ()) -> None:
+        self.name, self.nodes, self.lists = name, nodes, lists
+        self.places = frozenset(it.address.place for it in nodes)
+
+    def joint(self, former: ShardNodes) -> ShardNodes:
+        """Return this shard while its nodes replace these."""
+        nodes = (*self.nodes, *(it for it in former.nodes if it.address.place not in self.places))
+        at = {it.address.place: number for number, it in enumerate(nodes)}
+        lists = tuple(range(len(self.nodes))), tuple(at[it.address.place] for it in former.nodes)
+        return ShardNodes(self.name, nodes, lists)
 
 
 class Spread:
@@ -87,10 +99,9 @@ def alone(nodes: Iterable[object], name: str | None = None) -> ShardNodes:
     `engine.settings` refuses nodes that do not go together.
     """
     found = tuple(node_of(it) for it in nodes)
-    places = [it.address.place for it in found]
     if name is None:
-        name = " ".join(f"{host}:{port}" for host, port in sorted(places))
-    return ShardNodes(name, found, frozenset(places))
+        name = " ".join(f"{host}:{port}" for host, port in sorted(it.address.place for it in found))
+    return ShardNodes(name, found)
 
 
 def shards(given: object, what: str, flat: bool = False) -> tuple[ShardNodes, ...]:

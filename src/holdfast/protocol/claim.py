@@ -792,8 +792,8 @@ class Claim(Ballot):
         if self.state is not HELD:
             return False
         moment = max(vote.last, self.since)
-        sure = [i for i, other in enumerate(self.votes) if other is not vote and other.covers(moment, now)]
-        return self._quorum.uncertain(sure)
+        unsure = [i for i, other in enumerate(self.votes) if other is vote or not other.covers(moment, now)]
+        return self._quorum.met_by_some(unsure)
 
     def _begins(self, vote: Vote, fence: int, now: float) -> float:
         """Return since when a series is certain that begins with a grant of this fence (rule C13).

@@ -74,17 +74,6 @@ def agreed(quorum: int, fences: Sequence[int]) -> int:
     return 0
 
 
-def uncertain(nodes: int, quorum: int, sure: int) -> bool:
-    """Return whether another claim may have held a majority (rule C12).
-
-    Args:
-        nodes: The number of nodes.
-        quorum: How many of them decide.
-        sure: How many of them certainly had our token all the time.
-    """
-    return nodes - sure >= quorum
-
-
 def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
     """Return whether all nodes that answered said yes, and a quorum of them did.
 
@@ -103,14 +92,16 @@ class Quorum:
         lists: The numbers of the nodes of each list. Every node is in one of them at least.
 
     Attributes:
+        nodes: All of them.
         least: No fewer nodes than these decide.
         plain: Whether there is one list, of which so many decide.
     """
 
-    __slots__ = ("_lists", "least", "plain")
+    __slots__ = ("_lists", "least", "nodes", "plain")
 
     def __init__(self, *lists: Iterable[int]) -> None:
         self._lists = [(frozenset(it), majority(len(frozenset(it)))) for it in lists]
+        self.nodes = frozenset[int]().union(*(it for it, _ in self._lists))
         self.least = max(least for _, least in self._lists)
         self.plain = len(self._lists) == 1
 
@@ -122,23 +113,17 @@ class Quorum:
 
     def reached_by(self, values: Mapping[int, float]) -> float:
         """Return the value that a quorum of the nodes reach; -inf if there are too few."""
-        return min(self._each(reached_by, values))
+        return min(self.each(reached_by, values))
 
     def agreed(self, fences: Mapping[int, int]) -> int:
         """Return the fence that a quorum of the nodes have granted alike (rule F8), or 0."""
-        found = set(self._each(agreed, fences))
+        found = set(self.each(agreed, fences))
         return found.pop() if len(found) == 1 else 0
 
-    def uncertain(self, sure: Collection[int]) -> bool:
-        """Return whether another claim may have held a majority (rule C12).
+    def met_by_some(self, nodes: Collection[int]) -> bool:
+        """Return whether these nodes decide for some client: it may have one of the lists only."""
+        return any(len(it.intersection(nodes)) >= least for it, least in self._lists)
 
-        The other claim's client may have one of these lists only.
-
-        Args:
-            sure: The nodes that certainly had our token all the time.
-        """
-        return any(uncertain(len(it), least, len(it.intersection(sure))) for it, least in self._lists)
-
-    def _each(self, decide: Callable[[int, Sequence[V]], R], values: Mapping[int, V]) -> list[R]:
+    def each(self, decide: Callable[[int, Sequence[V]], R], values: Mapping[int, V]) -> list[R]:
         """Decide for each list, by what there is of its nodes."""
         return [decide(least, [values[node] for node in it if node in values]) for it, least in self._lists]

@@ -15,6 +15,7 @@ import holdfast.scripts
 from holdfast.operations.inspection import commands as inspection
 from holdfast.operations.inspection.commands import LockStatus, NodeView, PermitHolder, Reader, Waiter
 from holdfast.protocol.exclusive import keys_of
+from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.readwrite import rw_keys_of
 from holdfast.scripts import PERMITS
 
@@ -119,15 +120,16 @@ def test_what_a_step_found(reply: object, cursor: bytes, looked: int, keys: list
 def test_b50_what_most_nodes_have_is_said_as_soon_as_it_is_certain(
     values: dict[int, object], nodes: int, said: tuple[bool, bytes | None]
 ) -> None:
-    assert inspection.on_majority(values, nodes) == said
+    assert inspection.on_majority(values, Quorum(range(nodes))) == said
 
 
 @patient
 @given(st.lists(st.sampled_from([None, b"a", b"b"]), min_size=1, max_size=6), st.data())
 def test_whatever_is_certain_stays_true_when_the_others_answer(everything: list[bytes | None], data: st.DataObject) -> None:
     heard = data.draw(st.sets(st.integers(0, len(everything) - 1)))
-    certain, value = inspection.on_majority({it: everything[it] for it in heard}, len(everything))
-    at_last = inspection.on_majority(dict(enumerate(everything)), len(everything))
+    decides = Quorum(range(len(everything)))
+    certain, value = inspection.on_majority({it: everything[it] for it in heard}, decides)
+    at_last = inspection.on_majority(dict(enumerate(everything)), decides)
     assert at_last[0]
     if certain:
         assert value == at_last[1]
@@ -149,7 +151,7 @@ def told(
 
 
 def seen(replies: dict[int, object], causes: dict[int, Exception] | None = None, known: dict[bytes, str] | None = None) -> LockStatus:
-    return inspection.status("x", LABELS, replies, causes or {}, known or {})
+    return inspection.status("x", LABELS, replies, causes or {}, known or {}, Quorum(range(len(LABELS))))
 
 
 def test_a_free_lock() -> None:
@@ -324,7 +326,7 @@ def test_what_is_asked_of_permits() -> None:
     ],
 )
 def test_a_permit_is_held_by_what_is_on_a_majority(answers: dict[int, object], held: object, unknown: int) -> None:
-    assert inspection.held(answers, 3, 3) == (held, unknown)
+    assert inspection.held(answers, 3, Quorum(range(3))) == (held, unknown)
 
 
 def test_who_holds_permits_is_told_as_users_know_it() -> None:

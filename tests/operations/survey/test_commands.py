@@ -9,6 +9,7 @@ from operations.inspection.test_commands import ALIEN, MINE, ONE, THREE, TWO, sc
 
 from holdfast.operations.survey import commands as survey
 from holdfast.operations.survey.commands import Row, SurveyAnswer
+from holdfast.protocol.quorum import Quorum
 
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 10, tzinfo=UTC)
 
@@ -25,7 +26,7 @@ def view(
 
 
 def row(key: bytes, *views: SurveyAnswer, nodes: int = 3, prefix: str = "") -> Row | None:
-    return survey.row(key, prefix, dict(enumerate(views)), nodes, MINE)
+    return survey.row(key, prefix, dict(enumerate(views)), Quorum(range(nodes)), MINE)
 
 
 def held(key: bytes, value: bytes) -> Row:
@@ -90,8 +91,8 @@ def test_a_lock_that_a_majority_has_not() -> None:
     assert split.asked is None
     unknown = row(b"x", view(ONE, 900, 5), view())
     assert unknown is not None and unknown.state == "split", "the third node may have it too"
-    assert survey.holder_of({0: view(ONE), 1: view(ONE)}, 3) == ONE
-    assert survey.holder_of({0: view(ONE), 1: view(TWO)}, 3) is None
+    assert survey.holder_of({0: view(ONE), 1: view(ONE)}, Quorum(range(3))) == ONE
+    assert survey.holder_of({0: view(ONE), 1: view(TWO)}, Quorum(range(3))) is None
 
 
 def test_a_lease_that_never_ends_and_one_of_somebody_else() -> None:

@@ -8,7 +8,6 @@ Knows `scripts/inspect.lua`, `permits.lua`, `force_release.lua`, `rw_force_relea
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +17,7 @@ from typing import TypeVar
 from ...errors import message_of, readable
 from ...protocol import note, quorum
 from ...protocol.exclusive import keys_of
+from ...protocol.quorum import Quorum
 from ...protocol.readwrite import rw_keys_of
 from ...protocol.ticket import FENCE, TOKEN, inbox_of
 from ...scripts import FORCE_RELEASE, INSPECT, NAMES, PERMITS, RW_FORCE_RELEASE, Script
@@ -248,14 +248,14 @@ def permits(key: bytes, number: int) -> bytes:
     return evalsha(PERMITS, key, b"%d" % number)
 
 
-def held(answers: Mapping[int, object], number: int, nodes: int) -> tuple[dict[int, tuple[bytes, int]], int]:
+def held(answers: Mapping[int, object], number: int, decides: Quorum) -> tuple[dict[int, tuple[bytes, int]], int]:
     """Find out which slots of a semaphore are held.
 
     Args:
         answers: What the nodes answered to `permits`, by their numbers. An answer that is not what
             the script says counts as none.
         number: How many slots were asked for.
-        nodes: How many nodes there are.
+        decides: Which nodes decide.
 
     Returns:
         For each slot whose key has one value on a majority of the nodes, in order: the value, and
@@ -263,13 +263,13 @@ def held(answers: Mapping[int, object], number: int, nodes: int) -> tuple[dict[i
             free, because too few nodes have answered to know.
     """
     told = {node: it for node, answer in answers.items() if (it := _slots(answer)) is not None}
-    q, found, unknown = quorum.majority(nodes), dict[int, tuple[bytes, int]](), 0
+    found, unknown = dict[int, tuple[bytes, int]](), 0
     for slot in range(number):
-        certain, value = on_majority({node: it[slot][0] if slot in it else None for node, it in told.items()}, nodes)
+        certain, value = on_majority({node: it[slot][0] if slot in it else None for node, it in told.items()}, decides)
         unknown += not certain
         if value is not None:
-            lefts = [it[slot][1] for it in told.values() if slot in it and it[slot][0] == value]
-            left = quorum.reached_by(q, [it if it >= 0 else inf for it in lefts])
+            lefts = {node: it[slot][1] for node, it in told.items() if slot in it and it[slot][0] == value}
+            left = lasting(lefts, decides)
             found[slot] = value, -1 if left == inf else int(left)
     return found, unknown
 
@@ -335,22 +335,32 @@ def found(reply: object) -> tuple[bytes, int, list[bytes]]:
     return b"0", 0, []
 
 
-def on_majority(values: Mapping[int, object], nodes: int) -> tuple[bool, bytes | None]:
+def on_majority(values: Mapping[int, object], decides: Quorum) -> tuple[bool, bytes | None]:
     """Find the value that a majority of the nodes has.
 
     Args:
         values: The value of each node that has answered.
-        nodes: How many nodes there are.
+        decides: Which nodes decide.
 
     Returns:
         Whether the result is certain, and the value or None.
     """
-    q, unknown = quorum.majority(nodes), nodes - len(values)
-    most = Counter(it for it in values.values() if isinstance(it, bytes)).most_common(1)
-    value, count = most[0] if most else (None, 0)
-    if count >= q:
-        return True, value
-    return count + unknown < q, None
+    having: dict[bytes, set[int]] = {}
+    for node, value in values.items():
+        if isinstance(value, bytes):
+            having.setdefault(value, set()).add(node)
+    found = next((value for value, nodes in having.items() if decides.met_by_some(nodes)), None)
+    unheard = decides.nodes.difference(values)
+    may_have = any(decides.met_by_some(unheard | nodes) for nodes in (set[int](), *having.values()))
+    return found is not None or not may_have, found
+
+
+def lasting(lefts: Mapping[int, int], decides: Quorum) -> float:
+    """Return for how many ms those who decide keep a value, by how long each node does.
+
+    -1 means for ever, and so does the result inf.
+    """
+    return max(decides.each(quorum.reached_by, {node: it if it >= 0 else inf for node, it in lefts.items()}))
 
 
 def status(
@@ -359,18 +369,18 @@ def status(
     replies: Mapping[int, object],
     causes: Mapping[int, Exception],
     known: Mapping[bytes, str],
+    decides: Quorum,
 ) -> LockStatus:
     """Combine all answers into the state of a lock. `known` has the owner of each inbox."""
     told = {node: it for node, reply in replies.items() if (it := _read(reply)) is not None}
-    q = quorum.majority(len(labels))
-    _, value = on_majority({node: it.holder for node, it in told.items()}, len(labels))
-    having = [it for it in told.values() if value is not None and it.holder == value]
-    fences = [it.fence for it in having or told.values()]
-    left = quorum.reached_by(q, [it.left for it in having])
+    _, value = on_majority({node: it.holder for node, it in told.items()}, decides)
+    having = {node: it for node, it in told.items() if value is not None and it.holder == value}
+    fences = {node: it.fence for node, it in (having or told).items()}
+    left = max(decides.each(quorum.reached_by, {node: it.left for node, it in having.items()}))
     if value is not None:
         state = "held"
     else:
-        state = "free" if sum(it.holder is None for it in told.values()) >= q else "split"
+        state = "free" if decides.met([node for node, it in told.items() if it.holder is None]) else "split"
 
     def listed(kind: type[W], tokens: Iterable[list[tuple[bytes, int]]]) -> tuple[W, ...]:
         return tuple(
@@ -383,9 +393,9 @@ def status(
         state=state,
         holder=text_of(value),
         owner=owner_of(value, known),
-        note=next((said for it in having if (said := note.read(it.note, value)) is not None), None),
+        note=next((said for it in having.values() if (said := note.read(it.note, value)) is not None), None),
         ttl_left=left / 1000 if left >= 0 else None,
-        fence=quorum.agreed(q, fences) or max(fences, default=0) or None,
+        fence=decides.agreed(fences) or max(fences.values(), default=0) or None,
         queue=listed(Waiter, [it.queue for it in told.values()]),
         readers=listed(Reader, [it.readers for it in told.values()]),
         nodes=tuple(_view(label, told.get(node), causes.get(node)) for node, label in enumerate(labels)),

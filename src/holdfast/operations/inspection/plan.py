@@ -15,7 +15,7 @@ from ...engine.settings import Settings
 from ...engine.status import NodeStatus
 from ...errors import ConfigError, HoldfastError, LockBusy, NoQuorum
 from ...events import Forced
-from ...protocol import note, quorum
+from ...protocol import note
 from ...protocol.command import Recipe
 from ...protocol.exclusive import key_of
 from ...protocol.nodes import too_few
@@ -33,10 +33,10 @@ def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
         settings, inspection.inspect(key_of(name, settings.prefix, parts=True)), name, "inspect"
     )
     labels = [it.label for it in settings.addresses]
-    status = inspection.status(name, labels, seen.answers, seen.causes, {})
+    status = inspection.status(name, labels, seen.answers, seen.causes, {}, settings.quorum)
     tokens = [status.holder or "", *(it.token for it in status.readers), *(it.token for it in status.queue)]
     known = yield from owners(settings, [it.encode() for it in tokens], seen.answers)
-    return inspection.status(name, labels, seen.answers, seen.causes, known)
+    return inspection.status(name, labels, seen.answers, seen.causes, known, settings.quorum)
 
 
 def owners(settings: Settings, values: Iterable[bytes], nodes: Collection[int]) -> Plan[dict[bytes, str]]:
@@ -89,7 +89,7 @@ def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Pl
     Both are one question. A node that is the only one of a Redis Cluster refuses it, because the
     keys are in different slots. It is then asked for the owner alone.
     """
-    inbox, size = inbox_of(holder), len(settings.addresses)
+    inbox, decides = inbox_of(holder), settings.quorum
     keys = registry.owner_key(settings.prefix, inbox), *map(note.key_of, locks)
 
     def owners(answers: Answers) -> list[str]:
@@ -97,9 +97,9 @@ def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Pl
         return [it for it in told if it is not None]
 
     def enough(answers: Answers) -> bool:
-        return len(answers) >= quorum.majority(size) or bool(owners(answers))
+        return decides.met(answers) or bool(owners(answers))
 
-    seen = yield Ask(dict.fromkeys(range(size), pack(b"MGET", *keys)), enough, share=("owner", *keys))
+    seen = yield Ask(dict.fromkeys(decides.nodes, pack(b"MGET", *keys)), enough, share=("owner", *keys))
     if locks and not seen.answers and any(str(it).startswith("CROSSSLOT") for it in seen.causes.values()):
         return (yield from _identity(settings, holder, ()))
     answers = [it for it in seen.answers.values() if isinstance(it, list)]
@@ -109,10 +109,10 @@ def _identity(settings: Settings, holder: bytes, locks: tuple[bytes, ...]) -> Pl
 
 def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     """Ask who holds a lock on a majority. Raise NoQuorum if too few nodes answer to know."""
-    size = len(settings.addresses)
+    decides = settings.quorum
     command = inspection.holder(key_of(name, settings.prefix, parts=True))
-    seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: inspection.on_majority(answers, size)[0])
-    certain, value = inspection.on_majority(seen.answers, size)
+    seen = yield Ask(dict.fromkeys(decides.nodes, command), lambda answers: inspection.on_majority(answers, decides)[0])
+    certain, value = inspection.on_majority(seen.answers, decides)
     if not certain:
         raise unheard(settings, seen, name, "look at")
     return None if value is None else value.decode("utf-8", "backslashreplace")
@@ -124,11 +124,12 @@ def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[
     Nodes that do not answer have None.
     """
     up = [at for at, node in enumerate(nodes) if node.state == "up"]
-    mine = registry.written(settings, [it.run_id for it in nodes], "-")
+    runs = [it.run_id or "" for it in nodes]
+    mine, after = registry.written(settings, runs, "-"), registry.following(settings, runs)
     lasted = {it.run_id: it.uptime for it in nodes if it.uptime is not None}
     seen = yield Ask(dict.fromkeys(up, registry.ask_registry(settings.prefix, mine)))
     told = {
-        at: registry.differences(answer, mine, settings.leaving, lasted) for at, answer in seen.answers.items()
+        at: registry.differences(answer, mine, after, lasted) for at, answer in seen.answers.items()
     }
     shown = [(None, ()) if (it := told.get(at)) is None else registry.shown(it) for at in range(len(nodes))]
     return tuple(
@@ -193,4 +194,4 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
 def unheard(settings: Settings, seen: Query, name: str, doing: str) -> ConfigError | NoQuorum:
     """Return the error for too few answers, with the reason for each node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
-    return too_few(name, seen.ended - seen.began, causes, quorum.majority(len(settings.addresses)), doing)
+    return too_few(name, seen.ended - seen.began, causes, settings.quorum.least, doing)

@@ -181,13 +181,15 @@ class RepairAnswer:
     """What all nodes that have answered remember of some registers.
 
     `took`: milliseconds that asking took; `now`: each node's clock, in microseconds; `silent`: the
-    nodes that have not answered.
+    nodes that have not answered. While some nodes are replaced, a majority of the `former` ones
+    decides what is kept.
     """
 
-    __slots__ = ("_majority", "_states", "now", "silent", "took")
+    __slots__ = ("_former", "_majority", "_states", "now", "silent", "took")
 
-    def __init__(self, seen: Query, keys: Sequence[bytes], nodes: int) -> None:
-        self._majority = quorum.majority(nodes)
+    def __init__(self, seen: Query, keys: Sequence[bytes], nodes: int, former: Collection[int] = ()) -> None:
+        self._former = former or range(nodes)
+        self._majority = quorum.majority(len(self._former))
         self.took = round((seen.ended - seen.began) * 1000) + 1
         self.now: dict[int, int] = {}
         self._states: dict[bytes, dict[int, State | None]] = {key: {} for key in keys}
@@ -217,7 +219,7 @@ class RepairAnswer:
         return self._gathered(key, {node: it for node, it in states.items() if isinstance(it, Gathered)})
 
     def _copies(self, key: bytes, copies: Mapping[int, Copy], until: Mapping[int, bytes]) -> Lack | None:
-        rank = quorum.agreed(self._majority, [it.rank for it in copies.values()])
+        rank = quorum.agreed(self._majority, [it.rank for node, it in copies.items() if node in self._former])
         nodes = [node for node in self.now if rank and (node not in copies or copies[node].rank < rank)]
         holders = [node for node, it in copies.items() if it.rank == rank]
         left = min((copies[node].left for node in holders), default=0) - self.took
@@ -233,10 +235,11 @@ class RepairAnswer:
 
     def _counts(self, key: bytes, counts: Mapping[int, Count], until: Mapping[int, bytes]) -> Lack | None:
         size, window = self._majority, kind_of(key) == b"window"
-        if len(counts) < size:
+        deciding = [it for node, it in counts.items() if node in self._former]
+        if len(deciding) < size:
             return None
         # What the q-th of them counts, a majority counts at the least.
-        most = sorted(counts.values(), key=(lambda it: (it.taken, it.left)) if window else None)[-size]
+        most = sorted(deciding, key=(lambda it: (it.taken, it.left)) if window else None)[-size]
         none = Count(0, 0)
         nodes = [
             node
@@ -324,6 +327,7 @@ def mending(
     patience: int,
     finders: Mapping[bytes, Collection[int]] | None = None,
     among: Collection[int] = (),
+    former: Collection[int] = (),
 ) -> Work:
     """Find out what nodes lack of these registers, and write it back.
 
@@ -335,12 +339,13 @@ def mending(
             list registers (`among`) and have one sees to it, so that each is counted once. None:
             all of the keys are meant.
         among: The nodes that list their registers.
+        former: While some nodes are replaced: those that decide what is kept.
 
     Returns:
         What became of them.
     """
     tally = RepairTally()
-    told = RepairAnswer((yield dict.fromkeys(range(nodes), recall(keys))), keys, nodes)
+    told = RepairAnswer((yield dict.fromkeys(range(nodes), recall(keys))), keys, nodes, former)
     tally.unsure = told.silent
     mine = [
         key
@@ -352,7 +357,7 @@ def mending(
     if counted := [it.key for it in lacks if kind_of(it.key) in COUNTS]:
         # A call that was under way when one node was asked has arrived by now. What is still
         # lacking was forgotten.
-        again = RepairAnswer((yield dict.fromkeys(range(nodes), recall(counted))), counted, nodes)
+        again = RepairAnswer((yield dict.fromkeys(range(nodes), recall(counted))), counted, nodes, former)
         before = {it.key: it for it in lacks if it.key in counted}
         lacks = [it for it in lacks if it.key not in counted]
         both = [_least(before[key], lack) for key in counted if (lack := again.lack(key, patience)) is not None]

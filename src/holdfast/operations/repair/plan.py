@@ -16,7 +16,6 @@ from ...checks import Seconds
 from ...engine.plans import Ask, Do, Pause, Plan
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
-from ...protocol import quorum
 from ...protocol.query import Query
 from ..inspection.plan import unheard
 from . import commands as recipes
@@ -79,10 +78,10 @@ def repair(settings: Settings, pause: float) -> Plan[tuple[RepairTally, Mapping[
     Returns:
         What became of all registers, and by node's address whether it has been repaired.
     """
-    size = len(settings.addresses)
+    size, decides, former = len(settings.addresses), settings.quorum, settings.lists[-1] if settings.lists else ()
     seen: Query = yield Ask(dict.fromkeys(range(size), recipes.server()))
     runs = {node: run_id for node, reply in seen.answers.items() if (run_id := recipes.run_of(reply))}
-    if len(runs) < quorum.majority(size):
+    if not decides.met(runs):
         raise unheard(settings, seen, ANY, "repair")
     tally, cursors, scanned = RepairTally(), dict.fromkeys(runs, b"0"), set(runs)
     while cursors:
@@ -98,12 +97,12 @@ def repair(settings: Settings, pause: float) -> Plan[tuple[RepairTally, Mapping[
                 going[node] = step[0]
             for key in step[1]:
                 found.setdefault(key, set()).add(node)
-        if len(scanned) < quorum.majority(size):
+        if not decides.met(scanned):
             raise unheard(settings, seen, ANY, "repair")
         cursors = going
         keys = sorted(found)
         for at in range(0, len(keys), BATCH):
-            work = recipes.mending(keys[at : at + BATCH], size, patience(settings), found, scanned)
+            work = recipes.mending(keys[at : at + BATCH], size, patience(settings), found, scanned, former)
             tally.add((yield from asked(work)))
             yield Pause(pause)
     whole = [node for node in runs if node not in tally.unsure]

@@ -13,11 +13,12 @@ from datetime import datetime
 from math import inf
 from typing import NamedTuple
 
-from ...protocol import note, quorum
+from ...protocol import note
 from ...protocol.command import SHARED, WRITER
+from ...protocol.quorum import Quorum
 from ...protocol.ticket import TOKEN, kind_of
 from ...scripts import SURVEY
-from ..inspection.commands import asked_at, evaluated, fence_of, on_majority, owner_of, text_of
+from ..inspection.commands import asked_at, evaluated, fence_of, lasting, on_majority, owner_of, text_of
 
 STEP = b"200"  # keys that a node looks at before it serves somebody else
 LOCKS = 50  # locks that a node tells of before it serves somebody else
@@ -97,13 +98,13 @@ def told(reply: object, number: int) -> list[SurveyAnswer] | None:
     return found
 
 
-def holder_of(views: Mapping[int, SurveyAnswer], nodes: int) -> bytes | None:
+def holder_of(views: Mapping[int, SurveyAnswer], decides: Quorum) -> bytes | None:
     """Return the value that a majority of the nodes has; None if there is none."""
-    return on_majority({node: it.value for node, it in views.items()}, nodes)[1]
+    return on_majority({node: it.value for node, it in views.items()}, decides)[1]
 
 
 def row(
-    key: bytes, prefix: str, views: Mapping[int, SurveyAnswer], nodes: int, known: Mapping[bytes, str]
+    key: bytes, prefix: str, views: Mapping[int, SurveyAnswer], decides: Quorum, known: Mapping[bytes, str]
 ) -> Row | None:
     """Return how a lock is, from what the nodes say.
 
@@ -111,34 +112,34 @@ def row(
         key: The lock's key.
         prefix: What all keys of this client begin with.
         views: What each node says of the lock.
-        nodes: How many nodes exist.
+        decides: Which nodes decide.
         known: Whose each inbox is.
 
     Returns:
         The row. None if a majority of the nodes has nobody, so that the lock is free.
     """
-    value, needed = holder_of(views, nodes), quorum.majority(nodes)
-    taken = [it for it in views.values() if it.value is not None]
-    having = [it for it in taken if it.value == value]
-    if value is None and len(views) - len(taken) >= needed:
+    value = holder_of(views, decides)
+    taken = {node: it for node, it in views.items() if it.value is not None}
+    having = {node: it for node, it in taken.items() if it.value == value}
+    if value is None and decides.met(views.keys() - taken.keys()):
         return None
-    fences = [it.fence for it in having or taken if it.value != SHARED]
-    left = quorum.reached_by(needed, [it.left if it.left >= 0 else inf for it in having]) if having else inf
+    fences = {node: it.fence for node, it in (having or taken).items() if it.value != SHARED}
+    left = lasting({node: it.left for node, it in having.items()}, decides) if having else inf
     firsts = [it.first for it in views.values() if it.first is not None]
     name = key[len(prefix.encode()) :]
     part = _PART.search(name)
     slot = None if part is None or part[1] is None else int(part[1])
     return Row(
         name=name.decode("utf-8", "backslashreplace"),
-        kind=_kind(part, [it.value or b"" for it in having or taken]),
+        kind=_kind(part, [it.value or b"" for it in (having or taken).values()]),
         group=None if part is None or slot is None else text_of(name[: part.start()]),
         slot=slot,
         state="split" if value is None else "held",
         holder=text_of(value),
         owner=owner_of(value, known),
-        note=next((said for it in having if (said := note.read(it.note, value)) is not None), None),
+        note=next((said for it in having.values() if (said := note.read(it.note, value)) is not None), None),
         left=None if left == inf else left / 1000,
-        fence=quorum.agreed(needed, fences) or max(fences, default=0) or None,
+        fence=decides.agreed(fences) or max(fences.values(), default=0) or None,
         waiting=max((it.waiting for it in views.values()), default=0),
         waits_since=asked_at(min(firsts, default=None)),
         nodes=len(having or taken),

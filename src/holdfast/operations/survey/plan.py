@@ -19,8 +19,8 @@ from ...engine import registry
 from ...engine.plans import Ask, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import ConfigError, NoQuorum
-from ...protocol import quorum
 from ...protocol.query import Query
+from ...protocol.quorum import Quorum
 from ...protocol.ticket import TOKEN, inbox_of
 from ..inspection import commands as inspection
 from ..inspection.plan import unheard
@@ -126,9 +126,8 @@ class Search:
 
     def _turn(self, settings: Settings, node: int) -> None:
         """Go on with the next node, or the next set, after this node."""
-        size = len(settings.addresses)
-        self._place = Position(node + 1) if node + 1 < size else None
-        if self._done == _needed(size):
+        self._place = Position(node + 1) if node + 1 < len(settings.addresses) else None
+        if self._done == _needed(settings.quorum):
             self._at += 1
             self._place = Position(0)
             self._done = 0
@@ -141,16 +140,16 @@ class Search:
         Returns:
             How many seconds the nodes worked.
         """
-        size = len(settings.addresses)
-        seen: Query = yield Ask(dict.fromkeys(range(size), recipes.look(keys)), shard=self._at)
+        decides = settings.quorum
+        seen: Query = yield Ask(dict.fromkeys(decides.nodes, recipes.look(keys)), shard=self._at)
         told = {node: recipes.told(reply, len(keys)) for node, reply in seen.answers.items()}
         answers = {node: it for node, it in told.items() if it is not None}
-        if len(answers) < quorum.majority(size):
+        if not decides.met(answers):
             raise unheard(settings, seen, self._pattern, "survey")
         views = [{node: it[at] for node, it in answers.items()} for at in range(len(keys))]
         # A silent node does no work, so no rest is due for it.
         took = seen.heard - seen.began
-        took += yield from self._ask_owners(settings, [recipes.holder_of(it, size) for it in views], seen)
+        took += yield from self._ask_owners(settings, [recipes.holder_of(it, decides) for it in views], seen)
         for key, view in zip(keys, views, strict=True):
             self._take(key, settings, view)
         return took
@@ -172,7 +171,7 @@ class Search:
 
     def _take(self, key: bytes, settings: Settings, view: dict[int, SurveyAnswer]) -> None:
         """Have a lock shown, unless it is free."""
-        row = recipes.row(key, settings.prefix, view, len(settings.addresses), self._owners)
+        row = recipes.row(key, settings.prefix, view, settings.quorum, self._owners)
         if row is None:
             return
         if row.state == "split":
@@ -185,12 +184,12 @@ class Search:
     def _too_few(self, settings: Settings) -> NoQuorum:
         """What to raise if a lock could be on none of the nodes that were looked through."""
         waited = self._last - self._began
-        return NoQuorum(self._pattern, waited, self._causes, _needed(len(settings.addresses)), "survey")
+        return NoQuorum(self._pattern, waited, self._causes, _needed(settings.quorum), "survey")
 
 
-def _needed(nodes: int) -> int:
+def _needed(decides: Quorum) -> int:
     """How many nodes have to be looked through to find whatever a majority has."""
-    return nodes - quorum.majority(nodes) + 1
+    return len(decides.nodes) - decides.least + 1
 
 
 def _share(pause: object) -> float:

@@ -66,6 +66,7 @@ def campaign(shards: Shards, name: str, value: str, options: ElectionOptions) ->
         ConfigError: The name or an option cannot work.
     """
     at = shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
+    shards.keeping(name, "election")
     settings = shards.all[at].settings
     allow(options, "election", ElectionOptions)
 

@@ -183,7 +183,7 @@ def fills(
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
-    at = shards.home(checks.name(name, "a fill's key", most=LONGEST))
+    at = shards.keeping(checks.name(name, "a fill's key", most=LONGEST), "fill")
     settings = shards.all[at].settings
     allow(unknown, "fill", FillOptions)
 

@@ -56,6 +56,7 @@ def terms(
     ConfigError says which one is wrong, and what to write instead.
     """
     at = shards.settled(checks.name(name, f"a {kind}'s name", most=LONGEST), kind)
+    shards.keeping(name, kind)
     settings = shards.all[at].settings
     # A waiter asks the nodes more often than every `max_ttl`, and so keeps the latch.
     kept = checks.seconds(keep, "keep", least=settings.max_ttl, most=LONGEST_WAIT)

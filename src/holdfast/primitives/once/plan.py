@@ -277,6 +277,7 @@ def begin(options: OnceTerms) -> Plan[Turn]:
     key_of(name, shards.all[0].settings.prefix)
     slot = options.slot
     homes = shards.homes(name)
+    shards.keeping(name, "once")
     for shard in homes:
         yield Do(lambda it: it.keeps("once"), shard)
     if times is not None and slot is None:

@@ -204,6 +204,7 @@ def limits(
     """
     checks.name(name, "a rate's name", most=recipes.LONGEST)
     at = shards.counting(name if key is None else f"{name}:{key}")
+    shards.keeping(name, "rate")
     sets = [shards.all[it].settings for it in at]
     processes = checks.whole(fail_open, "fail_open", most=MOST) if type(fail_open) is int else 0
     kind = _kind(algorithm)

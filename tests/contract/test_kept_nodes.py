@@ -1,0 +1,123 @@
+"""The list of nodes is changed, and some nodes stay: clients know the former list, then both, then the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+from contract.cluster import Cluster
+from contract.faces import Face
+from contract.simulated import SimulatedCluster
+from contract.test_once import Job, result, run
+from contract.test_shards import Some
+
+from holdfast.engine.status import majorities
+from holdfast.errors import ConfigError, LockBusy, NoQuorum
+
+
+def part(nodes: Any, which: slice) -> Any:
+    """Some of these nodes."""
+    if not isinstance(nodes, SimulatedCluster):
+        return Some(nodes.nodes, which)
+    some = copy.copy(nodes)
+    some.nodes, some.urls = nodes.nodes[which], nodes.urls[which]
+    return some
+
+
+class Change:
+    """Clients of before, in between, and of afterwards."""
+
+    def __init__(self, face: Face, nodes: Any, former: slice, following: slice, **options: Any) -> None:
+        self.face = face
+        before, after = ({"one": part(nodes, it)} for it in (former, following))
+        self.old = face.spread(before, owner="old", **options)
+        self.joint = face.spread(after, before, owner="joint", **options)
+        self.new = face.spread(after, owner="new", **options)
+
+    async def ready(self) -> None:
+        for client in (self.old, self.joint, self.new):
+            await self.face.ready(client)
+
+    async def fence(self, client: Any, name: str) -> int:
+        lease = await self.face.acquire(client.lock(name, wait=10))
+        fence: int = lease.fence
+        await self.face.release(lease, confirm=True)
+        return fence
+
+
+CHANGES = {"1 to 3": (slice(1), slice(3)), "3 to 5": (slice(3), slice(5)), "one of three": (slice(3), slice(1, 4))}
+
+
+@pytest.mark.parametrize("which", CHANGES)
+async def test_whoever_knows_both_lists_excludes_all_others(face: Face, five: Cluster, name: str, which: str) -> None:
+    change = Change(face, five, *CHANGES[which])
+    await change.ready()
+    for one, other in ((change.joint, change.old), (change.joint, change.new), (change.old, change.joint), (change.new, change.joint)):
+        lease = await face.acquire(one.lock(name))
+        with pytest.raises(LockBusy):
+            await face.acquire(other.lock(name, wait=0.1))
+        assert (await face.call(change.joint.inspect, name)).holder == lease.token
+        waiter = asyncio.create_task(face.acquire(other.lock(name, wait=10)))
+        await face.until(lambda: sum(five.waiters(name)) > 0)
+        await face.release(lease)
+        after = await waiter
+        assert after.fence > lease.fence
+        await face.release(after, confirm=True)
+    fences = [await change.fence(it, name) for it in (change.old, change.joint, change.joint, change.new, change.joint, change.old)]
+    assert fences == sorted(set(fences))
+
+
+async def test_both_lists_need_a_majority(face: Face, name: str) -> None:
+    async with face.nodes(4) as nodes:
+        change = Change(face, nodes, slice(3), slice(1, 4), ttl=0.5, max_ttl=1, outage=0.2)
+        await change.ready()
+        await nodes.kill(0)
+        await change.fence(change.joint, name)
+        await nodes.kill(1)
+        await face.until(lambda: [it.spare for it in majorities(change.joint.nodes())] == [-1])
+        with pytest.raises(NoQuorum):
+            await face.acquire(change.joint.lock(name, wait=10))
+
+
+async def test_who_knows_only_the_former_list_is_a_straggler(face: Face, name: str) -> None:
+    async with face.nodes(3) as nodes:
+        change = Change(face, nodes, slice(1), slice(3))
+        await change.ready()
+        for client in (change.old, change.joint, change.new):
+            await change.fence(client, name)
+        for node in await face.ready(change.joint):
+            assert [it.owner for it in node.stragglers] == ["old"] * (node.node in change.old.urls)
+            assert not node.differences
+        for node in await face.ready(change.new):
+            assert ("old" in str(node.differences)) == (node.node in change.old.urls)
+            assert "joint" not in str(node.differences)
+
+
+async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Cluster, name: str) -> None:
+    joint = Change(face, five, slice(3), slice(5)).joint
+    permit = await face.acquire(joint.semaphore(name, 2))
+    await face.release(permit)
+    for describe in (
+        lambda: joint.rate(name, 1, 1.0),
+        lambda: joint.election(name),
+        lambda: joint.latch(name, 2),
+        lambda: joint.barrier(name, 2),
+    ):
+        with pytest.raises(ConfigError, match="have nodes in common"):
+            describe()
+    with pytest.raises(ConfigError, match="have nodes in common"):
+        await face.call(joint.fill(name, 1.0, lambda: 1).get)
+    with pytest.raises(ConfigError, match="have nodes in common"):
+        await face.call(joint.once(name, keep=1.0).result)
+
+
+async def test_what_is_kept_is_repaired_before_the_former_list_is_left(face: Face, name: str) -> None:
+    async with face.nodes(3) as nodes:
+        change = Change(face, nodes, slice(1), slice(3))
+        await change.ready()
+        await run(face, change.old.once(name, keep=60), Job(face))
+        assert (await face.call(change.joint.repair, 0)).mended == 2
+        await nodes.kill(0)
+        assert (await result(face, change.new.once(name, keep=60))).value == "done"
