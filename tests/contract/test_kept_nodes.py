@@ -52,6 +52,7 @@ CHANGES = {"1 to 3": (slice(1), slice(3)), "3 to 5": (slice(3), slice(5)), "one 
 
 @pytest.mark.parametrize("which", CHANGES)
 async def test_whoever_knows_both_lists_excludes_all_others(face: Face, five: Cluster, name: str, which: str) -> None:
+    # Rule SH5.
     change = Change(face, five, *CHANGES[which])
     await change.ready()
     for one, other in ((change.joint, change.old), (change.joint, change.new), (change.old, change.joint), (change.new, change.joint)):
