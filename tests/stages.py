@@ -232,6 +232,7 @@ NIGHT = [
     Stage("sim-promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("mutants", "./task mutants --count 300 --seed $SEED", 90, cores=2),
     Stage("faults", "./task mutants --planted", 60, cores=2),
+    Stage("guardian", "./task bench guardian --kills 3000 --seed $SEED", 30, cores=2),
 ]
 
 

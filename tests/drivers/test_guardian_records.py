@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+import pytest
+
 from holdfast.drivers.guardian import program
 from holdfast.drivers.guardian.records import GRAIN, LATE, MOST, Records
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux has memory that is a file")
 
 
 def recorded(records: Records) -> list[bytes]:
