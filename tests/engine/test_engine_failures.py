@@ -13,6 +13,7 @@ from engine.world import (
     SCRIPTS,
     START,
     TRIP,
+    Notebook,
     World,
     away,
     busy,
@@ -332,6 +333,35 @@ def test_a_lease_that_is_held_keeps_its_ticket_when_the_clock_is_corrected() -> 
     ticket = claim.ticket
     world.engine._moved(3600.0, world.now)
     assert (claim.state, claim.ticket) == (State.HELD, ticket)
+
+
+# ------------------------------------------------ what a guardian is told
+
+
+def test_a_guardian_hears_of_each_token_before_it_is_asked_for_and_when_it_has_ended() -> None:
+    world = World()
+    world.engine.upkeep.guardian = notes = Notebook()
+    world.connect()
+    assert notes.told == [f"node {it} redis://n{it}:1" for it in range(3)]
+    notes.told.clear()
+    busy(world)
+    claim = world.claim()
+    world.engine._moved(3600.0, world.now)
+    assert notes.told == ["asks 0", "asks 1", "ends 0"]
+    world.end(claim)
+    assert notes.told[3:] == ["ends 1"]
+
+
+def test_a_guardian_hears_of_all_that_is_to_stay() -> None:
+    world = World().connect()
+    world.engine.upkeep.guardian = notes = Notebook()
+    want = world.want("a", "b")
+    world.run(0.1)
+    world.engine.stay(want)
+    assert [it.stays for it in want.claims] == [True, True]
+    assert notes.told == ["asks 0", "asks 1", "stays 0", "stays 1"]
+    world.engine.upkeep.guardian = None
+    world.engine.stay(want)
 
 
 # ------------------------------------------------ nodes that answer and refuse

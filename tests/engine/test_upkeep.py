@@ -11,6 +11,7 @@ from engine.world import (
     INBOX,
     SCRIPTS,
     TRIP,
+    Notebook,
     World,
     busy,
     causes,
@@ -28,9 +29,10 @@ from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol.claim import State
 from holdfast.protocol.exclusive import undo
+from holdfast.protocol.readwrite import READER, ReadWrite
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
-from holdfast.scripts import ARRIVE, GCRA, PERMITS, WINDOW
+from holdfast.scripts import ARRIVE, GCRA, PERMITS, RW_RELEASE, WINDOW
 from holdfast.wire.address import parse
 from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
@@ -426,3 +428,14 @@ def test_a_client_stays_connected_where_a_function_says_which_server_a_node_is()
     found, watched = parse("redis://h").but(moves=True), parse("redis+sentinel://s1/it?failover=15")
     for address, stays in ((parse("redis://h"), False), (watched, False), (found, True)):
         assert Engine(settings._replace(addresses=[address]), INBOX, undo).upkeep.stays is stays
+
+
+def test_nodes_know_the_script_of_the_release_that_a_guardian_would_send() -> None:
+    world = World()
+    world.engine.upkeep.guardian = Notebook()
+    world.connect()
+    world.claim("a")
+    want = world.wanted([ReadWrite("b", READER, horizon=16_000)], 10.0)
+    world.engine.begin(want, world.now)
+    world.run(0.1)
+    assert all(loads(RW_RELEASE) in b"".join(it.writes) for it in world.nodes)

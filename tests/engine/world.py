@@ -39,6 +39,7 @@ from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import BASIC, LOADED, PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST, Script
+from holdfast.wire.address import Address
 from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
 
@@ -231,6 +232,33 @@ class InStep(Tickets):
 
 class PlantedConnection(Connection[Command]):
     """A connection on which a test can put a method of its own."""
+
+
+class Notebook:
+    """A guardian that only notes what it is told. `told`: without addresses, and with the number of a token in place of it."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._tokens: list[bytes] = []
+
+    def _note(self, what: str, token: bytes) -> None:
+        self._tokens += [] if token in self._tokens else [token]
+        self.told.append(f"{what} {self._tokens.index(token)}")
+
+    def connected(self, node: int, address: Address) -> None:
+        self.told.append(f"node {node} {address.label}")
+
+    def asks(self, claim: Claim, token: bytes) -> None:
+        self._note("asks", token)
+
+    def ends(self, token: bytes) -> None:
+        self._note("ends", token)
+
+    def stays(self, token: bytes) -> None:
+        self._note("stays", token)
+
+    def close(self) -> None:
+        self.told.append("close")
 
 
 class World:
