@@ -14,25 +14,15 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from .errors import ConfigError
+from .wire.address import OPTIONS_TLS
 
 # The names of its server's node -> (user, password), or an awaitable of both.
 Login = Callable[[str], Any]
 _LIBRARIES = ("redis", "valkey", "coredis")
 _TLS = (
-    "ssl_context",
-    "ssl_ca_certs",
-    "ssl_ca_path",
-    "ssl_ca_data",
-    "ssl_certfile",
-    "ssl_keyfile",
-    "ssl_password",
-    "ssl_cert_reqs",
-    "ssl_check_hostname",
-    "ssl_min_version",
-    "ssl_ciphers",
-    "ssl_include_verify_flags",
-    "ssl_exclude_verify_flags",
-)
+    "ssl_context", *OPTIONS_TLS,
+    "ssl_min_version", "ssl_ciphers", "ssl_include_verify_flags", "ssl_exclude_verify_flags",
+)  # fmt: skip
 # They change what a connection is, and holdfast makes its own.
 _REFUSED = (
     "redis_connect_func",

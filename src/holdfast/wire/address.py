@@ -29,7 +29,7 @@ _TCP = ("redis", "rediss", "valkey", "valkeys")
 _SCHEMES = (*_TCP, "unix", *(it + _WATCHED for it in _TCP))
 _OPTIONS = ("db", "username", "password", "failover", "unproven")
 _OPTIONS_SENTINEL = ("sentinel_username", "sentinel_password")
-_OPTIONS_TLS = (
+OPTIONS_TLS = (
     "ssl_ca_certs",
     "ssl_ca_path",
     "ssl_ca_data",
@@ -340,11 +340,11 @@ def _split(url: str, shown: str) -> _Parts:
 
 
 def _check_options(options: dict[str, str], secure: bool, watched: bool, shown: str) -> None:
-    allowed = _OPTIONS + (_OPTIONS_SENTINEL if watched else ()) + (_OPTIONS_TLS if secure else ())
+    allowed = _OPTIONS + (_OPTIONS_SENTINEL if watched else ()) + (OPTIONS_TLS if secure else ())
     if unknown := [it for it in options if it not in allowed]:
         # A name that is no plain word may be part of a password.
         named = f"unknown option {unknown[0]!r}" if re.fullmatch(_WORD, unknown[0]) else "unknown option"
-        more = "" if secure else f" ({', '.join(_OPTIONS_TLS)}: with rediss:// only)"
+        more = "" if secure else f" ({', '.join(OPTIONS_TLS)}: with rediss:// only)"
         hint = ". For time-outs, see node_timeout= of the client" if "timeout" in unknown[0] else ""
         raise ConfigError(f"{shown!r}: {named}; valid options are {', '.join(allowed)}{more}{hint}")
 
@@ -421,7 +421,7 @@ def _can_be_found(host: str) -> bool:
 
 
 def _tls(options: dict[str, str], shown: str) -> Tls:
-    given = {name: _sayable(options[name], shown, name) for name in _OPTIONS_TLS if name in options}
+    given = {name: _sayable(options[name], shown, name) for name in OPTIONS_TLS if name in options}
     if empty := [name for name, value in given.items() if not value]:
         raise ConfigError(f"{shown!r}: {empty[0]} is empty: leave it out, or name what is meant")
     need = given.pop("ssl_cert_reqs", "required")
