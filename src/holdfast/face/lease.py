@@ -514,6 +514,11 @@ class Lease(ABC):
 
     # ------------------------------------------------ for the leases of threads and asyncio
 
+    def _elsewhere(self) -> Misuse:
+        """Return the error for a forked child that uses a lease of its parent."""
+        told = f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the lock here"
+        return Misuse(told, "wrong_process")
+
     def _mine_of(self) -> list[Claim]:
         """Return the claims of its names. Empty if it is OPEN.
 

@@ -72,11 +72,7 @@ class Lease(lease.Lease):
     def _check_owner(self) -> bool:
         driver = self._driver
         if driver.foreign:
-            raise Misuse(
-                f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
-                "lock here",
-                "wrong_process",
-            )
+            raise self._elsewhere()
         if asyncio._get_running_loop() is not driver.loop:
             raise Misuse(f"the lease of {self.name!r} belongs to another event loop: use it there", "wrong_loop")
         # A release ends the claim before anything else can run in this loop.

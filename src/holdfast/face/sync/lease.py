@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 from ...checks import Seconds
 from ...drivers.threads import GIVEN, LEAVING, WANTED, PendingCall
 from ...engine.ready import Want
-from ...errors import HoldfastError, Misuse
+from ...errors import HoldfastError
 from ...protocol.timing import Timing
 from .. import lease
 from ..lease import LostEvent
@@ -84,11 +84,7 @@ class Lease(lease.Lease):
     def _check_owner(self) -> bool:
         io_thread = self._pending.io_thread
         if io_thread.foreign:
-            raise Misuse(
-                f"the lease of {self.name!r} belongs to the process that this one was forked from: acquire the "
-                "lock here",
-                "wrong_process",
-            )
+            raise self._elsewhere()
         if io_thread.failure is not None and not self._lost:
             self._lost = "closed"
         return self._pending.phase is LEAVING if self._move is None else self._leaving
