@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -29,10 +29,16 @@ class Lock(Bound, ABC, Generic[T]):
     Describing a lock sends nothing. `with` and `acquire()` acquire the lock and give you a Lease.
     """
 
-    __slots__ = ("__weakref__", "_entered", "_owners", "_terms")
+    __slots__ = ("__weakref__", "_driver", "_entered", "_owners", "_sources", "_terms")
 
-    def __init__(self, terms: LockTerms, owners: Owners[T]) -> None:
-        self._terms, self._owners = terms, owners
+    def __init__(
+        self, terms: LockTerms, owners: Owners[T], driver: Any, sources: Sequence[tuple[Any, LockTerms]] = ()
+    ) -> None:
+        # With asyncio, a driver is a function that returns the one of the running loop.
+        self._terms, self._owners, self._driver = terms, owners, driver
+        # For names that move: the drivers and terms by which they are acquired on their old shards
+        # first.
+        self._sources = sources
         # Stays that began by a plain call of `__enter__`, in this order.
         self._entered: dict[Stay[T], None] = {}
 

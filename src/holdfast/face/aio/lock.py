@@ -6,7 +6,7 @@ Knows the asyncio driver's `acquire`. Decides nothing.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,30 +17,16 @@ from ...protocol.timing import Timing
 from .. import lock
 from ..lock import Leave, Stay
 from ..migration import steps
-from ..owner import INSIDE, Here, Owners, here
-from ..terms import LockTerms
+from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, W
 from .lease import Lease
 
 
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
-    __slots__ = ("_driver", "_sources")
+    __slots__ = ()
+    _driver: Callable[[], Driver]
     _kind: type[Lease] = Lease
-
-    def __init__(
-        self,
-        terms: LockTerms,
-        owners: Owners[Lease],
-        driver: Callable[[], Driver],
-        sources: Sequence[tuple[Callable[[], Driver], LockTerms]] = (),
-    ) -> None:
-        super().__init__(terms, owners)
-        # Returns the driver of the running loop.
-        self._driver = driver
-        # For names that move: the drivers and terms by which they are acquired on their old shards
-        # first.
-        self._sources = sources
 
     async def acquire(self) -> Lease:
         try:

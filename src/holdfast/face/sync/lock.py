@@ -6,7 +6,7 @@ Knows the threads driver's `acquire`. Decides nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,8 +16,7 @@ from ...protocol.timing import Timing
 from .. import lock
 from ..lock import Leave, Stay
 from ..migration import steps
-from ..owner import INSIDE, Here, Owners, here
-from ..terms import LockTerms
+from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, R
 from .lease import Lease
 
@@ -28,21 +27,9 @@ if TYPE_CHECKING:
 
 class Lock(lock.Lock[Lease]):
     __doc__ = lock.Lock.__doc__
-    __slots__ = ("_driver", "_sources")
+    __slots__ = ()
+    _driver: Driver
     _kind: type[Lease] = Lease
-
-    def __init__(
-        self,
-        terms: LockTerms,
-        owners: Owners[Lease],
-        driver: Driver,
-        sources: Sequence[tuple[Driver, LockTerms]] = (),
-    ) -> None:
-        super().__init__(terms, owners)
-        self._driver = driver
-        # For names that move: the drivers and terms by which they are acquired on their old shards
-        # first.
-        self._sources = sources
 
     def acquire(self, cancel: threading.Event | None = None) -> Lease:
         try:
