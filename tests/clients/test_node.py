@@ -66,7 +66,7 @@ def test_a_waiter_is_granted_the_lock_by_a_push(servers: Nodes) -> None:
 def test_a_try_is_refused_while_another_language_holds_the_lock(servers: Nodes) -> None:
     text = """
         const a = client({ maxTtl: 30_000 });
-        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 10_000 }))));
         await a.close();
     """
     with Holdfast(*servers.urls) as locks:
@@ -89,7 +89,7 @@ def test_servers_that_may_have_forgotten_locks_are_not_used(servers: Nodes) -> N
         ask(url, "DEL", "{holdfast}:adopted")
     text = """
         const a = client({ maxTtl: 30_000 });
-        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 10_000 }))));
         await a.close();
     """
     told = said(servers, text)
@@ -128,7 +128,7 @@ def test_one_server_under_two_addresses_counts_once(servers: Nodes) -> None:
     first = servers.urls[0]
     text = """
         const a = client({ maxTtl: 30_000 });
-        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 30_000 }))));
+        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 10_000 }))));
         await a.close();
     """
     told = said(servers, text, urls=(first, first.replace("127.0.0.1", "localhost"), first + "/0"))

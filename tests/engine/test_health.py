@@ -281,7 +281,7 @@ def test_a_primary_that_has_become_a_replica_is_down_and_says_why() -> None:
 
 
 def test_node_events_come_once_for_each_change() -> None:
-    world = World(node_timeout=0.5)
+    world = World(node_timeout=0.5, restart_guard=32.0)
     world.nodes[2].facts = {"uptime_in_seconds": 23}
     world.run(1.0)
     up = [f"redis://n{number}:1" for number in range(3)]
@@ -311,7 +311,7 @@ def test_node_events_come_once_for_each_change() -> None:
 
 
 def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_the_scripts() -> None:
-    world = World()
+    world = World(restart_guard=32.0)
     node = world.nodes[2]
     node.dialled, node.facts = "refuses", {"uptime_in_seconds": 23}
     world.run(1.0)

@@ -61,7 +61,9 @@ def test_what_is_not_said() -> None:
         outage=10.0,
         owner="host:1",
         prefix="",
+        short_guard=12.0,
     )
+    assert made(max_ttl=10, restart_guard=DEFAULT_GUARD).short_guard is None  # (the whole one is as short)
     assert made(shard="a", spreads=("1f",)) == made()._replace(shard="a", spreads=("1f",))
     assert made(around=Tracer) == made()._replace(around=Tracer)
     assert "around is an object with a method begin(kind, names), not 5" in complaint(around=5)

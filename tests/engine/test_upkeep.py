@@ -20,6 +20,7 @@ from engine.world import (
     loads,
     near,
     plant,
+    run_id,
     slow,
 )
 from proof.books import word
@@ -271,8 +272,11 @@ def test_whatever_fails_at_one_connection_is_that_nodes_failure_and_leases_survi
     claim = world.claim(ttl=3.0)
     world.run(0.1)
     called = plant(world, 2, call, ZeroDivisionError("secret"))
-    # Six calls need an occasion: a claim that is refused for its round trip, a fence that looks wrong, the first use of a script, a
-    # caller that comes while too few nodes are up, a place that was asked for, and a right that is missing.
+    # Seven calls need an occasion: a guard that ends early, a claim that is refused for its round trip, a fence that looks wrong, the
+    # first use of a script, a caller that comes while too few nodes are up, a place that was asked for, and a right that is missing.
+    if call == "shorten":
+        world.nodes[2].facts = {"run_id": run_id(7), "uptime_in_seconds": 20}
+        world.cut(2)
     if call == "measure":
         world.engine.upkeep.measure(world.now)
     if call == "told_time":
@@ -395,7 +399,7 @@ def test_what_is_said_along_is_answered_to_nobody_and_has_to_be_answered() -> No
 
 
 def test_the_guard_of_one_node_ends_on_time() -> None:
-    world = World()
+    world = World(restart_guard=32.0)
     guarded(world, 0, uptime=32)
     world.run(1.0)
     assert lines(world) == ["guarded", "up", "up"]

@@ -109,6 +109,7 @@ class Node:
     scripts: set[bytes] = field(default_factory=set)  # the digests of those that it knows
     called: list[tuple[float, str]] = field(default_factory=list)  # those that are no lock's and not the registry's: when, and which
     refusal: bytes = b""  # what it says to every probe, request and release; empty: it does what it is asked
+    takes: bytes = OK  # what it says to a mark
     probed: list[float] = field(default_factory=list)  # when
     connection: int = 0  # the number of the last one
     linked: bool = False
@@ -159,6 +160,10 @@ class Node:
                 return b"*2\r\n" + bulk(b"%d" % wall) + bulk(b"%06d" % (wall % 1 * 1e6))
             case [b"SET", key, value, b"NX", b"PX", _]:
                 return b"_\r\n" if self.values.setdefault(key, value) != value else OK
+            case [b"SET", key, value, b"PX", _]:
+                if self.takes == OK:
+                    self.values[key] = value
+                return self.takes
             case [b"GET", key]:
                 return bulk(self.values[key]) if key in self.values else b"_\r\n"
             case [b"SET", key, value, b"PX", _, b"GET"]:

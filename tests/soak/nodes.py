@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 # What clients say of themselves.
-SETTINGS = (b"{holdfast}:config:", b"{holdfast}:lists:", b"{holdfast}:clients:", b"{holdfast}:owner:", b"{holdfast}:adopted")
+SETTINGS = tuple(b"{holdfast}:%b" % it for it in (b"config:", b"lists:", b"clients:", b"owner:", b"adopted", b"mark"))
 
 
 class Sample(NamedTuple):

@@ -7,6 +7,9 @@ import { checkName, keysOf, monotonic, Tickets } from './names.js';
 import { Node, VERSION } from './node.js';
 import type { Value } from './resp.js';
 
+/** The longest ttl of a client that writes no marks on the nodes, in ms (rule G14). */
+const UNMARKED = 10_000;
+
 export interface Options {
   /** The longest ttl of any client of these nodes, in ms. The same for all of them. Default 30000. */
   maxTtl?: number;
@@ -19,7 +22,7 @@ export interface Options {
 }
 
 export interface Wanted {
-  /** The length of the lease in ms, from 50 to `maxTtl`. Default a third of `maxTtl`. */
+  /** The length of the lease in ms, from 50 to `maxTtl`, and 10000 at most. Default a third of `maxTtl`, or 10000. */
   ttl?: number;
   /** How long to wait in ms: 0 tries once. Default: without end. */
   wait?: number;
@@ -42,7 +45,7 @@ export class Lease {
     readonly name: string,
     readonly signal: AbortSignal,
     private readonly claim: Claim,
-    private readonly maxTtl: number,
+    private readonly longest: number,
     private readonly run: (what?: () => void) => void,
   ) {
     this.fence = claim.fence;
@@ -65,8 +68,8 @@ export class Lease {
    * @throws LockLost if it is lost, NoQuorum if no majority has confirmed it in time. Then the lease may still be held.
    */
   async extend(ttl = this.claim.terms.ttl): Promise<void> {
-    const { maxTtl } = this;
-    if (!(ttl >= 50 && ttl <= maxTtl)) throw new RangeError(`ttl must be from 50 to ${maxTtl} ms, not ${ttl}`);
+    const { longest } = this;
+    if (!(ttl >= 50 && ttl <= longest)) throw new RangeError(`ttl must be from 50 to ${longest} ms, not ${ttl}`);
     const isConfirmed = await new Promise<boolean>((then) => {
       this.run(() => this.claim.extend(Math.floor(ttl), then));
       if (this.claim.state !== 'held') then(false);
@@ -147,10 +150,11 @@ export class Holdfast {
    * @throws LockBusy if somebody else holds it for all of `wait`. NoQuorum if too few nodes can be used.
    */
   async acquire(name: string, wanted: Wanted = {}): Promise<Lease> {
-    const { ttl = this.maxTtl / 3, wait = Infinity } = wanted;
+    const longest = Math.min(this.maxTtl, UNMARKED);
+    const { ttl = Math.min(this.maxTtl / 3, longest), wait = Infinity } = wanted;
     checkName(name, this.prefix);
     if (this.closed) throw new Error('this client is closed');
-    if (!(ttl >= 50 && ttl <= this.maxTtl)) throw new RangeError(`ttl must be from 50 to ${this.maxTtl} ms, not ${ttl}`);
+    if (!(ttl >= 50 && ttl <= longest)) throw new RangeError(`ttl must be from 50 to ${longest} ms, not ${ttl}`);
     if (!(wait >= 0)) throw new RangeError(`wait must be 0 ms or more, not ${wait}`);
     const trip = this.nodes.map((node) => node.trip).sort((a, b) => a - b)[this.nodes.length >> 1]!;
     if (ttl / 3 < trip) {
@@ -181,7 +185,7 @@ export class Holdfast {
         if (claim.state === 'waiting') return;
         clearTimeout(limit);
         if (claim.state === 'held') {
-          lease ??= new Lease(name, ended.signal, claim, this.maxTtl, (what) => this.run(one, what));
+          lease ??= new Lease(name, ended.signal, claim, longest, (what) => this.run(one, what));
           return resolve(lease);
         }
         this.live.delete(one);

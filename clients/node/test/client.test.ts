@@ -168,6 +168,15 @@ describe('the client', { concurrency: 6 }, () => {
     });
   });
 
+  it('refuses a ttl above 10 s, because it writes no marks (G14)', async () => {
+    const [node] = await servers(1);
+    await using([node!], async (locks) => {
+      match(String((await failure(locks.acquire('jobs', { ttl: 10_001 }))).error), /RangeError.*from 50 to 10000 ms/);
+      const lease = await locks.acquire('jobs');
+      match(String((await failure(lease.extend(10_001))).error), /RangeError.*from 50 to 10000 ms/);
+    }, { maxTtl: 30_000 });
+  });
+
   it('refuses a ttl whose third is shorter than the round trip (C19)', async () => {
     const nodes = await servers(3);
     for (const node of nodes) node.delay = 30;

@@ -24,6 +24,7 @@ from ..protocol.command import GRANTED, NEWS, READ, RELEASE, TRY, WAIT, Command,
 from ..protocol.joint import JointRequest, Some
 from ..protocol.nodes import NodeSet, Standing
 from ..protocol.query import Answers, Query
+from ..protocol.quorum import UNMARKED
 from ..protocol.renewal import AHEAD
 from ..protocol.ticket import FENCE, TOKEN, Tickets
 from ..protocol.timing import Timing
@@ -116,6 +117,7 @@ class Engine:
         self.notices = Notices(settings, Registry(settings, inbox, version), self.upkeep, self.record, self._ask)
         self.health = Health(settings, self.upkeep, self.notices, self.record, self._moved, self._stands)
         self.upkeep.health = self.health
+        self.notices.marks.permitted = self._permitted
 
     # ------------------------------------------------ what callers want
 
@@ -159,20 +161,36 @@ class Engine:
         self.watches[watch.token] = watch
         return watch
 
-    def begin(self, want: Want, now: float) -> None:
-        """Begin to acquire it."""
+    def begin(self, want: Want, now: float, told: bool = False) -> None:
+        """Begin to acquire it.
+
+        Args:
+            want: What to acquire.
+            now: The time.
+            told: The nodes were told of a long ttl, as far as they can be. Otherwise that comes
+                first (rule G14).
+        """
+        claims = want.claims
+        ttl = claims[0].ttl
+        if ttl > UNMARKED and not told and self.notices.marks.missing(now):
+            self.notices.marks.first(lambda at: self.begin(want, at, told=True), now)
+            return
+        if told and want.state is not WAITING:
+            # Its caller has left meanwhile.
+            return
         if now >= self.health.recheck:
             self.health.check_clocks(now)
         if not self.node_set.enough:
             self.upkeep.open_free(now)
         if self.node_set.dark < inf:
             self.upkeep.dial_soon(now)
-        claims = want.claims
         for claim in claims:
             self.live[claim.token] = claim
             if claim.ttl < self.upkeep.brief:
                 self.upkeep.hasten(claim.ttl)
-        wrong = self.upkeep.too_brief(claims[0].ttl) if claims[0].ttl < self.upkeep.brief else None
+        wrong = self.notices.marks.refusal if ttl > UNMARKED else None
+        if ttl < self.upkeep.brief:
+            wrong = self.upkeep.too_brief(ttl)
         if wrong is None:
             want.begin(now)
         else:
@@ -193,6 +211,7 @@ class Engine:
             or now >= self.health.recheck
             or (timing.ttl < self.upkeep.brief and self.upkeep.too_brief(timing.ttl) is not None)
             or self.notices.eager
+            or (timing.ttl > UNMARKED and self.notices.marks.missing(now))
             or not self.node_set.enough
         )
 
@@ -223,6 +242,13 @@ class Engine:
         Returns:
             False if it is not held.
         """
+        marks = self.notices.marks
+        if ttl > UNMARKED and want.state is HELD and marks.missing(now):
+            marks.first(lambda at: self._extend(want, ttl, at, fence, share, hold), now)
+            return True
+        return self._extend(want, ttl, now, fence, share, hold)
+
+    def _extend(self, want: Want, ttl: float, now: float, fence: int, share: bool, hold: float | None) -> bool:
         going = want.extend(ttl, now, fence, share, hold)
         for claim in want.claims:
             self.act(claim, now)
@@ -306,6 +332,7 @@ class Engine:
     def close(self, now: float) -> None:
         """End everything. The answers show that the nodes know: see `farewell`."""
         self._ends = min(self._ends, now + self.settings.node_timeout)
+        self.notices.marks.flush(now)
         claims = list(self.live.values())
         before = [(want, want.state) for want in _wants(claims)]
         for claim in claims:
@@ -689,6 +716,13 @@ class Engine:
         self.tickets.forget()
         for claim in list(self.live.values()):
             if claim.moved(seconds, now):
+                self.act(claim, now)
+
+    def _permitted(self, now: float) -> None:
+        """Renew the leases with a long ttl, because their grants count for all of it again."""
+        for claim in list(self.live.values()):
+            if claim.ttl > UNMARKED:
+                claim.hurry(now)
                 self.act(claim, now)
 
     def _stands(self, node: int, before: Standing, state: str, now: float, restarted: bool) -> None:

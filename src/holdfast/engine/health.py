@@ -242,6 +242,7 @@ class Health:
         else:
             standing = Standing.CONNECTING if not connection.fails else Standing.DOWN
         if standing is Standing.GUARDED:
+            self._notices.marks.guarded(connection)
             cause = ConnectionError(told) if (told := _guarded(connection)) else None
         elif standing is Standing.DOWN:
             cause = cause or node_set.causes[node]

@@ -15,6 +15,7 @@ from ..protocol.nodes import Standing
 from ..protocol.query import Query
 from ..wire.connection import MET
 from ..wire.resp import pack
+from .marks import Marks
 from .recorder import Recorder
 from .registry import Registry, Straggler
 from .settings import Settings
@@ -52,6 +53,7 @@ class Notices:
     Attributes:
         due: When to call `tick` next.
         eager: Whether there is something to say along with the next request.
+        marks: Whether some client may use a long ttl.
         lasting: What this client keeps that should outlive a restart, such as "once". Empty:
             nothing.
         registers: Whether this client notes its settings on the nodes. A client that only looks
@@ -65,6 +67,7 @@ class Notices:
         self._node_set = upkeep.node_set
         self._record = record
         self._ask = ask
+        self.marks = Marks(settings, upkeep, ask, self._plan)
         self.due = inf
         self.eager = False
         self.registers = True
@@ -93,10 +96,12 @@ class Notices:
             self._register(now)
         if self._examine_due <= now:
             self._examine(now)
+        if self.marks.due <= now:
+            self.marks.tick(now)
         self._plan()
 
     def _plan(self) -> None:
-        self.due = min(self._registry.due, self._examine_due)
+        self.due = min(self._registry.due, self._examine_due, self.marks.due)
         self.eager = bool(self._registry.fresh or self._registry.permits)
 
     # ------------------------------------------------ jobs

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .. import checks
 from ..errors import ConfigError
-from ..protocol.quorum import Quorum
+from ..protocol.quorum import UNMARKED, Quorum
 from ..wire import address
 from ..wire.address import Address
 
@@ -55,6 +55,7 @@ class Settings(NamedTuple):
 
     Attributes:
         guard: How long a restarted node is ignored. None: not at all.
+        short_guard: How long it is ignored if nobody can have used a long ttl. None: for `guard`.
         outage: How long a call waits for a majority that is down.
         shard: The name of this shard, if there are several.
         spreads: A digest of each way in which this client spreads names, the current one first.
@@ -83,6 +84,7 @@ class Settings(NamedTuple):
     around: Any = None
     guardian: bool = False
     lists: tuple[tuple[int, ...], ...] = ()
+    short_guard: float | None = None
 
     @property
     def nodeless(self) -> ConfigError:
@@ -102,6 +104,15 @@ class Settings(NamedTuple):
     def horizon(self) -> int:
         """The fence horizon K in milliseconds: half of G, the longest lease and some slack."""
         return int((self.max_ttl + SLACK) * 500)
+
+    @property
+    def mark_lasts(self) -> float:
+        """For how many seconds a mark lasts, which a client with a long ttl writes (rule G14).
+
+        Its permission ends after half of `max_ttl`, and a lease that it asked for just before then
+        ends one `max_ttl` later.
+        """
+        return 2 * (self.max_ttl + SLACK)
 
 
 def _addresses(nodes: Iterable[str | Address], unset: bool) -> tuple[Address, ...]:
@@ -205,6 +216,7 @@ def settings(
         around=around,
         guardian=checks.flag(guardian, "guardian"),
         lists=lists,
+        short_guard=UNMARKED + SLACK if restart_guard is DEFAULT_GUARD and longest > UNMARKED else None,
     )
 
 

@@ -418,6 +418,8 @@ def _connection_settings(settings: Settings, inbox: bytes, version: str) -> Conn
         name=f"holdfast:{settings.owner}:{inbox[:8].decode()}".encode(),
         version=version.encode(),
         guard=settings.guard,
+        short_guard=settings.short_guard,
+        marked=settings.mark_lasts,
         patience=settings.node_timeout,
         timeout=settings.node_timeout,
         # A clock may be wrong by a quarter of the horizon more or less than it seems.

@@ -12,6 +12,7 @@ from math import inf
 
 from .command import CEDE, READER, RELEASE, TRY, WAIT, Command, Recipe
 from .nodes import NodeSet, Standing
+from .quorum import UNMARKED
 from .ticket import Tickets
 from .vote import Vote
 
@@ -62,7 +63,8 @@ class Ballot(ABC):
         # P, and the largest P ever.
         self._propose = recipe.proposes or ticket
         self._largest = self._propose
-        # The largest fence that a node has told which denied: T is above it (rule F11).
+        # T is above it: the largest fence that a node has told which denied (rule F11), or the floor
+        # of the nodes (rule F12).
         self._above = 0
         # Nodes that may know the token.
         self._may_know: Sequence[int] = ()
@@ -85,7 +87,8 @@ class Ballot(ABC):
     def _request(self, mode: bytes, ttl: float, now: float, watch: bool = False) -> Command:
         """Make a request of this moment."""
         clock = self.ticket if now == self.began else self.ticket + int((now - self.began) * 1e6)
-        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch, clock=clock)
+        lasting = ttl if ttl <= UNMARKED else self._node_set.lasting(ttl, now)
+        return Command(self, mode, self.token, now, ttl, self._propose, watch=watch, clock=clock, lasting=lasting)
 
     def _ask(self, nodes: Sequence[int], mode: bytes, now: float, ttl: float = 0.0, watch: bool = False) -> bool:
         """Send a request to these nodes, if there are any.
@@ -107,6 +110,16 @@ class Ballot(ABC):
                     self._may_know = sorted((*self._may_know, node))
             self.sends.append((nodes, self._request(mode, ttl or self.ttl, now, watch)))
         return True
+
+    def _rise(self) -> None:
+        """Propose more than a node can have forgotten that is used after a short guard (F12).
+
+        A lease that is handed over keeps its fence.
+        """
+        floor = self._node_set.floor
+        if floor > self._above and not self.recipe.proposes:
+            self._above = floor
+            self._propose = self._largest = max(self._propose, floor + 1)
 
     def _undo(self, nodes: Sequence[int], now: float, heard: bool = False, rest: float = 0.0) -> bool:
         """Send a release to these nodes.

@@ -242,7 +242,11 @@ class Claim(Ballot):
     def begin(self, now: float) -> None:
         """Ask every node that can be spoken to, all at once."""
         self.began = now
-        self._base = quorum.bound(now, self.ttl)
+        # (A call would cost every acquire something.)
+        lasting = self.ttl if self.ttl <= quorum.UNMARKED else self._node_set.lasting(self.ttl, now)
+        self._base = quorum.bound(now, lasting)
+        if self._node_set.floor >= self.ticket:
+            self._rise()
         self._renewal.waits(now)
         # A try is over before it would have a heartbeat (rule Q15).
         if not self.patient:
@@ -252,12 +256,20 @@ class Claim(Ballot):
         self._may_know = nodes
         if nodes:
             # Made here, and not by `_request`: this is on the way of every acquire.
-            first = Command(self, self._mode, self.token, now, self.ttl, self._propose, clock=self.ticket)
+            first = Command(
+                self, self._mode, self.token, now, self.ttl, self._propose, clock=self.ticket, lasting=lasting
+            )
             first.expected = b"$16\r\n%b\r\n" % self.usual
             self.sends.append((nodes, first))
         if not self._node_set.enough:
             self._unfold()
             self.check(now)
+
+    def hurry(self, now: float) -> None:
+        """Renew a lease at once, because its grants count for longer from now on (rule G14)."""
+        if self.state is HELD:
+            self._renewal.hurries(now)
+            self._plan()
 
     def decline(self, error: Exception, now: float) -> None:
         """Refuse it before anything is asked, because it cannot work."""
@@ -592,6 +604,7 @@ class Claim(Ballot):
         if self.votes[node].burnt:
             return self._undo((node,), now)
         if self.state is WAITING:
+            self._rise()
             return self._ask((node,), self._mode, now)
         if restarted:
             return self._flushed(node, now)

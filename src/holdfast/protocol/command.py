@@ -124,12 +124,17 @@ class Command:
         data: Its bytes, once packed.
         watch: The node is to tell when what this reads has changed.
         clock: When it was sent by the clock of its owner's ticket, in microseconds; 0: not known.
+        lasting: For how many seconds a grant counts that it brings. 0: for the ttl.
 
     Attributes:
         expected: The bytes of the usual answer, if one is known. They are not read any further.
     """
 
-    __slots__ = ("bound", "clock", "data", "expected", "fence", "mode", "owner", "sent", "token", "ttl", "watch")
+    # fmt: off
+    __slots__ = (
+        "bound", "clock", "data", "expected", "fence", "lasting", "mode", "owner", "sent", "token", "ttl", "watch",
+    )
+    # fmt: on
 
     def __init__(
         self,
@@ -142,6 +147,7 @@ class Command:
         data: bytes = b"",
         watch: bool = False,
         clock: int = 0,
+        lasting: float = 0.0,
     ) -> None:
         self.owner = owner
         self.mode = mode
@@ -152,6 +158,7 @@ class Command:
         self.data = data
         self.watch = watch
         self.clock = clock
+        self.lasting = lasting
         # Until when a grant that it brings counts, once that was reckoned.
         self.bound = 0.0
         self.expected = RELEASED if mode is RELEASE and owner is None else UNKNOWN
@@ -159,7 +166,7 @@ class Command:
     def grants_until(self) -> float:
         """Return until when its grants count (rule C2), which is reckoned once for all nodes."""
         if not self.bound:
-            self.bound = quorum.bound(self.sent, self.ttl)
+            self.bound = quorum.bound(self.sent, self.lasting or self.ttl)
         return self.bound
 
     @property

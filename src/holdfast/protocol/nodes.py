@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from ..errors import ConfigError, NoQuorum, message_of
-from .quorum import Quorum
+from .quorum import UNMARKED, Quorum
 
 
 class Standing(enum.Enum):
@@ -69,6 +69,10 @@ class NodeSet:
         self.enough = False
         # Since when too few nodes are up, guarded or hoped for.
         self.dark = inf
+        # Until when requests may be sent whose grants count for more than `UNMARKED` seconds (G14).
+        self.permitted = inf
+        # The fence that the fence of a lease has to be above (rule F12); 0: any will do.
+        self.floor = 0
 
     def cause(self, node: int, now: float) -> Exception | None:
         """Return why the node is not of use, if something is known."""
@@ -80,6 +84,10 @@ class NodeSet:
             why = cause or f"it started {started} and may have forgotten locks{self.hint}"
             return ConnectionError(f"guarded, {left:.1f} s left: {why}")
         return cause
+
+    def lasting(self, ttl: float, now: float) -> float:
+        """Return for how many seconds a grant counts that is asked for now with a long ttl (G14)."""
+        return ttl if now < self.permitted else UNMARKED
 
     @property
     def hint(self) -> str:

@@ -16,6 +16,9 @@ from typing import TypeVar
 V = TypeVar("V")
 R = TypeVar("R")
 
+# Seconds: the longest ttl whose leases count in full although no node has a mark (rule G14).
+UNMARKED = 10.0
+
 
 def majority(nodes: int) -> int:
     """Return q, the least number of nodes of which any two sets share a node (rule C1)."""

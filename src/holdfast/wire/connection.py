@@ -129,11 +129,11 @@ class Connection(Generic[Q]):
     # fmt: off
     __slots__ = (
         "_adopted", "_before", "_excused", "_known", "_left", "_noted", "_opened", "_pardoned", "_parted", "_place",
-        "_probed", "_probes", "_product", "_reader", "_reign", "_subscribed", "_timed", "_timed_again", "_unplaced",
-        "_user", "address", "ahead", "answered", "asked", "asks", "bad", "blur", "facts", "fails", "heard", "lacks",
-        "ledger", "listener", "manners", "measured", "node", "out", "outlives", "promoted", "reask", "refusal",
-        "replaced", "rtt", "run_id", "several", "started", "state", "sure", "trip", "unbounded", "unsaid", "uptime",
-        "wake",
+        "_probed", "_probes", "_product", "_reader", "_reign", "_shortened", "_subscribed", "_timed", "_timed_again",
+        "_unplaced", "_user", "address", "ahead", "answered", "asked", "asks", "bad", "blur", "facts", "fails",
+        "heard", "lacks", "ledger", "listener", "manners", "measured", "node", "out", "outlives", "promoted", "reask",
+        "refusal", "remembers", "replaced", "rtt", "run_id", "several", "soonest", "started", "state", "sure", "trip",
+        "unbounded", "unsaid", "uptime", "wake",
     )
     # fmt: on
 
@@ -187,6 +187,12 @@ class Connection(Generic[Q]):
         self.promoted = False
         # Or with a server that no client had met at the node's address?
         self.replaced = False
+        # When its guard may end, if nobody can have used a long ttl; inf: only when it is over.
+        self.soonest = inf
+        # From when on it has every mark that counts (rule G15); inf: nobody knows.
+        self.remembers = inf
+        # The run of the server whose guard has ended early.
+        self._shortened = ""
         # Could a failover hand its locks to others, and has nobody said when a deposed primary
         # stops (`failover` in the address)?
         self.unbounded = False
@@ -832,6 +838,7 @@ class Connection(Generic[Q]):
         self.uptime = uptime
         self.started = now - uptime
         self.promoted = self.replaced = False
+        self.soonest = self.remembers = inf
         self.unbounded = self.outlives is None and bool(reign or handshake.replicas(facts))
         self._keep_note(now)
         if guard is None:
@@ -844,7 +851,7 @@ class Connection(Generic[Q]):
         # is rounded, and follows its wall clock, and an operator may be mistaken: neither counts if
         # an earlier run spoke to us less than a guard ago.
         lasted = inf if self._adopted == self.run_id.encode() else uptime
-        aged = max(now + guard + 1 - lasted, self._before + guard)
+        aged = self._aged(guard, lasted, now)
         if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
             # A server that was just made has forgotten nothing, but a replica that is promoted may
             # lack what its primary had granted, and another server what the former one had.
@@ -852,6 +859,27 @@ class Connection(Generic[Q]):
             self.promoted = bool(reign)
             self.replaced = not reign
         self.wake = max(now, min(self._known + guard, aged))
+        short = self.manners.short_guard
+        if short is None or tenure or self.outlives:
+            return
+        if self.run_id == self._shortened:
+            self.shorten(now)
+            return
+        self.soonest = min(self._known + short, self._aged(short, lasted, now))
+        marked = self.manners.marked
+        self.remembers = min(self._known + marked, self._aged(marked, lasted, now))
+
+    def _aged(self, least: float, lasted: float, now: float) -> float:
+        """When the server has run for so long, by its uptime; no sooner than that after an earlier
+        run spoke to us.
+        """
+        return max(now + least + 1 - lasted, self._before + least)
+
+    def shorten(self, now: float) -> None:
+        """End the guard: no lease counts any more that the server can have forgotten."""
+        self.wake = self.remembers = now
+        self.soonest = inf
+        self._shortened = self.run_id
 
     def _replace(self, run: str, tenure: str, began: float, now: float) -> None:
         """Another run answers than before, or another reign: after a restart or a promotion, or

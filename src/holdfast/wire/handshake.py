@@ -98,6 +98,7 @@ class ConnectionSettings:
     """How a client's connections behave, all alike.
 
     `inbox`: the channel of its engine; `name`: of its connections; `guard`: seconds, None: off;
+    `short_guard`: seconds, None: always the whole one; `marked`: seconds for which a mark lasts;
     `patience`: seconds that a node may owe an answer, which
     changes with the claims that live; `timeout`: seconds that a connection may take to be made, and
     that a greeting may take to be answered; `prompt`: seconds within which a node's clock has to be
@@ -109,8 +110,8 @@ class ConnectionSettings:
 
     # fmt: off
     __slots__ = (
-        "basic", "guard", "inbox", "jitter", "keep", "name", "patience", "prefix", "probe", "prompt", "reigns",
-        "scripts", "timeout", "version",
+        "basic", "guard", "inbox", "jitter", "keep", "marked", "name", "patience", "prefix", "probe", "prompt",
+        "reigns", "scripts", "short_guard", "timeout", "version",
     )
     # fmt: on
 
@@ -121,6 +122,8 @@ class ConnectionSettings:
         name: bytes = b"holdfast",
         version: bytes = b"0",
         guard: float | None = None,
+        short_guard: float | None = None,
+        marked: float = inf,
         patience: float = 1.0,
         timeout: float = 1.0,
         prompt: float = inf,
@@ -133,6 +136,8 @@ class ConnectionSettings:
         self.name = name
         self.version = version
         self.guard = guard
+        self.short_guard = short_guard
+        self.marked = marked
         self.patience = patience
         self.keep = keep
         self.scripts = list(scripts)

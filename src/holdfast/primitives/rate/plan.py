@@ -427,7 +427,7 @@ class RateAttempt:
                 self.tallies.append(tally)
                 yield Do(lambda it: it.keeps("rate"), place.shard)
                 yield from tally.take(patience if place is places[0] else turn, turn)
-                if differ(tally.told.values(), place.settings.guard):
+                if differ(tally.told.values(), place.settings.short_guard or place.settings.guard):
                     yield mend(place.settings, *self._limits.keys, shard=place.shard)
                 if not tally.allowed:
                     if tally.refused:
