@@ -703,3 +703,15 @@ def test_a_cede_is_said_as_one() -> None:
         (WAIT, 12_000, claim.ticket),
         (CEDE, 12_000, claim.ticket),
     ]
+
+
+# ------------------------------------------------ a long ttl
+
+
+def test_those_who_wait_for_the_mark_wait_for_one() -> None:
+    world = World().connect()
+    gone, *claims = (world.claim(it, ttl=20.0) for it in "abc")
+    world.end(gone)
+    world.run(4 * TRIP)
+    assert (len(world.nodes[0].of("SET")), gone.state, [it.state for it in claims]) == (1, State.OVER, [State.HELD] * 2)
+    assert [it.name for it in world.nodes[0].of("request")] == [b"b", b"c"]

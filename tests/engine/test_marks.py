@@ -63,15 +63,6 @@ def test_a_long_ttl_waits_until_a_majority_has_the_mark_and_the_usual_one_does_n
     assert marks(world) == 2, "it is written again after a sixth of max_ttl"
 
 
-def test_those_who_wait_for_the_mark_wait_for_one() -> None:
-    world = World().connect()
-    gone, *claims = (world.claim(it, ttl=20.0) for it in "abc")
-    world.end(gone)
-    world.run(4 * TRIP)
-    assert (marks(world), gone.state, [it.state for it in claims]) == (1, State.OVER, [State.HELD] * 2)
-    assert [it.name for it in world.nodes[0].of("request")] == [b"b", b"c"]
-
-
 def test_a_client_that_is_closed_does_not_wait_for_the_mark() -> None:
     world = World().connect()
     claim = world.claim(ttl=20.0)

@@ -41,6 +41,19 @@ def grant(vote: Vote, fence: int = P, *, lower: bool = False, since: float = 1.5
     vote.grants(Granted(fence, lower, True), True, since)
 
 
+# ---------------------------------------------------------------- what it proposes
+
+
+@pytest.mark.parametrize("floor, handed_over, proposed", [(P + 3, 0, P + 4), (P - 3, 0, P), (P + 3, P, P)])
+def test_it_proposes_more_than_the_floor_unless_the_lease_was_handed_over(floor: int, handed_over: int, proposed: int) -> None:
+    it = poll()
+    it._node_set.floor = floor
+    it.recipe.proposes = handed_over  # type: ignore[misc]  # (a stand-in)
+    it._rise()
+    it._ask((0,), WAIT, 1.0)
+    assert [fence for _, _, _, fence, _ in it.said()] == [proposed]
+
+
 # ---------------------------------------------------------------- asking
 
 

@@ -39,6 +39,26 @@ def played(*lines: str, yes: object = None) -> Script:
     return script
 
 
+# ---------------------------------------------------------------- nodes that were used early
+
+
+def test_it_proposes_more_than_a_node_can_have_forgotten() -> None:
+    """Rule F12."""
+    claim = a_claim()
+    claim._node_set.floor = P + 5
+    claim.begin(1.0)
+    assert [it.fence for _, it in claim.sends] == [P + 6]
+
+
+def test_a_lease_whose_grants_count_for_longer_is_renewed_at_once() -> None:
+    claim = a_claim()
+    claim.hurry(1.0)
+    assert claim.wake == inf, "it does not even wait"
+    held = played("waits", "0.1: 0 1 usual").talk.claim
+    held.hurry(1.0)
+    assert held.wake == 1.0
+
+
 # ---------------------------------------------------------------- a name that stays taken
 
 

@@ -29,6 +29,13 @@ def test_at_first_there_is_hope_and_nothing_else() -> None:
     assert [node_set.cause(node, 0.0) for node in range(5)] == [None] * 5
 
 
+def test_for_how_long_a_long_ttl_counts() -> None:
+    node_set = nodes(3)
+    assert node_set.lasting(20.0, 1.0) == 20.0
+    node_set.permitted = 1.0
+    assert [node_set.lasting(20.0, at) for at in (0.9, 1.0)] == [20.0, 10.0]
+
+
 def test_since_when_a_node_stands_like_this() -> None:
     node_set = nodes(3)
     assert node_set.since == [inf] * 3

@@ -250,3 +250,10 @@ def test_a_renewal_beside_an_extension_that_is_still_unconfirmed_counts_no_grant
     assert it.confirms(1.0, 19.9) == (True, False)
     assert it.leaves(3.0, PATIENCE)
     assert it.hears() is True
+
+
+@pytest.mark.parametrize("wanted, due", [(True, 2.0), (False, inf)])
+def test_a_renewal_that_is_hurried_is_due_at_once_if_there_is_one(wanted: bool, due: float) -> None:
+    it = held(wanted=wanted)
+    it.hurries(2.0)
+    assert it.due == due

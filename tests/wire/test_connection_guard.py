@@ -53,6 +53,33 @@ def test_a_server_that_is_new_to_us(uptime: int, left: float) -> None:
     assert opens(a_connection(guard=GUARD), 100.0, "a", uptime) == 100.0 + min(left, GUARD)
 
 
+@pytest.mark.parametrize(
+    "uptime, soonest, remembers",
+    [
+        pytest.param(0, 12, 64, id="just started: to have known it for so long is as good"),
+        pytest.param(5, 8, 60, id="a while ago"),
+        pytest.param(40, -27, 25, id="longer ago than the guard"),
+        pytest.param(10**9, 13 - 10**9, 65 - 10**9, id="long ago"),
+    ],
+)
+def test_when_a_guard_may_end_early_and_from_when_on_the_server_remembers(uptime: int, soonest: float, remembers: float) -> None:
+    it = a_connection(guard=GUARD, short_guard=12.0, marked=64.0)
+    opens(it, 100.0, "a", uptime)
+    assert (it.soonest, it.remembers) == (100.0 + soonest, 100.0 + remembers)
+
+
+def test_a_guard_that_ended_early_is_over_for_this_run() -> None:
+    it = a_connection(guard=GUARD, short_guard=12.0, marked=64.0)
+    opens(it, 100.0, "a", 0)
+    it.shorten(112.0)
+    assert (it.wake, it.soonest, it.remembers) == (112.0, inf, 112.0)
+    it.broke(113.0)
+    assert opens(it, 114.0, "a", 14) == it.remembers == 114.0
+    it.broke(115.0)
+    assert opens(it, 116.0, "b", 10**9) == 114.0 + GUARD, "an earlier run has just answered"
+    assert (it.soonest, it.remembers) == (114.0 + 12.0, 114.0 + 64.0)
+
+
 def test_no_guard() -> None:
     assert opens(a_connection(guard=None), 100.0, "a", 0) == 100.0
 
