@@ -5,24 +5,16 @@ Knows how a task carries out a plan. Decides nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Self
 
-from ...drivers.aio.driver import Driver
 from ...drivers.aio.run import run
 from . import plan as survey
 from .commands import Row
-from .plan import Search
 
 
 class Survey(survey.Survey):
     __doc__ = survey.Survey.__doc__
-    __slots__ = ("_drivers",)
-
-    def __init__(self, search: Search, drivers: Sequence[Callable[[], Driver]]) -> None:
-        super().__init__(search)
-        # Those of the running loop.
-        self._drivers = drivers
+    __slots__ = ()
 
     def __aiter__(self) -> Self:
         return self

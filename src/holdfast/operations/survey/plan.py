@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ... import checks
 from ...engine import registry
@@ -214,10 +214,11 @@ class Survey:
     last. Leave the loop whenever you like.
     """
 
-    __slots__ = ("_search",)
+    __slots__ = ("_drivers", "_search")
 
-    def __init__(self, search: Search) -> None:
-        self._search = search
+    def __init__(self, search: Search, drivers: Sequence[Any]) -> None:
+        # With asyncio, functions that return those of the running loop.
+        self._search, self._drivers = search, drivers
 
     @property
     def scanned(self) -> int:
