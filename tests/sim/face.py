@@ -14,7 +14,6 @@ from typing import Any
 from holdfast.checks import flag
 from holdfast.client import aio
 from holdfast.face.aio import lease, lock, semaphore
-from holdfast.face.owner import Owners
 from holdfast.primitives.election import aio as election
 from holdfast.primitives.election.aio import Observation
 from holdfast.primitives.once.aio import Once
@@ -110,7 +109,6 @@ class Holdfast(aio.Holdfast):
 
     def _prepare(self) -> None:
         world, known, witness = self._parts
-        self._owners: Owners[Any] = Owners()
         self._drivers = [
             Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, DriftingClock(world, 0.0), witness)
             for shard in self._shards.all

@@ -23,7 +23,6 @@ from ..face.aio.lease import Lease
 from ..face.aio.lock import Lock
 from ..face.decorators import Kind
 from ..face.lease import LeaseInfo, infos
-from ..face.owner import Owners
 from ..version import VERSION
 from . import shared as client
 
@@ -56,7 +55,6 @@ class Holdfast(_Client):
     _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
-        self._owners: Owners[Lease] = Owners()
         self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._shards.all)
         self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.all)))
         self._closed = False

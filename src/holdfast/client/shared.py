@@ -153,6 +153,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
         environment.check_platform()
         self._teller = Observers(observer, around)
+        self._owners: Owners[Any] = Owners()
         given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard, guardian=guardian)
         options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
         unset = not nodes and shards is None and not environment.nodes()
@@ -178,7 +179,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
 
     _face: str  # the package that has what is described
     _ways: Sequence[Any]  # to the driver of each shard: the driver, or a function that returns it
-    _owners: Owners[Any]
     _lock: Callable[..., L]
     _locked: Callable[[Choice], D]
     _skipping: Callable[[Choice, bool], S]

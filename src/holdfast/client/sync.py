@@ -17,7 +17,6 @@ from ..engine.recorder import Stats, total
 from ..errors import ConfigError, NoQuorum
 from ..face.decorators import Kind
 from ..face.lease import LeaseInfo, infos
-from ..face.owner import Owners
 from ..face.sync.decorators import Locked, Skipping
 from ..face.sync.lease import Lease
 from ..face.sync.lock import Lock
@@ -58,7 +57,6 @@ class Holdfast(_Client):
         # Sockets and threads are loaded by the first client, and not when holdfast is imported.
         from ..drivers.threads import Driver
 
-        self._owners: Owners[Lease] = Owners()
         tell, telling = self._teller, self._teller.wants_all
         self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
         self._ways = self._drivers
