@@ -24,10 +24,8 @@ OWN = {
         "__init__": "nodes instead of addresses",
         "_prepare": "drivers of the world instead of an event loop's",
         "_driver": "the same",
-        "_describe": "locks of this face",
-        "_permit": "semaphores of this face",
-        "_elect": "elections of this face",
-        "fill": "the lock of this face under it",
+        "_lock": "locks of this face",
+        "_class": "semaphores and elections of this face",
         "close": "there is no event loop to ask for",
     },
 }
