@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from types import ModuleType
@@ -448,3 +449,26 @@ def test_b8_a_bound_task_is_not_in_the_name_of_its_lock() -> None:
         @app.task(bind=True)
         @single("feed:{0}", on=locks)
         def again(self: Any, feed: str) -> None: ...
+
+
+def test_what_others_do_after_a_worker_was_killed(stage: Stage, app: Any) -> None:
+    """holdfast frees the name of its task, and the others keep it: celery-once for its timeout, celery-singleton for ever."""
+    pytest.importorskip("celery_singleton")
+    with warnings.catch_warnings():
+        # What an old library says of a new Python.
+        warnings.simplefilter("ignore")
+        import others
+    stage.start("celery", "-A", "others:app", "worker", "-c", "3", VISIBLE_AFTER="3600")
+    for library, task in others.tasks.items():
+        task.delay(library, 60)
+    stage.until(lambda: len(stage.entries("begin")) == 3, "all run")
+    stage.kill(stage.processes[0].pid)
+    time.sleep(2 + 2)
+    sent = {}
+    with app.connection_for_read() as broker:
+        queue = broker.default_channel.client
+        for library, task in others.tasks.items():
+            before = queue.llen("celery")
+            task.delay(library, 60)
+            sent[library] = queue.llen("celery") - before
+    assert sent == {"holdfast": 1, "celery-once": 0, "celery-singleton": 0}
