@@ -27,7 +27,7 @@ GRANTS = [it for it in RULES["app"] if it[0] in "+~&" and it != MARK]
 
 # Without the first nothing is missing but what the document says; without the second something is, and there need not be an error.
 NOTES = {"~{holdfast}:clients:app:*", "~{holdfast}:owner:app:*", "~{holdfast}:lists:app:", "~{holdfast}:config:app:"}
-OPTIONAL = {*NOTES, "+mget", "+client|setname", "+client|tracking", "+client|caching"}
+OPTIONAL = {*NOTES, "~{holdfast}:mark", "+mget", "+client|setname", "+client|tracking", "+client|caching"}
 UNTOLD = {"+publish", "+del", "+zrem", "+hget", "+hdel"}
 REFUSED = re.compile(r"NOPERM|no permission|can't (run|access)|ACL failure")
 
