@@ -81,10 +81,19 @@ def test_a_set_without_a_majority_takes_only_its_own_names_along() -> None:
     assert sorted(refused + found["us"]) == sorted(NAMES)
 
 
-def moves(seed: int, storm: bool = True) -> tuple[Simulation, list[int]]:
-    """One client knows the old list, one the new list, one both. The first ends before the second begins."""
-    simulation = Simulation(shards={"old": 3, "new": 3}, seed=seed, max_ttl=2.0)
-    old, new = ({it: simulation.shards[it]} for it in ("old", "new"))
+def moves(seed: int, storm: bool = True, change: tuple[range, range] | None = None) -> tuple[Simulation, list[int]]:
+    """One client knows the old list, one the new list, one both. The first ends before the second begins.
+
+    `change`: the old and the new list are about nodes of one set.
+    """
+    if change:
+        simulation = Simulation(max(*change[0], *change[1]) + 1, seed=seed, max_ttl=2.0)
+        old, new = ({"nodes": list(it)} for it in change)
+        between = {**new, "previous": [simulation.urls[it] for it in change[0]]}
+    else:
+        simulation = Simulation(shards={"old": 3, "new": 3}, seed=seed, max_ttl=2.0)
+        old, new = ({"shards": {it: simulation.shards[it]}} for it in ("old", "new"))
+        between = {**new, "previous": old["shards"]}
     inside, fences = [0], []
 
     async def adds(seconds: float, **lists: Any) -> None:
@@ -108,10 +117,10 @@ def moves(seed: int, storm: bool = True) -> tuple[Simulation, list[int]]:
     async def main() -> None:
         if storm:
             simulation.storm(faults=1.0)
-        both = asyncio.create_task(adds(12.0, shards=new, previous=old))
-        await adds(5.0, shards=old)
+        both = asyncio.create_task(adds(12.0, **between))
+        await adds(5.0, **old)
         await asyncio.sleep(1.0)
-        await adds(5.0, shards=new)
+        await adds(5.0, **new)
         await both
         simulation.calm()
 
@@ -125,6 +134,17 @@ def test_names_move_from_one_set_to_another_in_a_storm(seed: int) -> None:
     assert len(fences) > 20
     assert fences == sorted(set(fences))
     assert all(laws.looked["exclusion"] > 5 for laws in simulation.laws_of.values())
+
+
+CHANGES = {"1 to 3": (range(1), range(3)), "3 to 5": (range(3), range(5)), "one of five": (range(5), range(1, 6))}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_some_nodes_are_replaced_in_a_storm(change: str) -> None:
+    simulation, fences = moves(0, change=CHANGES[change])
+    assert len(fences) > 20
+    assert fences == sorted(set(fences))
+    assert simulation.laws.looked["exclusion"] > 5
 
 
 def test_each_set_has_a_storm_of_its_own_and_the_same_seed_is_the_same_history() -> None:

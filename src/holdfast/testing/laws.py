@@ -136,7 +136,7 @@ class Laws(Witness):
         self.calm = calm
         self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
         # The nodes that each client names.
-        self.named: dict[Driver, frozenset[Node]] = {}
+        self.named: dict[Driver, list[frozenset[Node]]] = {}
         # Claims that are not over, and since when.
         self.open: dict[Claim, tuple[Driver, float]] = {}
         self.held: dict[Claim, HeldClaim] = {}
@@ -174,7 +174,8 @@ class Laws(Witness):
     def began(self, driver: Driver, claim: Claim) -> None:
         self.open[claim] = driver, self.world.now
         if driver not in self.named:
-            self.named[driver] = frozenset(driver.nodes)
+            lists = driver.engine.settings.lists or (range(len(driver.nodes)),)
+            self.named[driver] = [frozenset(driver.nodes[node] for node in it) for it in lists]
 
     def sends(self, driver: Driver, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
@@ -454,17 +455,17 @@ class Laws(Witness):
                 raise Violation(
                     f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}"
                 )
-        if _majority_of(self.named[held.driver], held.own - safe):
+        if any(_majority_of(named, named & (held.own - safe)) for named in self.named[held.driver]):
             held.taken = now
             held.sure = -inf
 
     def _in_reach(self, safe: set[Node]) -> bool:
-        """Could a client of this set take a majority of the nodes that it names, without these?
+        """Could a client of this set take a majority of each of its lists, without these nodes?
 
         A client that names other nodes than the rest is dangerous as soon as it asks for anything.
         """
-        lists = {named for driver, named in self.named.items() if not driver.gone}
-        return any(_majority_of(named, named - safe) for named in lists)
+        clients = [lists for driver, lists in self.named.items() if not driver.gone]
+        return any(all(_majority_of(named, named - safe) for named in lists) for lists in clients)
 
     def _has_missed(self, claim: Claim) -> bool:
         """Has a node lost the token since the claim was held, was one killed with it, or has an
