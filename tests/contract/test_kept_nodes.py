@@ -101,7 +101,6 @@ async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Clus
     permit = await face.acquire(joint.semaphore(name, 2))
     await face.release(permit)
     for describe in (
-        lambda: joint.rate(name, 1, 1.0),
         lambda: joint.election(name),
         lambda: joint.latch(name, 2),
         lambda: joint.barrier(name, 2),
@@ -112,6 +111,13 @@ async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Clus
         await face.call(joint.fill(name, 1.0, lambda: 1).get)
     with pytest.raises(ConfigError, match="have nodes in common"):
         await face.call(joint.once(name, keep=1.0).result)
+
+
+async def test_a_rate_is_counted_on_both_lists(face: Face, five: Cluster, name: str) -> None:
+    change = Change(face, five, slice(3), slice(1, 4))
+    allowed = [bool(await face.call(it.rate(name, 2, 60.0).take)) for it in (change.old, change.joint, change.joint)]
+    assert allowed == [True, True, False]
+    assert not await face.call(change.old.rate(name, 2, 60.0).take)
 
 
 async def test_what_is_kept_is_repaired_before_the_former_list_is_left(face: Face, name: str) -> None:

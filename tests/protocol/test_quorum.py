@@ -110,14 +110,6 @@ def test_what_is_reached_and_agreed_is_so_on_nodes_that_decide(lists: list[list[
     assert decides.agreed(values) == next((values[min(it)] for it in able if len({values[n] for n in it}) == 1), 0)
 
 
-@unhurried
-@given(st.integers(1, 7), st.data())
-def test_what_everybody_who_answered_and_a_quorum_allows(nodes: int, data: st.DataObject) -> None:
-    votes = data.draw(st.lists(st.booleans(), max_size=nodes))
-    said = quorum.unanimous(quorum.majority(nodes), votes)
-    assert said is (votes.count(False) == 0 and 2 * votes.count(True) > nodes)
-
-
 # ---------------------------------------------------------------- validity
 
 

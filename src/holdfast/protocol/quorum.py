@@ -77,14 +77,6 @@ def agreed(quorum: int, fences: Sequence[int]) -> int:
     return 0
 
 
-def unanimous(quorum: int, votes: Sequence[bool]) -> bool:
-    """Return whether all nodes that answered said yes, and a quorum of them did.
-
-    If a quorum of yes were enough, N / q times what each node allows could be allowed in all.
-    """
-    return len(votes) >= quorum and all(votes)
-
-
 class Quorum:
     """Which nodes decide together: a majority of each list (rule C1).
 

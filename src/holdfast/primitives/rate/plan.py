@@ -29,7 +29,6 @@ from ...face.terms import Description, waiting
 from ...face.tracing import Surrounded
 from ...operations.repair.commands import SPARE
 from ...operations.repair.plan import mend
-from ...protocol import quorum
 from ...protocol.nodes import too_few
 from ...protocol.query import Query
 from . import commands as recipes
@@ -204,7 +203,6 @@ def limits(
     """
     checks.name(name, "a rate's name", most=recipes.LONGEST)
     at = shards.counting(name if key is None else f"{name}:{key}")
-    shards.keeping(name, "rate")
     sets = [shards.all[it].settings for it in at]
     processes = checks.whole(fail_open, "fail_open", most=MOST) if type(fail_open) is int else 0
     kind = _kind(algorithm)
@@ -342,17 +340,16 @@ class RateTally:
 
     @property
     def allowed(self) -> bool:
-        """Whether all have allowed it, and enough of them."""
-        return quorum.unanimous(self._quorum, [it.allowed for it in self.told.values()])
+        """Whether all have allowed it, and enough of them.
+
+        If a majority of yes were enough, N / q times what each node allows could be allowed in all.
+        """
+        return self.heard and not self.refused
 
     @property
     def heard(self) -> bool:
         """Whether enough nodes have answered."""
-        return len(self.told) >= self._quorum
-
-    @property
-    def _quorum(self) -> int:
-        return quorum.majority(len(self._place.labels))
+        return self._place.settings.quorum.met(self.told)
 
     def give_back(self) -> Plan[None]:
         """Give back what was taken, and wait for nothing.
@@ -366,7 +363,8 @@ class RateTally:
     def unheard(self, doing: str) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
         causes: Mapping[str, Exception] = {self._place.labels[node]: cause for node, cause in self.causes.items()}
-        return too_few(self._limits.name, self.ended - self.began, causes, self._quorum, doing)
+        needed = self._place.settings.quorum.least
+        return too_few(self._limits.name, self.ended - self.began, causes, needed, doing)
 
 
 def _retry(told: Iterable[RateAnswer]) -> float:
@@ -549,7 +547,7 @@ def reset(limits: RateTerms) -> Plan[None]:
         seen: Query = yield Ask(dict.fromkeys(place.order, recipes.reset(limits.keys)), shard=place.shard)
         tally.causes.update(seen.causes)
         tally.began, tally.ended = seen.began, seen.ended
-        if len(seen.answers) < quorum.majority(len(place.labels)):
+        if not place.settings.quorum.met(seen.answers):
             raise tally.unheard("reset")
 
 
