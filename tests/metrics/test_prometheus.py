@@ -20,7 +20,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import holdfast.aio
 from holdfast import Holdfast, LockBusy, events
 from holdfast.embedded import Nodes
-from holdfast.metrics import Metrics, first_part
+from holdfast.metrics import Metrics, by_function, first_part
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def series(registry: CollectorRegistry) -> list[str]:
     return [line for line in generate_latest(registry).decode().splitlines() if not line.startswith("#")]
 
 
-def until(registry: CollectorRegistry, name: str, value: float, **labels: str) -> None:
+def until(registry: CollectorRegistry, name: str, value: float, /, **labels: str) -> None:
     """Wait until a series has this value: observers are called on a thread of their own."""
     end = time.monotonic() + 10
     while (now := registry.get_sample_value(name, labels)) != value:
@@ -57,6 +57,23 @@ def test_a_pair_is_counted(nodes: Cluster) -> None:
         assert registry.get_sample_value("holdfast_hold_seconds_count", {"kind": "exclusive"}) == 1
         waited = {"kind": "exclusive", "contended": "no"}
         assert registry.get_sample_value("holdfast_acquire_wait_seconds_count", waited) == 1
+
+
+def test_functions_may_be_told_apart(nodes: Cluster) -> None:
+    registry = CollectorRegistry()
+    with client(nodes, Metrics(registry=registry, names=by_function)) as locks:
+
+        def feed(url: str) -> None: ...
+
+        feed.__qualname__ = "feed"
+        locks.locked("feed:{url}")(feed)("a")
+        locks.once(lambda url: f"seen:{url}", keep=60)(feed)("b")
+        locks.permitted("few", 2)(feed)("c")
+        with locks.lock("z"):
+            pass
+        for kind, name in (("exclusive", "feed"), ("once", "feed"), ("permit", "feed"), ("exclusive", "")):
+            until(registry, "holdfast_acquire_total", 1, kind=kind, outcome="held", name=name)
+        until(registry, "holdfast_served_total", 1, kind="once", how="ran", name="feed")
 
 
 def test_a_busy_lock_and_one_that_is_taken_away(nodes: Cluster) -> None:

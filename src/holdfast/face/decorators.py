@@ -10,6 +10,7 @@ import enum
 import re
 import sys
 import weakref
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import cache, cached_property, partialmethod, wraps
@@ -313,11 +314,6 @@ class Decorator:
 # ------------------------------------------------ which lock
 
 
-def always(lock: object) -> Choice:
-    """Return a choice of the same lock, or rate, for every call."""
-    return lambda function: lambda *args, **kwargs: lock
-
-
 def unfilled(function: Function, texts: Iterable[str], spelled: Callable[[str], str] | None) -> None:
     """Refuse a literal name that was meant as a template for the decorated function.
 
@@ -400,7 +396,7 @@ def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -
                 f"{label(name)} is {kind_of_call(name).value}: "
                 f"{what} comes from a plain function of the call's arguments"
             )
-        return lambda function: lambda *args, **kwargs: lock(written(name(*args, **kwargs), name))
+        return lambda function: lambda *args, **kwargs: lock(_asked(written(name(*args, **kwargs), name), function))
     if not isinstance(name, str):
         raise ConfigError(f"{what} is a template like 'report:{{day}}', or a function that returns it; not {name!r}")
     try:
@@ -408,8 +404,27 @@ def named(name: Name, lock: Callable[[str], Any], what: str = "a lock's name") -
     except ValueError as error:
         raise ConfigError(f"{name!r} is no template: {error}; a brace that is meant literally is doubled") from None
     if all(field is None for _, field, _, _ in _formatter().parse(name)):
-        return always(lock(name.format()))
+        made, text = lock(name.format()), name.format()
+        return lambda function: lambda *args, **kwargs: _asked(text, function) and made
     return lambda function: _filled(name, function, lock)
+
+
+# Which decorated function asked for a name last: for metrics, which hear of it a moment later.
+_functions = OrderedDict[str, str]()
+_REMEMBERED = 10_000  # names
+
+
+def _asked(name: str, function: Function) -> str:
+    """Note that a function asks for this name. Returns the name."""
+    _functions[name] = label(function)
+    if len(_functions) > _REMEMBERED:
+        _functions.popitem(last=False)
+    return name
+
+
+def function_of(name: str) -> str:
+    """Return the name of the decorated function that asked for a lock of this name last."""
+    return _functions.get(name, "")
 
 
 def keyed(name: Name, key: Name, rate: Callable[[str, str], Any]) -> Choice:
@@ -442,7 +457,8 @@ def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> Lo
     def lock_of(*args: Any, **kwargs: Any) -> Any:
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        return lock(fill(template, bound.args, bound.arguments, f"this call of {label(function)}"))
+        name = fill(template, bound.args, bound.arguments, f"this call of {label(function)}")
+        return lock(_asked(name, function))
 
     return lock_of
 

@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING
 
 from ..lazy import lazy
 
-__all__ = ["Metrics", "alerts", "collapsed", "dashboard", "first_part"]
+__all__ = ["Metrics", "alerts", "by_function", "collapsed", "dashboard", "first_part"]
 
 if TYPE_CHECKING:
     from .files import alerts, dashboard
-    from .labels import collapsed, first_part
+    from .labels import by_function, collapsed, first_part
     from .prometheus import Metrics
 else:
     __getattr__, __dir__ = lazy(
         __name__,
-        {".files": ("alerts", "dashboard"), ".labels": ("collapsed", "first_part"), ".prometheus": ("Metrics",)},
+        {
+            ".files": ("alerts", "dashboard"),
+            ".labels": ("by_function", "collapsed", "first_part"),
+            ".prometheus": ("Metrics",),
+        },
     )

@@ -10,7 +10,9 @@ import logging
 import re
 from collections.abc import Callable
 
-__all__ = ["OTHER", "Limited", "collapsed", "first_part"]
+from ..kit import function_of
+
+__all__ = ["OTHER", "Limited", "by_function", "collapsed", "first_part"]
 
 OTHER = "other"
 
@@ -51,6 +53,20 @@ def collapsed(name: str) -> str:
         The name as a pattern: `order:4711:refund` becomes `order:*:refund`.
     """
     return _VARIES.sub("*", name)
+
+
+def by_function(name: str) -> str:
+    """Return the decorated function that asked for a lock, such as a task of a framework.
+
+    That is the one that asked last, if several functions have locks of the same name.
+
+    Args:
+        name: The name of a lock.
+
+    Returns:
+        The function's qualified name. Empty: no decorated function of this process asked for it.
+    """
+    return function_of(name)
 
 
 class Limited:

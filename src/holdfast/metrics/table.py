@@ -155,6 +155,7 @@ SERVED = Metric(
     "Results of `once` and `fill`, by how the caller got them.",
     ("kind", "how"),
     "{call}",
+    named=True,
 )
 BUILD = Metric("holdfast_build_info", "gauge", "The version of holdfast.", ("version",), processes="livemax")
 

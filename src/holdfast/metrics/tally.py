@@ -118,7 +118,7 @@ class MetricTally(ABC):
             self._changes[(metric.name, *labels)] = change
         change(value)
 
-    def _labels(self, event: events.LockEvent, *more: str) -> tuple[str, ...]:
+    def _labels(self, event: events.LockEvent | events.Called, *more: str) -> tuple[str, ...]:
         """The labels of a metric that may be told apart by the names of locks."""
         if self._names is None:
             return (event.kind, *more)
@@ -179,4 +179,4 @@ class MetricTally(ABC):
         if event.kind == "rate":
             self._put(table.RATE, 1, (event.how,))
         elif event.kind in ("once", "fill"):
-            self._put(table.SERVED, 1, (event.kind, event.how))
+            self._put(table.SERVED, 1, self._labels(event, event.how))
