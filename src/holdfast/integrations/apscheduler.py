@@ -114,7 +114,7 @@ class _Once:
     def _do_submit_job(self, job: Any, run_times: list[datetime]) -> None:
         _check(job)
         self._refuse_twins(job)
-        run = self._run(job, self._once, self._call, self._apart)
+        run = self._run(job, self)
         super()._do_submit_job(run, run.told(run_times))  # type: ignore[misc]  # (a mixin)
 
     def _refuse_twins(self, job: Any) -> None:
@@ -178,12 +178,9 @@ class _Run:
 
     args, kwargs = (), dict[str, Any]()
 
-    def __init__(
-        self, job: Any, once: Callable[[Any, datetime], Any], call: Callable[[Any], Any], apart: Callable[..., Any]
-    ) -> None:
-        self._apart = apart
+    def __init__(self, job: Any, executor: _Once) -> None:
         self.id, self.misfire_grace_time, self._jobstore_alias = job.id, job.misfire_grace_time, job._jobstore_alias
-        self._job, self._once, self._call, self._here = job, once, call, False
+        self._job, self._executor, self._here = job, executor, False
 
     def __str__(self) -> str:
         return str(self._job)
@@ -195,11 +192,11 @@ class _Run:
             yield time
 
     def func(self) -> Any:
-        value = self._once(self._job, self._time).run(self._alone)
+        value = self._executor._once(self._job, self._time).run(self._alone)
         return _Result(value, self._here)
 
     def _alone(self) -> Any:
-        value = self._apart(self._job, self._body)(current())
+        value = self._executor._apart(self._job, self._body)(current())
         self._skipped()
         return value
 
@@ -212,18 +209,18 @@ class _Run:
         self._here = True
         # The fence is that of the time, and not that of a permit.
         with Current(lease):
-            return self._call(self._job)
+            return self._executor._call(self._job)
 
 
 class _CoroutineRun(_Run):
     """The same on an event loop."""
 
     async def func(self) -> Any:
-        value = await self._once(self._job, self._time).run(self._coroutine)
+        value = await self._executor._once(self._job, self._time).run(self._coroutine)
         return _Result(value, self._here)
 
     async def _coroutine(self) -> Any:
-        value = await self._apart(self._job, self._work)(current())
+        value = await self._executor._apart(self._job, self._work)(current())
         self._skipped()
         return value
 
@@ -231,7 +228,7 @@ class _CoroutineRun(_Run):
         if iscoroutinefunction(self._job.func):
             self._here = True
             with Current(lease):
-                return await self._call(self._job)
+                return await self._executor._call(self._job)
         body = contextvars.copy_context().run
         work = asyncio.get_running_loop().run_in_executor(None, body, self._body, lease)
         while not work.done():
