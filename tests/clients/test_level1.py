@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,12 @@ def guards(client: Any) -> None:
 @pytest.mark.parametrize("part", [keys, requests, servers, guards])
 def test_its_parts_are_those_of_the_vectors(part: Callable[[Any], None]) -> None:
     part(level1)
+
+
+def test_it_writes_no_marks_and_refuses_a_long_ttl() -> None:
+    """Rule G14."""
+    with pytest.raises(ValueError, match=r"from 0\.05 to 10\.0 seconds"):
+        asyncio.run(level1.Client("redis://a").acquire("x", ttl=10.1))
 
 
 FAULTS = {
