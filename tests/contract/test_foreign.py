@@ -39,12 +39,15 @@ async def test_s11_a_value_without_an_expiry_is_refused_as_busy(face: Face, thre
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_s11_a_value_without_an_expiry_is_waited_for_and_its_removal_wakes(face: Face, three: Cluster, name: str, kind: str) -> None:
+async def test_s11_a_value_with_an_expiry_or_without_is_waited_for_and_its_removal_wakes(
+    face: Face, three: Cluster, name: str, kind: str
+) -> None:
+    """A plain Redlock client deletes its key, and hands nothing on (rule Q14)."""
     client = await face.connected(three)
     make, key = KINDS[kind]
     key = key.format(name)
-    for _ in range(2):
-        assert three.everywhere("SET", key, VALUE) == ["OK"] * 3
+    for expiry in ((), ("PX", 60_000)):
+        assert three.everywhere("SET", key, VALUE, *expiry) == ["OK"] * 3
         waiter = asyncio.create_task(face.acquire(make(client, name, ttl=WAITS_LONG)))
         await face.sleep(0.3)
         assert not waiter.done()

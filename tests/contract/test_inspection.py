@@ -303,25 +303,6 @@ async def test_what_was_done_is_counted(face: Face, three: Cluster, name: str) -
     assert (stats.held, stats.waiting, stats.acquired, stats.released, stats.lost, stats.down) == (0, 0, 3, 2, 1, 0)
 
 
-async def test_the_release_of_a_foreign_holder_wakes_at_once(face: Face, five: Cluster, name: str) -> None:
-    """A plain Redlock client deletes its key, and hands nothing on (rule Q14)."""
-    client = await face.connected(five, ttl=30)
-    for _ in range(3):
-        assert five.everywhere("SET", name, "alien", "PX", 60000) == ["OK"] * 5
-        waiter = asyncio.create_task(face.acquire(client.lock(name)))
-        await face.until(lambda: five.waiters(name) == [1] * 5)
-        await face.sleep(0.05)
-        asked = sum(five.calls())
-        await face.sleep(0.5)
-        assert sum(five.calls()) == asked, "nobody polls meanwhile"
-        assert five.everywhere("DEL", name) == [1] * 5
-        began = face.now()
-        lease = await waiter
-        assert face.now() - began < 5, "not when the next heartbeat is due, after 10 s"
-        await face.release(lease, confirm=True)
-        await face.until(lambda: five.holders(name) == [None] * 5)
-
-
 async def test_a_foreign_holder_that_extends_or_changes_is_followed(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five, ttl=30)
     five.everywhere("SET", name, "alien", "PX", 60000)

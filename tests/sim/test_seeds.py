@@ -89,12 +89,6 @@ def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatc
         run_all(explore(seed, wild=True) for seed in range(30))
 
 
-def test_a_client_that_needs_all_nodes_is_found_when_only_a_majority_is_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: nodes)
-    with pytest.raises(Violation, match=r"^(recovery|core): "):
-        run_all(explore(seed, wild=True) for seed in range(10))
-
-
 @pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])
 def test_the_same_seed_is_the_same_history(world: str) -> None:
     seed = WORLDS.index(world)
