@@ -118,13 +118,14 @@ def mutants(module: Path, source: str) -> Iterator[Mutant]:
         yield Mutant(module, number, line, f"{before}  ->  {after}  in  {lines[line - 1].strip()}", source)
 
 
-def planted(root: Path = ROOT) -> list[Planted]:
-    """All faults of `tests/faults.toml`, in the order of the file."""
+def planted(root: Path = ROOT, only: str | None = None) -> list[Planted]:
+    """All faults of `tests/faults.toml`, or those of one module, in the order of the file."""
     rows = tomllib.loads((root / "tests/faults.toml").read_text())
     return [
         Planted(name, Path(module), text, other, f"tests/{file}::{test}", (root / "src/holdfast" / module).read_text())
         for file, faults in rows.items()
         for name, (module, text, other, test) in faults.items()
+        if only in (None, module)
     ]
 
 
@@ -305,7 +306,7 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--planted", action="store_true", help="plant the faults of tests/faults.toml instead, all or so many")
     options = parser.parse_args(arguments)
 
-    every: Sequence[Mutant | Planted] = planted(root) if options.planted else _small(root, options.only)
+    every: Sequence[Mutant | Planted] = planted(root, options.only) if options.planted else _small(root, options.only)
     chosen = choose(every, options.count or (len(every) if options.planted else 30), options.seed)
 
     survivors = 0
