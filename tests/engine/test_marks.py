@@ -63,6 +63,15 @@ def test_a_long_ttl_waits_until_a_majority_has_the_mark_and_the_usual_one_does_n
     assert marks(world) == 2, "it is written again after a sixth of max_ttl"
 
 
+def test_nobody_waits_for_the_mark_for_longer_than_for_the_lock() -> None:
+    world = World().connect()
+    for node in world.nodes[1:]:
+        node.mute = True
+    claim = world.claim(ttl=20.0, deadline=world.now + 0.1)
+    world.run(0.11)
+    assert claim.state is State.OVER
+
+
 def test_a_client_that_is_closed_does_not_wait_for_the_mark() -> None:
     world = World().connect()
     claims = [world.claim(it, ttl=20.0) for it in "ab"]

@@ -173,7 +173,7 @@ class Engine:
         claims = want.claims
         ttl = claims[0].ttl
         if ttl > UNMARKED and not told and self.notices.marks.missing(now):
-            self.notices.marks.first(lambda at: self.begin(want, at, told=True), now)
+            self.notices.marks.first(lambda at: self.begin(want, at, told=True), now, claims[0].deadline)
             return
         if told and want.state is not WAITING:
             # Its caller has left meanwhile.

@@ -60,8 +60,8 @@ class Marks:
         self._node_set.permitted = -inf
         self.permitted: Then = lambda now: None
         self.refusal: ConfigError | None = None
-        # Callers that wait until a majority has the mark.
-        self._waiting: list[Then] = []
+        # Callers that wait until a majority has the mark, and until when at most.
+        self._waiting: list[tuple[float, Then]] = []
         self._writing = False
         # When to write the mark again, and when to ask for the marks of others.
         self._write_due = inf
@@ -74,10 +74,11 @@ class Marks:
             self._write(now)
         if self._read_due <= now:
             self._read(now)
+        self.flush(now, now)
         self._planned()
 
     def _planned(self) -> None:
-        self.due = min(self._write_due, self._read_due)
+        self.due = min(self._write_due, self._read_due, *(until for until, _ in self._waiting))
         self._plan()
 
     # ------------------------------------------------ a client that uses a long ttl
@@ -86,18 +87,26 @@ class Marks:
         """Return whether the nodes have to be told before a long ttl is used."""
         return now >= self._node_set.permitted
 
-    def first(self, then: Then, now: float) -> None:
-        """Call this when a majority has the mark, or has not taken it in time."""
-        self._waiting.append(then)
+    def first(self, then: Then, now: float, until: float = inf) -> None:
+        """Call this when a majority has the mark, or has not taken it in time.
+
+        Args:
+            then: What to call.
+            now: The time.
+            until: When to call it at the latest.
+        """
+        self._waiting.append((until, then))
         if not self._writing:
             self._write(now)
+        self._planned()
 
-    def flush(self, now: float) -> None:
-        """Call all that wait."""
+    def flush(self, now: float, until: float = inf) -> None:
+        """Call all that wait until then at most."""
         waiting = self._waiting
-        self._waiting = []
-        for then in waiting:
-            then(now)
+        self._waiting = [it for it in waiting if it[0] > until]
+        for latest, then in waiting:
+            if latest <= until:
+                then(now)
 
     def _write(self, now: float) -> None:
         self._writing = True

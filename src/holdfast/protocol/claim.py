@@ -164,13 +164,11 @@ class Claim(Ballot):
     """
 
     # fmt: off
-    # fmt: off
     __slots__ = (
-        "_away_since", "_deadline", "_freed", "_news_from", "_parting", "_renewal", "absurd", "armed", "company",
-        "contended", "dropped", "left", "limit", "news", "notes", "patient", "place", "queued", "reason", "refusal",
+        "_away_since", "_freed", "_news_from", "_parting", "_renewal", "absurd", "armed", "company", "contended",
+        "deadline", "dropped", "left", "limit", "news", "notes", "patient", "place", "queued", "reason", "refusal",
         "routed", "setback", "since", "state", "stays", "timing", "unfit", "until", "wake", "want", "why",
     )
-    # fmt: on
     # fmt: on
 
     def __init__(
@@ -186,7 +184,7 @@ class Claim(Ballot):
         self.timing = timing
         self.patient = timing.wait != 0
         self._renewal = Renewal(timing.ttl, self._quorum.least, timing.renew, tickets.place(ticket))
-        self._deadline = deadline
+        self.deadline = deadline
         # The token by which the engine knows it: after a new start, the one before.
         self.routed = self.token
         self.company: Group | None = None
@@ -250,8 +248,8 @@ class Claim(Ballot):
         self._renewal.waits(now)
         # A try is over before it would have a heartbeat (rule Q15).
         if not self.patient:
-            self._deadline = min(self._deadline, now + self.ttl / 3)
-        self.wake = min(self._renewal.due, self._deadline)
+            self.deadline = min(self.deadline, now + self.ttl / 3)
+        self.wake = min(self._renewal.due, self.deadline)
         nodes = self._node_set.up
         self._may_know = nodes
         if nodes:
@@ -631,7 +629,7 @@ class Claim(Ballot):
             return self._lapse(now)
         if self.state is HELD:
             self._renew(now)
-        elif now >= self._deadline:
+        elif now >= self.deadline:
             return self.refuse((self.company or self).verdict(now), now)
         else:
             self._heartbeat(now)
@@ -910,7 +908,7 @@ class Claim(Ballot):
         if self.state is HELD:
             self.wake = min(self.until, self._renewal.wake(self._patience))
         else:
-            self.wake = min(self._renewal.due, self._deadline, self._gives_up, self._next_expiry())
+            self.wake = min(self._renewal.due, self.deadline, self._gives_up, self._next_expiry())
 
     # ------------------------------------------------ how it stands
 

@@ -366,7 +366,7 @@ class Simulation:
         if not all(it.awaits_nothing for it in self._processes):
             return True
         claims = [claim for client in clients for claim in _claims(client)]
-        if any(it._deadline < inf if it.state is not State.HELD else it.timing.max_hold < inf for it in claims):
+        if any(it.deadline < inf if it.state is not State.HELD else it.timing.max_hold < inf for it in claims):
             return True
         # asyncio's own list of timers, which has no type.
         return any(not it.cancelled() and not _is_a_drivers(it) for it in loop._scheduled)  # type: ignore[attr-defined]
