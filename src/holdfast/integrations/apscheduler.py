@@ -123,10 +123,8 @@ class _Once:
         before, alias, function = _jobs.get(name, mine)
         lives = (executor := before()) is not None and executor._scheduler.running
         if lives and (executor, alias) != (self, mine[1]) and function != mine[2]:
-            raise ConfigError(
-                f"the id {job.id!r} is that of two jobs, {function} and {job.func_ref}, and only one of them would "
-                "run: give each an id of its own, or each scheduler a client with a prefix of its own"
-            )
+            told = f"the id {job.id!r} is that of two jobs, {function} and {job.func_ref}, and only one would run"
+            raise ConfigError(f"{told}: give each an id of its own, or each scheduler a client with another prefix")
         _jobs[name] = mine
         if len(_jobs) > _REMEMBERED:
             _jobs.popitem(last=False)
@@ -196,14 +194,14 @@ class _Run:
         return _Result(value, self._here)
 
     def _alone(self) -> Any:
-        value = self._executor._apart(self._job, self._body)(current())
-        self._skipped()
-        return value
+        return self._noted(self._executor._apart(self._job, self._body)(current()))
 
-    def _skipped(self) -> None:
+    def _noted(self, value: Any) -> Any:
+        """Log if the job was skipped. Returns its value."""
         if not self._here:
             told = "%s is skipped at %s: %d instances run in all processes together"
             logging.getLogger(LOGGER).warning(told, self, self._time, self._job.max_instances)
+        return value
 
     def _body(self, lease: Lease) -> Any:
         self._here = True
@@ -220,9 +218,7 @@ class _CoroutineRun(_Run):
         return _Result(value, self._here)
 
     async def _coroutine(self) -> Any:
-        value = await self._executor._apart(self._job, self._work)(current())
-        self._skipped()
-        return value
+        return self._noted(await self._executor._apart(self._job, self._work)(current()))
 
     async def _work(self, lease: Lease) -> Any:
         if iscoroutinefunction(self._job.func):
@@ -404,10 +400,8 @@ def _check(job: Any) -> None:
         if getattr(trigger, "jitter", None):
             raise ConfigError(f"the job {job.id!r} has jitter: each process would run it at another time. Leave it out")
         if trigger is not job.trigger and isinstance(trigger, IntervalTrigger):
-            raise ConfigError(
-                f"the job {job.id!r} has an interval inside {type(job.trigger).__name__}: each process would count it "
-                "from another moment. Use cron there, or the interval alone"
-            )
+            told = f"the job {job.id!r} has an interval inside {type(job.trigger).__name__}: each process counts it"
+            raise ConfigError(f"{told} from another moment. Use cron there, or the interval alone")
 
 
 def _triggers(trigger: Any) -> Iterator[Any]:
