@@ -215,6 +215,8 @@ class Ward:
                 keeper.records.drop(place)
             keeper.users.discard(id(self))
             if not keeper.users:
+                # (A client that has begun just now keeps it, and starts a guardian again.)
+                del _keepers[_me()]
                 keeper.stop()
 
 

@@ -55,6 +55,9 @@ class Records:
         # head. (To take one, or to add one, is one C call.)
         self._free = [deque[int]() for _ in range(MOST + 1)]
 
+    def __del__(self) -> None:
+        os.close(self.file)
+
     def write(self, engine: int, data: bytes) -> int:
         """Write a record.
 
