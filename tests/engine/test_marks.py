@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
-from engine.world import TRIP, World, busy, lines, near, run_id
+from engine.world import TRIP, World, away, busy, lines, near, run_id
 
 from holdfast.engine.marks import MARK
 from holdfast.errors import ConfigError
@@ -119,6 +120,20 @@ def test_a_permission_ends_when_no_majority_takes_the_mark() -> None:
     assert claim.state is State.HELD, "its latest renewals count for ten seconds, and one before for thirty"
     world.run(20.0)
     assert claim.state is State.LOST
+
+
+def test_without_any_node_there_is_nobody_to_tell_until_one_is_up() -> None:
+    world = World().connect()
+    world.claim(ttl=20.0)
+    world.run(0.5)
+    away(world, 0, 1, 2)
+    world.run(60.0)
+    assert world.engine.notices.marks.due == inf
+    for node in world.nodes:
+        node.dialled = "accepts"
+    before = marks(world)
+    world.run(3.0)
+    assert marks(world) > before
 
 
 def test_a_user_that_may_not_write_the_mark_is_told() -> None:

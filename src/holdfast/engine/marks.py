@@ -63,6 +63,8 @@ class Marks:
         # Callers that wait until a majority has the mark, and until when at most.
         self._waiting: list[tuple[float, Then]] = []
         self._writing = False
+        # Whether this client has used a long ttl.
+        self._needed = False
         # When to write the mark again, and when to ask for the marks of others.
         self._write_due = inf
         self._read_due = inf
@@ -95,10 +97,17 @@ class Marks:
             now: The time.
             until: When to call it at the latest.
         """
+        self._needed = True
         self._waiting.append((until, then))
         if not self._writing:
             self._write(now)
         self._planned()
+
+    def up(self, now: float) -> None:
+        """Write the mark on nodes that are up again, if this client needs it."""
+        if self._needed and not self._writing and self._write_due == inf:
+            self._write_due = now
+            self._planned()
 
     def flush(self, now: float, until: float = inf) -> None:
         """Call all that wait until then at most."""
@@ -129,7 +138,9 @@ class Marks:
         anew = good and now >= self._node_set.permitted
         if good:
             self._node_set.permitted = query.began + longest / 2
-        self._write_due = now + (longest / 6 if good else self._patience)
+        # Without a node there is nobody to tell. The next one that is up will be told.
+        pause = longest / 6 if good else self._patience
+        self._write_due = now + pause if self._node_set.up else inf
         self._planned()
         self.flush(now)
         if anew:

@@ -178,6 +178,7 @@ class Notices:
 
     def up(self, node: int, due: float) -> None:
         """Note the settings on a node that is connected, at `due` or with the first use."""
+        self.marks.up(due)
         if self.registers:
             self._registry.up(node, due)
             self._plan()

@@ -142,6 +142,15 @@ def _guard(restart_guard: object, least: float) -> float | None:
     return guard
 
 
+def _short_guard(restart_guard: object, longest: float) -> float | None:
+    """Return the short guard, if it makes sense: where it is shorter than the whole one, and new
+    fences do not get further ahead of the clocks by it than they may (rule F12).
+    """
+    short = UNMARKED + SLACK
+    fits = longest > UNMARKED and (longest + SLACK) / 4 < short
+    return short if fits and restart_guard is DEFAULT_GUARD else None
+
+
 def _check_names(prefix: object, owner: str) -> None:
     checks.text(prefix, "prefix", most=256)
     checks.text(owner, "owner", most=128)
@@ -216,7 +225,7 @@ def settings(
         around=around,
         guardian=checks.flag(guardian, "guardian"),
         lists=lists,
-        short_guard=UNMARKED + SLACK if restart_guard is DEFAULT_GUARD and longest > UNMARKED else None,
+        short_guard=_short_guard(restart_guard, longest),
     )
 
 
