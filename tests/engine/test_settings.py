@@ -68,6 +68,7 @@ def test_what_is_not_said() -> None:
     assert made(around=Tracer) == made()._replace(around=Tracer)
     assert "around is an object with a method begin(kind, names), not 5" in complaint(around=5)
     assert made().horizon == 16_000  # K: half of the guard, in ms
+    assert made().mark_lasts == 64.0
     assert repr(DEFAULT_GUARD) == "max_ttl + 2"  # (as signatures show it)
 
 
