@@ -14,14 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from protocol.conversation import TTL, UNTIL, Mute, P, granted, node_set, usual
-from protocol.nodes import walk
+from protocol.nodes import Lock, walk
 from protocol.script import WAYS, Script
 from seeds import FROZEN
 
 from holdfast.errors import ConfigError, NoQuorum, NotAcquired
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.command import RELEASE
-from holdfast.protocol.nodes import Standing
+from holdfast.protocol.command import GRANTED, RELEASE
+from holdfast.protocol.nodes import NodeSet, Standing
+from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
 
@@ -433,3 +434,21 @@ def test_B51_no_two_hold_it_whatever_breaks_and_whoever_waits_gets_it(seed: int,
 def test_without_faults_whoever_waits_gets_it(seed: int, steps: int, nodes: int, clients: int) -> None:
     """P-L1."""
     walk(seed, nodes, clients, steps, faults=False)
+
+
+@pytest.mark.parametrize("node, lost", [(0, True), (1, False)])
+def test_a_majority_of_either_list_that_was_lost_is_a_gap(node: int, lost: bool) -> None:
+    """Of one node to three: who knows the former list only may have held it on node 0 alone."""
+    # Rule SH5.
+    nodes = NodeSet(["n0", "n1", "n2"], 1.0, 9.0, 16_000, Quorum([0, 1, 2], [0]))
+    for it in range(3):
+        nodes.note(it, Standing.UP, 0.0)
+    claim = Claim(Lock("x"), Timing(9.0, None, True), 1_700_000_000_000_000, Tickets(b"0" * 32), nodes)
+    claim.begin(0.0)
+    for it in (1, 2):
+        claim.answered(it, claim.sends[0][1], claim.usual, 0.1)
+    assert claim.state is State.WAITING
+    claim.answered(0, claim.sends[0][1], claim.usual, 0.1)
+    assert claim.state is State.HELD
+    claim.pushed(node, GRANTED, claim.fence + 1, 1.0)
+    assert (claim.state is State.LOST, claim.reason) == (lost, "gap" if lost else "")
