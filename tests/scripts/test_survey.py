@@ -14,6 +14,7 @@ from holdfast.operations.survey import commands as survey
 from holdfast.operations.survey.commands import SurveyAnswer
 from holdfast.protocol import note
 from holdfast.protocol.exclusive import beside
+from holdfast.protocol.quorum import Quorum
 
 LONG = 30_000  # ms
 ONE, TWO, THREE = (b"%016d:%032x:%08x" % (17 * 10**14 + it, it, it) for it in (1, 2, 3))
@@ -119,12 +120,12 @@ def names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
 def an_inspection_has_the_note(node: Node) -> None:
     node.lock(b"a", ONE, fence=5, noted=NOTE)
     node.queue(b"a", b"queue", TWO)
-    status = inspection.status("a", ["n"], {0: node.say(inspection.inspect(b"a"))}, {}, {})
+    status = inspection.status("a", ["n"], {0: node.say(inspection.inspect(b"a"))}, {}, {}, Quorum([0]))
     assert (status.note, status.holder, len(status.queue)) == ("build 4711 \n\0\ufffd", ONE.decode(), 1)
     node.lock(b"b", b"shared", fence=5)
     node.bench.operator.say("ZADD", beside(b"b", b"readers"), 9 * 10**15, ONE + b":r")
     node.bench.operator.say("PEXPIRE", beside(b"b", b"readers"), LONG)
-    status = inspection.status("b", ["n"], {0: node.say(inspection.inspect(b"b"))}, {}, {})
+    status = inspection.status("b", ["n"], {0: node.say(inspection.inspect(b"b"))}, {}, {}, Quorum([0]))
     assert ([it.token for it in status.readers], status.note) == ([(ONE + b":r").decode()], None)
 
 
