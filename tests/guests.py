@@ -152,7 +152,7 @@ def version_of(python: str) -> list[int]:
 _making: defaultdict[str, Lock] = defaultdict(Lock)
 
 
-def made(place: Path, packages: list[str], base: Path, like: Path | None = None) -> Path:
+def made(place: Path, packages: list[str], base: Path = Path(sys.executable), like: Path | None = None) -> Path:
     """Make an environment with these packages and holdfast's sources, unless it is there. Returns its Python.
 
     `base`: the Python that it is one of; `like`: the Python of another one, whose packages it begins with.
