@@ -173,7 +173,17 @@ class Engine:
         claims = want.claims
         ttl = claims[0].ttl
         if ttl > UNMARKED and not told and self.notices.marks.missing(now):
-            self.notices.marks.first(lambda at: self.begin(want, at, told=True), now, claims[0].deadline)
+            clock = self.health.clock
+
+            def begin(now: float) -> None:
+                # The nodes may have told their time meanwhile (rule F6).
+                if seconds := self.health.clock - clock:
+                    for claim in claims:
+                        claim.takes(claim.ticket + int(seconds * 1e6))
+                        claim.routed = claim.token
+                self.begin(want, now, told=True)
+
+            self.notices.marks.first(begin, now, claims[0].deadline)
             return
         if told and want.state is not WAITING:
             # Its caller has left meanwhile.

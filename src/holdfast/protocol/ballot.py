@@ -33,13 +33,11 @@ class Ballot(ABC):
     """
 
     # fmt: off
-    # fmt: off
     __slots__ = (
         "__weakref__", "_above", "_base", "_largest", "_may_know", "_mode", "_node_set", "_propose", "_quorum",
         "as_usual", "began", "counted", "fence", "recipe", "sends", "ticket", "tickets", "token", "ttl", "usual",
         "votes",
     )
-    # fmt: on
     # fmt: on
 
     def __init__(
@@ -47,9 +45,7 @@ class Ballot(ABC):
     ) -> None:
         self.recipe = recipe
         self.ttl = ttl
-        self.ticket = ticket
         self.tickets = tickets
-        self.token = tickets.token(ticket) + recipe.kind
         self._node_set = node_set
         self._quorum = node_set.quorum
         # The mode of its requests until it is held.
@@ -60,16 +56,11 @@ class Ballot(ABC):
         self.sends: list[tuple[Sequence[int], Command]] = []
         # T, once it is held.
         self.fence = 0
-        # P, and the largest P ever.
-        self._propose = recipe.proposes or ticket
-        self._largest = self._propose
         # T is above it: the largest fence that a node has told which denied (rule F11), or the floor
         # of the nodes (rule F12).
         self._above = 0
         # Nodes that may know the token.
         self._may_know: Sequence[int] = ()
-        # The answer as usual: granted now, nobody waits, and the fence is the ticket.
-        self.usual = self.token[:16]
         # The nodes that gave it; None once every vote is kept apart.
         self.as_usual: list[int] | None = []
         # Until when a grant of the first request counts.
@@ -77,6 +68,17 @@ class Ballot(ABC):
         self.votes: Sequence[Vote] = ()
         # Never less than the number of nodes that count.
         self.counted = 0
+        self.takes(ticket)
+
+    def takes(self, ticket: int) -> None:
+        """Have this ticket, before anything is asked."""
+        self.ticket = ticket
+        self.token = self.tickets.token(ticket) + self.recipe.kind
+        # P, and the largest P ever.
+        self._propose = self.recipe.proposes or ticket
+        self._largest = self._propose
+        # The answer as usual: granted now, nobody waits, and the fence is the ticket.
+        self.usual = self.token[:16]
 
     @abstractmethod
     def answered(self, node: int, command: Command, reply: object, now: float) -> bool:
