@@ -4,8 +4,8 @@ A server that has restarted may have forgotten leases. Most clients use no ttl a
 client that does says so on a majority of the nodes first, and again for as long as it lives. So a
 majority of the other nodes can tell for how long a restarted one has to be left alone.
 
-Knows what a mark is, and when a guard may end early. Must not know claims: whoever waits for the
-mark is called.
+Knows what a mark is, and when a guard may end early. Must not know claims: it calls those that wait
+for the mark.
 """
 
 from collections.abc import Callable, Mapping

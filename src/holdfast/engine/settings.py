@@ -60,8 +60,8 @@ class Settings(NamedTuple):
         shard: The name of this shard, if there are several.
         spreads: A digest of each way in which this client spreads names, the current one first.
         leaving: Whether this shard is only in the former list.
-        lists: While some of the nodes are replaced: the numbers of the next nodes, and of the former
-            ones. Both must have a majority.
+        lists: While some of the nodes are replaced: the numbers of the next nodes, and of the
+            former ones. Both must have a majority.
         debug: Whether leases remember the line that acquired them.
         around: An object of the user's, for the calls of this client. The engine does not use it.
         guardian: Whether another process frees the locks of this one if it is killed.

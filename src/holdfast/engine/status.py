@@ -34,8 +34,8 @@ class NodeStatus(NamedTuple):
         repaired: Whether the node has everything back that a restart made it forget of `once`,
             `fill`, `rate`, `latch` and `barrier`, as far as `repair()` and `ready()` have found.
             None until one of them has looked.
-        guard_left: Seconds until the restart guard ends at the latest, and the node is used; None: it is not
-            guarded.
+        guard_left: Seconds until the restart guard ends at the latest, and the node is used; None:
+            it is not guarded.
         since: Seconds for which it has been in this state.
         uptime: Seconds since its server started, as the server said when this client connected;
             None while there is no connection.

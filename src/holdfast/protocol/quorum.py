@@ -89,7 +89,7 @@ class Quorum:
     Attributes:
         nodes: All of them.
         least: No fewer nodes than these decide.
-        plain: Whether there is one list, of which so many decide.
+        plain: Whether there is one list, of which `least` nodes decide.
     """
 
     __slots__ = ("_lists", "least", "nodes", "plain")

@@ -207,8 +207,8 @@ class IOThread:
     def nudge(self) -> None:
         """Wake the I/O thread's thread, if it sleeps."""
         if nap := self.asleep:
-            # In this order: whoever finds that somebody has rung need not ring. (A list for each
-            # sleep: a caller that goes on late marks no later one.)
+            # In this order: a caller that finds that somebody has rung need not ring. (A list for
+            # each sleep: a caller that goes on late marks no later one.)
             self.sockets.bell.ring()
             nap.clear()
         elif self._resting:
