@@ -503,7 +503,7 @@ def checked(settings: dict[str, Any], *, deploy: bool = False) -> list[tuple[str
     "setting, told",
     [
         ({"TTLL": 1}, "unknown setting 'TTLL'"),
-        ({"TTL": "abc"}, "TTL is a number of seconds, not 'abc'"),
+        ({"TTL": "abc"}, "TTL must be a number of seconds, not 'abc'"),
         ({"TTL": 50}, "ttl is 50 s, and max_ttl 30 s"),
         ({"SHARDS": {"a": ["redis://a"]}}, "shards= is instead of nodes"),
     ],

@@ -185,7 +185,9 @@ class Table:
     def __init__(self) -> None:
         self.world: World | None = None
         self._runner = asyncio.Runner()
-        self._locks: Any = SimpleNamespace(settings=SimpleNamespace(ttl=TTL, owner="the gateway", guardian=False), lock=self._lock, ready=self._ready)
+        self._locks: Any = SimpleNamespace(
+            settings=SimpleNamespace(ttl=TTL, owner="the gateway", guardian=False), lock=self._lock, ready=self._ready
+        )
         self._application: Starlette = gateway_app(self._locks, page=False, max_lag=1e9, max_requests=10**9)
 
     async def _ready(self) -> None:

@@ -117,7 +117,7 @@ class Orders:
 
     def __init__(self, seed: int, lua: Lua | None = None, runners: int = 4) -> None:
         self.dice = random.Random(seed)
-        settings = SimpleNamespace(size=NODES, prefix="", horizon=HORIZON)
+        settings = SimpleNamespace(addresses=(None,) * NODES, prefix="", horizon=HORIZON)
         terms = LockTerms((), Timing(10.0))
         shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
         self.deed = OnceTerms(shards, "n", 10**9, None, None, terms, JSON)

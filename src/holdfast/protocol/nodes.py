@@ -86,7 +86,7 @@ class NodeSet:
         return cause
 
     def lasting(self, ttl: float, now: float) -> float:
-        """Return how long a grant counts that is asked for now with a long ttl, in seconds (G14)."""
+        """Return for how many seconds a grant counts that is asked for now (G14)."""
         return ttl if now < self.permitted else UNMARKED
 
     @property
