@@ -94,6 +94,12 @@ def test_what_is_said() -> None:
     )
 
 
+def test_two_lists_each_have_a_majority() -> None:
+    one, two = made(), made(lists=((0, 1), (1, 2)))
+    assert [it.quorum.met({0, 1}) for it in (one, two)] == [True, False]
+    assert [it.lists_of(1) for it in (one, two)] == [(0,), (0, 1)]
+
+
 def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
         made().ttl = 5.0  # type: ignore[misc]  # (the mistake)

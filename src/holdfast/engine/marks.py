@@ -111,11 +111,10 @@ class Marks:
 
     def flush(self, now: float, until: float = inf) -> None:
         """Call all that wait until then at most."""
-        waiting = self._waiting
-        self._waiting = [it for it in waiting if it[0] > until]
-        for latest, then in waiting:
-            if latest <= until:
-                then(now)
+        ready = [then for latest, then in self._waiting if latest <= until]
+        self._waiting = [it for it in self._waiting if it[0] > until]
+        for then in ready:
+            then(now)
 
     def _write(self, now: float) -> None:
         self._writing = True
