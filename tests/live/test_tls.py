@@ -24,6 +24,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
 from contract.programs import program, run
+from live.kit import io_thread_of
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
@@ -153,6 +154,19 @@ async def test_bursts_are_split_into_records_and_sent_in_parts(
         assert len({it.fence for it in leases}) == count
         await asyncio.gather(*[face.release(it, True) for it in leases])
     assert [it.state for it in one.nodes()] == ["up"] * 3
+
+
+async def test_callers_leave_what_is_encrypted_to_the_io_thread(face: Face, front: Front, name: str) -> None:
+    if not isinstance(face, Threads):
+        pytest.skip("asyncio reads on the loop")
+    one = client(face, front)
+    await face.ready(one)
+    for number in range(3):
+        await face.release(await face.acquire(one.lock(f"{name}.{number}")))
+    direct = io_thread_of(one).direct
+    assert len(direct.sockets.by_file) == 3
+    assert not direct.near
+    assert len(direct.sockets.files) == 0
 
 
 async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) -> None:

@@ -272,7 +272,9 @@ class Direct:
 
     def look(self) -> None:
         """Note whether the nodes are near. (The I/O thread calls this.)"""
-        near = [i for i, it in enumerate(self.engine.connections) if 0.0 < it.trip <= NEAR]
+        # (What comes through TLS is for the I/O thread to decrypt.)
+        open_links = [it.node for it in self.sockets.by_file.values() if it.tunnel is None]
+        near = [it for it in open_links if 0.0 < self.engine.connections[it].trip <= NEAR]
         self.near = self.engine.node_set.quorum.met(near)
 
     # ------------------------------------------------ speaking and listening

@@ -170,13 +170,13 @@ class Sockets:
 
     @property
     def files(self) -> Any:
-        """The connections that are made, as the C library's `poll` wants them."""
+        """The connections that are made and not encrypted, as the C library's `poll` wants them."""
         files = self._files
         if files is None:
             # (One C call copies the table: a caller that was interrupted for long may come here
             # late.)
             links = list(self.by_file.values())
-            files = self._files = self._calls.polled([it.file for it in links if not it.opening])
+            files = self._files = self._calls.polled([it.file for it in links if not it.opening and it.tunnel is None])
         return files
 
     # ------------------------------------------------ waiting and reading
