@@ -179,12 +179,13 @@ def test_a_job_does_not_overlap_itself_although_processes_come_and_are_killed(st
     """A process that starts while another one runs an earlier time has not seen that."""
     for number in range(PROCESSES):
         stage.start("ticker", kind, str(number), BEGIN=str(time.time()), SLOW="1")
-        stage.until(lambda number=number: len(stage.entries("leave")) > number, "it has run", 30)
+        stage.until(lambda number=number: len(stage.entries("enter")) > number, "it runs", 30)
+    # Two of them have started while the job ran, and for longer than a time waits.
+    stage.until(lambda: "instances run in all processes together" in stage.logs(), "a time is skipped", 30)
     for process in stage.processes[:2]:
         seen = len(stage.entries("leave"))
         stage.kill(process.pid)
         stage.until(lambda seen=seen: len(stage.entries("leave")) > seen, "it runs again", 30)
-    stage.until(lambda: "instances run in all processes together" in stage.logs(), "a time is skipped", 60)
     assert overlaps(stage.entries(), stage.killed) == []
 
 

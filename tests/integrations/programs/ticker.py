@@ -51,7 +51,7 @@ def interval() -> None:
 
 def slow() -> None:
     note("enter", "slow")
-    time.sleep(3.5)
+    time.sleep(5)
     note("leave", "slow")
 
 
