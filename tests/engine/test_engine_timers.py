@@ -511,3 +511,15 @@ def test_who_owes_nothing_may_be_closed() -> None:
         world.cut(number, dialled="refuses")
     assert not world.engine.owing  # nobody is left who could answer
     assert claim.state is State.WAITING
+
+
+def test_a_first_claim_with_a_long_ttl_has_a_ticket_by_the_clock_of_the_nodes() -> None:
+    # Rule F6.
+    world = World()
+    for node in world.nodes:
+        node.ahead = 60.0
+    claim = world.claim(ttl=20.0)
+    ticket = claim.ticket
+    world.run(1.0)
+    assert claim.state is State.HELD
+    assert claim.fence - ticket == near(60e6, abs=1e6)

@@ -64,18 +64,6 @@ def test_a_long_ttl_waits_until_a_majority_has_the_mark_and_the_usual_one_does_n
     assert marks(world) == 2, "it is written again after a sixth of max_ttl"
 
 
-def test_a_first_claim_with_a_long_ttl_has_a_ticket_by_the_clock_of_the_nodes() -> None:
-    # Rule F6.
-    world = World()
-    for node in world.nodes:
-        node.ahead = 60.0
-    claim = world.claim(ttl=20.0)
-    ticket = claim.ticket
-    world.run(1.0)
-    assert claim.state is State.HELD
-    assert claim.fence - ticket == near(60e6, abs=1e6)
-
-
 def test_nobody_waits_for_the_mark_for_longer_than_for_the_lock() -> None:
     world = World().connect()
     for node in world.nodes[1:]:
