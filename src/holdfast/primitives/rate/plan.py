@@ -119,7 +119,8 @@ class RateTerms:
             burst = self.algorithm.most if len(self.keys) == 1 else calls
             ends[key] = max(self.alone.get(key, now), now) + each * cost
             retry = max(retry, ends[key] - now - each * max(cost, burst // self.processes))
-        if retry > 0:
+        # (Sums of seconds are rounded.)
+        if retry > 1e-6:
             return retry
         for key, end in ends.items():
             self.alone[key] = end
