@@ -118,6 +118,11 @@ def test_what_is_no_list_of_sets(what: str) -> None:
     assert complaint in str(caught.value)
 
 
+def test_a_former_node_that_is_named_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="redis://d:6379 is named twice"):
+        holdfast.Holdfast("redis://a", "redis://b", "redis://c", previous=["redis://a", "redis://d", "redis://d"])
+
+
 def test_what_an_environment_variable_lists() -> None:
     assert listed("") == listed(" ; ,") == []
     assert listed("redis://a, redis://b") == [["redis://a", "redis://b"]]

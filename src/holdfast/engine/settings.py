@@ -4,7 +4,7 @@ Knows limits and defaults. Must not know the environment or where a value came f
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -119,13 +119,22 @@ def _addresses(nodes: Iterable[str | Address], unset: bool) -> tuple[Address, ..
     addresses = tuple(map(address.parse, nodes))
     if not addresses and not unset:
         raise ConfigError(NO_NODES)
+    distinct(addresses)
+    return addresses
+
+
+def distinct(addresses: Sequence[Address]) -> None:
+    """Check that no node is named twice.
+
+    Raises:
+        ConfigError: One is.
+    """
     twice = sorted({it.label for it in addresses if sum(it.place == other.place for other in addresses) > 1})
     if twice:
         raise ConfigError(
             f"{', '.join(twice)} is named twice: each node is a server of its own, or a majority means nothing. "
             "(Databases of one server are one node.)"
         )
-    return addresses
 
 
 def _guard(restart_guard: object, least: float) -> float | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from .. import checks
 from ..engine.registry import ALONE
+from ..engine.settings import distinct
 from ..errors import ConfigError
 from ..node import Node, node_of
 from ..protocol.exclusive import tag_of
@@ -47,7 +48,12 @@ class ShardNodes:
         self.places = frozenset(it.address.place for it in nodes)
 
     def joint(self, former: ShardNodes) -> ShardNodes:
-        """Return this shard while its nodes replace these."""
+        """Return this shard while its nodes replace these.
+
+        Raises:
+            ConfigError: The former nodes name one twice, which would change their majority.
+        """
+        distinct([it.address for it in former.nodes])
         nodes = (*self.nodes, *(it for it in former.nodes if it.address.place not in self.places))
         at = {it.address.place: number for number, it in enumerate(nodes)}
         lists = tuple(range(len(self.nodes))), tuple(at[it.address.place] for it in former.nodes)
