@@ -134,7 +134,7 @@ class Marks:
         hopeless = not self._node_set.quorum.met(able)
         self.refusal = ConfigError(REFUSED.format(UNMARKED, MARK.decode())) if hopeless else None
         good = query.sufficient and now - query.began <= SLACK
-        anew = good and now >= self._node_set.permitted
+        begins = good and now >= self._node_set.permitted
         if good:
             self._node_set.permitted = query.began + longest / 2
         # Without a node there is nobody to tell. The next one that is up will be told.
@@ -142,7 +142,7 @@ class Marks:
         self._write_due = now + pause if self._node_set.up else inf
         self._planned()
         self.flush(now)
-        if anew:
+        if begins:
             self.permitted(now)
 
     # ------------------------------------------------ a guard that may end early

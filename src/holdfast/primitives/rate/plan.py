@@ -205,6 +205,8 @@ def limits(
     checks.name(name, "a rate's name", most=recipes.LONGEST)
     at = shards.counting(name if key is None else f"{name}:{key}")
     sets = [shards.all[it].settings for it in at]
+    if not isinstance(fail_open, int):
+        raise ConfigError(f"fail_open is True or False, or the number of your processes, not {checks.shown(fail_open)}")
     processes = checks.whole(fail_open, "fail_open", most=MOST) if type(fail_open) is int else 0
     kind = _kind(algorithm)
     found = [_limit(kind, *pair, burst) for pair in _pairs(limit, period, burst)]
@@ -216,7 +218,7 @@ def limits(
         key=None if key is None else str(key),
         pairs=tuple((it.calls, it.period / SECOND) for it in found),
         wait=waiting(wait),
-        fail_open=bool(processes) or checks.flag(fail_open, "fail_open"),
+        fail_open=bool(fail_open),
         keys=keys,
         algorithm=kind(keys, found),
         places=tuple(_place(shard, f"{name}:{key}", settings) for shard, settings in enumerate(sets)),
