@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from .environments import ROOT
 from .serving import SERVE, Server, pair
 
 RESP = ["-m", "holdfast", "serve", "--resp", "127.0.0.1:0", "--max-lag", "1m"]
+FIRST = b"LOCK light:first WAIT 60000 TTL 1000"
 # Holds a lock for the length of its connection, and says so. Then it only waits to be killed.
 HOLDER = """
 import socket, sys
@@ -37,21 +38,41 @@ its.recv(4096)
 print("held", flush=True)
 its.recv(1)
 """
+# Passes on what it is sent to one node, and the answers back, and does nothing else: the floor of a gateway in asyncio.
+RELAY = """
+import asyncio, sys
+class Side(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+    def data_received(self, data):
+        self.other.transport.write(data)
+async def main(node):
+    def arrived():
+        side = Side()
+        side.other, inner.other = inner, side
+        return side
+    loop = asyncio.get_running_loop()
+    _, inner = await loop.create_unix_connection(Side, node)
+    server = await loop.create_server(arrived, "127.0.0.1", 0)
+    print("redis://127.0.0.1:%d" % server.sockets[0].getsockname()[1], file=sys.stderr, flush=True)
+    await server.serve_forever()
+asyncio.run(main(sys.argv[1]))
+"""
 
 
 class Light:
     """A gateway that speaks RESP, and one connection to it."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
+    def __init__(self, environment: dict[str, str], program: Sequence[str] = RESP, first: bytes = FIRST) -> None:
         began = time.perf_counter()
-        self.process = subprocess.Popen([sys.executable, *RESP], env=environment, stderr=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen([sys.executable, *program], env=environment, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         found = next(it for line in self.process.stderr if (it := re.search(r"redis://127\.0\.0\.1:(\d+)", line)))
         self.started = time.perf_counter() - began
         self.port = int(found[1])
         self.bytes = 0
         self._socket = self.connect()
-        self.ask(b"LOCK light:first WAIT 60000 TTL 1000")
+        self.ask(first)
         self.idle = memory(self.process.pid)
 
     def connect(self) -> socket.socket:
@@ -74,6 +95,11 @@ class Light:
     def pair(self) -> None:
         """Acquire and release."""
         self.ask(b"UNLOCK %b" % self.ask(b"LOCK light:pair")[2])
+
+    def floor(self) -> None:
+        """What `pair` is, if only a node answers."""
+        self.ask(b"SET light:pair token NX PX 10000")
+        self.ask(b"DEL light:pair")
 
     def cpu(self) -> float:
         """Seconds of CPU so far, by Linux's clock of another process."""
@@ -171,12 +197,15 @@ def measure(count: int, rounds: int, nodes: Nodes) -> dict[str, list[float]]:
             heavy, heavy_start, heavy_idle = stack.enter_context(http(environment))
             light.bytes = 0
             light.pair()
+            relay = Light(environment, ["-c", RELAY, nodes.urls[0].removeprefix("unix://")], b"PING")
+            stack.callback(relay.process.kill)
+            floor = cost(relay.cpu, relay.floor, count)
             its, other = cost(light.cpu, light.pair, count), cost(heavy.cpu, partial(pair, heavy), count // 4)
             own = cost(time.process_time, lambda: lock.acquire().release(), count)
             found = {
                 "start": light.started, "start, HTTP": heavy_start, "idle": light.idle, "idle, HTTP": heavy_idle,
                 "pair": its.clock, "pair, HTTP": other.clock, "pair, library": own.clock,
-                "cpu": its.cpu, "cpu, HTTP": other.cpu, "bytes": light.bytes / (count + 1),
+                "floor": floor.clock, "cpu": its.cpu, "cpu, HTTP": other.cpu, "cpu, floor": floor.cpu, "bytes": light.bytes / (count + 1),
                 "waiters": light.waiters(500), "killed": statistics.median(light.killed() for _ in range(10)),
             }  # fmt: skip
             stack.close()
@@ -192,20 +221,21 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000, help="pairs in a round (default 2000)")
     options = parser.parse_args()
     print(f"Load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores\n")
-    print("| What | `serve --resp` | Goal | `serve` (HTTP) | The library |\n| --- | --- | --- | --- | --- |")
+    print("| What | `serve --resp` | Goal | `serve` (HTTP) | The library | A relay |\n| --- | --- | --- | --- | --- | --- |")
     for size, goals in ((1, ("300 µs", "150 µs")), (5, ("450 µs", ""))):
         with Nodes(size) as nodes:
             rows = measure(options.count, options.rounds, nodes)
         it = {name: min(values) for name, values in rows.items()}
         if size == 1:
-            print(f"| Start-up | {it['start'] * 1e3:.0f} ms | 150 ms | {it['start, HTTP'] * 1e3:.0f} ms | |")
-            print(f"| Memory, idle | {it['idle']:.0f} MB | 30 MB | {it['idle, HTTP']:.0f} MB | |")
-            print(f"| Bytes of a pair | {it['bytes']:.0f} | 200 | | |")
-            print(f"| 500 waiters served | {it['waiters']:.2f} s | 0.2 s | | |")
-            print(f"| The lock of a killed client is free after | {it['killed'] * 1e3:.0f} ms | 50 ms | its ttl | its ttl |")
+            print(f"| Start-up | {it['start'] * 1e3:.0f} ms | 150 ms | {it['start, HTTP'] * 1e3:.0f} ms | | |")
+            print(f"| Memory, idle | {it['idle']:.0f} MB | 30 MB | {it['idle, HTTP']:.0f} MB | | |")
+            print(f"| Bytes of a pair | {it['bytes']:.0f} | 200 | | | |")
+            print(f"| 500 waiters served | {it['waiters']:.2f} s | 0.2 s | | | |")
+            print(f"| The lock of a killed client is free after | {it['killed'] * 1e3:.0f} ms | 50 ms | its ttl | its ttl | |")
+        floors = ("", "") if size > 1 else (f"{it['floor'] * 1e6:.0f} µs", f"{it['cpu, floor'] * 1e6:.0f} µs")
         pairs = f"{it['pair'] * 1e6:.0f} µs | {goals[0]} | {it['pair, HTTP'] * 1e6:.0f} µs | {it['pair, library'] * 1e6:.0f} µs"
-        print(f"| A pair, {size} node{'s' * (size > 1)} | {pairs} |")
-        print(f"| CPU of the gateway for it | {it['cpu'] * 1e6:.0f} µs | {goals[1]} | {it['cpu, HTTP'] * 1e6:.0f} µs | |", flush=True)
+        print(f"| A pair, {size} node{'s' * (size > 1)} | {pairs} | {floors[0]} |")
+        print(f"| CPU of the gateway for it | {it['cpu'] * 1e6:.0f} µs | {goals[1]} | {it['cpu, HTTP'] * 1e6:.0f} µs | | {floors[1]} |", flush=True)
     return 0
 
 
