@@ -143,7 +143,7 @@ def test_one_node_that_answers_rubbish_takes_nothing_from_the_others(which: str)
 def test_a_node_that_refuses_us_is_down_and_dialled_ever_more_rarely_each_client_at_its_own_pace(inbox: bytes, pause: float) -> None:
     world = World(inbox=inbox)
     world.nodes[0].reads = lambda data, now: b"-WRONGPASS invalid username-password pair\r\n" * 9  # type: ignore[method-assign]  # (a fake in its place)
-    assert world.engine.connections[0].manners.jitter == int(inbox[:4], 16) / 65535  # from 0 to 1
+    assert world.engine.connections[0].settings.jitter == int(inbox[:4], 16) / 65535  # from 0 to 1
     world.run(10.0)
     before = world.nodes[0].connection
     world.run(50.0)
@@ -410,7 +410,7 @@ def test_what_a_node_refused_is_over_for_each_claim_when_it_takes_writes_again()
 
 def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:
     world = World().connect()
-    query = world.engine.consult(dict.fromkeys(range(3), world.engine.upkeep._manners.probe), world.now)
+    query = world.engine.consult(dict.fromkeys(range(3), world.engine.upkeep._connection_settings.probe), world.now)
     world.engine.heard(0, next(iter(world.engine.connections[0].ledger)), [b"SET", FULL], world.now)
     assert not query.over and isinstance(world.engine.connections[0].refusal, Exception)
 

@@ -766,7 +766,7 @@ def test_a_caller_waits_until_the_servers_are_known() -> None:
     assert engine.health.met(0.1, 0.1, world.now), "it is waited for as long as the caller does"
     away(world, 2)
     # A majority can be used, and its servers are not known, so nothing is raised.
-    engine.connections[2].run_id = ""
+    engine.connections[2].server.run_id = ""
     assert not engine.health.met(0.0, 5.0, world.now)
 
 
@@ -828,7 +828,7 @@ def test_measures_of_long_ago_are_taken_again_before_a_node_is_given_up() -> Non
     world = World().connect()
     world.run(70.0)
     before = len(world.nodes[0].of("TIME"))
-    world.engine.connections[0].ahead = (world.engine.connections[0].ahead or 0.0) + 100.0
+    world.engine.connections[0].server.ahead = (world.engine.connections[0].server.ahead or 0.0) + 100.0
     world.engine.health._judge_clocks(world.now)
     assert lines(world) == ["up"] * 3
     world.run(1.0)

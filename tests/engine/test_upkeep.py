@@ -349,7 +349,7 @@ def test_a_node_that_may_move_is_asked_for_and_left_when_nobody_confirms_it() ->
     world = World()
     world.run(0.1)
     engine, connection, now = world.engine, world.engine.connections[0], world.now
-    connection.outlives, connection.asked, connection.sure, connection.reask = 0.3, now, now + 0.3, now + 0.1
+    connection.server.outlives, connection.asked, connection.sure, connection.reask = 0.3, now, now + 0.3, now + 0.1
     engine.upkeep.pulse = now  # (when connections are looked after next, which a connection would have set)
     engine.tick(now + 0.09)
     assert engine.ready().places == ()
@@ -367,7 +367,7 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
     world = World()
     world.run(0.1)
     engine, connection, now = world.engine, world.engine.connections[0], world.now
-    connection.outlives, connection.asked = 15.0, now
+    connection.server.outlives, connection.asked = 15.0, now
     engine.upkeep.placed(0, now + 0.1, connection.address.but(host="elsewhere"), now + 0.05)
     assert connection.state is ConnectionState.DOWN
     assert "the node has moved to elsewhere" in str(engine.node_set.causes[0])

@@ -215,7 +215,63 @@ def reigning(**options: Any) -> Connection[Asked]:
 MOVES = "redis+sentinel://s1,s2/it?failover=15"
 
 
+# What the node's clock says at each greeting here, and how its notes of reigns are called.
+CLOCK = 1700000000.5
+NOTE = b"{app:}:reign:"
+
+
+def noted(connection: Connection[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
+    """When a connection that connects now may be used, if this is what the node's note says; None: what the connection has just written."""
+    connection.dial(now)
+    connection.connected(now, asked=now)
+    connection.take()
+    connection.received(server.greets(), now + trip)
+    assert (connection.state, connection.bad) == (ConnectionState.GREETING, None)
+    said = connection.take()
+    tenure = str(server.facts.get("master_replid") or "a" * 40)
+    again = "master_replid" in server.facts and connection.server.reign == tenure
+    since = connection.server._known if again else now + trip
+    at = b"%d" % round((CLOCK + since - now) * 1e6)
+    key = NOTE + tenure.encode()
+    assert said == b"".join(
+        [
+            command(b"SET", key, at, b"NX", b"PX", b"3024000000"),
+            command(b"PEXPIRE", key, b"3024000000"),
+            command(b"GET", key),
+        ]
+    )
+    connection.received(b"_\r\n:1\r\n", now + trip)
+    assert connection.state is ConnectionState.GREETING
+    connection.received(bulk(at) if reply is None else reply, now + trip)
+    assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
+    return connection.wake
+
+
+def microseconds(seconds: float) -> bytes:
+    return bulk(b"%d" % round(seconds * 1e6))
+
+
+def found(connection: Connection[Asked], now: float, note: bytes | None = None) -> float:
+    """When a connection whose place a function finds may be used, if it connects now and this is what the node's note says."""
+    connection.address = connection.address.but(moves=True)
+    connection.dial(now)
+    connection.connected(now, asked=now)
+    connection.take()
+    connection.received(Server().greets(), now)
+    at = b"%d" % round(CLOCK * 1e6)
+    key, ends = NOTE + b"a" * 40, b"%d" % round((CLOCK + connection.server.outlives) * 1000)  # type: ignore[operator]  # (it is known here)
+    assert connection.take() == command(b"SET", key, at, b"NX", b"PXAT", ends) + command(b"GET", key)
+    connection.received(OK + bulk(note or at), now)
+    assert connection.take() == command(b"SET", key, note or at, b"PXAT", ends)
+    return connection.wake
+
+
 __all__ = [
+    "CLOCK",
+    "NOTE",
+    "found",
+    "microseconds",
+    "noted",
     "HUGE",
     "OTHER",
     "reigning",

@@ -434,7 +434,7 @@ def test_a_damaged_greeting_never_raises_and_never_lets_anybody_in_early(seed: i
     connection.connected(9.0)
     connection.received(damaged(Server({"uptime_in_seconds": 2}).greets(), random.Random(seed)), 9.0)
     if connection.state is ConnectionState.GUARDED:
-        assert connection.wake == 9.0 + max(0, min(GUARD, GUARD + 1 - int(connection.facts["uptime_in_seconds"])))
+        assert connection.wake == 9.0 + max(0, min(GUARD, GUARD + 1 - int(connection.server.facts["uptime_in_seconds"])))
     else:
         assert connection.state is ConnectionState.GREETING and (connection.bad is not None or connection.ledger)
 

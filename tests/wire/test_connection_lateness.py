@@ -11,7 +11,6 @@ from wire.servers import (
     HUGE,
     LOADED,
     OK,
-    OTHER,
     Asked,
     Server,
     a_connection,
@@ -211,7 +210,7 @@ def test_scripts_are_loaded_at_leisure_where_answers_take_longer_than_claims_can
     connection = a_connection(timeout=2.0)
     connection.connected(0.0)
     connection.received(Server().greets(), trip)
-    connection.manners.patience = 0.5
+    connection.settings.patience = 0.5
     connection.opened(1.0)
     assert (connection.state, connection.due()) == (line, 1.5 if line is ConnectionState.UP else 3.0)
 
@@ -251,7 +250,7 @@ def test_patience_is_everybodys_and_may_shrink() -> None:
     connection = a_connection(patience=1.5)
     up(connection)
     connection.say(Asked(b"?", 10.0))
-    connection.manners.patience = 0.5
+    connection.settings.patience = 0.5
     assert (connection.due(), connection.late(10.49), connection.late(10.5)) == (10.5, False, True)
 
 
@@ -277,11 +276,11 @@ def test_the_last_resort_leaves_nothing_of_the_connection_and_keeps_what_the_gua
     connection = a_connection(guard=60.0)
     up(connection)
     connection.say(Asked(b"release", again=True))
-    run = connection.run_id
+    run = connection.server.run_id
     connection.bad = ConnectionError("x")
     connection.renounce(5.0)
     assert (connection.state, connection.bad, connection.fails, connection.wake) == (ConnectionState.DOWN, None, 1, 5.0 + 1.28)
-    assert (list(connection.ledger), connection.out, connection.unsaid, connection.run_id) == ([], [], [], run)
+    assert (list(connection.ledger), connection.out, connection.unsaid, connection.server.run_id) == ([], [], [], run)
 
 
 # ------------------------------------------------ probes of a node that refused
@@ -296,7 +295,7 @@ def test_a_node_that_refuses_is_probed_until_it_accepts() -> None:
     assert isinstance(connection.refusal, Refusal) and connection.wake < inf
     connection.probe(2.0)
     assert connection.wake == inf, "an answer is under way"
-    assert connection.take() == connection.manners.probe
+    assert connection.take() == connection.settings.probe
     connection.received(array(bulk(b"SET"), bulk(b"OOM full")), 2.0)
     assert isinstance(connection.refusal, Refusal) and 2.0 < connection.wake < inf
     connection.probe(3.0)
@@ -319,7 +318,7 @@ def test_what_only_some_primitives_need_is_asked_for_by_the_larger_probe_and_mak
     up(connection)
     told: list[object] = [b"ZSCORE", b"NOPERM User app has no permissions to run the 'zscore' command"]
     call = pack(b"EVALSHA", RW_REQUEST.sha, b"6")
-    connection.judge(told, connection.manners.basic)
+    connection.judge(told, connection.settings.basic)
     assert (connection.lacks, connection.forbids(call, 5.0), connection.bad) == ({}, None, None)
     connection.judge(told, rights.question("", b"more"))
     assert (list(connection.lacks), connection.bad, connection.wake) == (["ZSCORE"], None, inf)
@@ -387,7 +386,7 @@ def test_what_silence_means(url: str, told: str) -> None:
     assert str(connection.silence()) == "silent for 1 s"
     connection.received(Server().greets(), 0.0)
     connection.opened(0.0)
-    connection.manners.patience = 0.25
+    connection.settings.patience = 0.25
     assert str(connection.silence()) == "silent for 0.25 s"
 
 
@@ -396,19 +395,6 @@ def test_what_is_wrong_with_its_first_words_is_not_explained_away() -> None:
     connection.connected(0.0)
     connection.received(b"HTTP/1.1 400 Bad Request\r\n", 0.0)
     assert connection.bad is not None and connection.explained(connection.bad) is connection.bad
-
-
-@pytest.mark.parametrize("which", OTHER)
-def test_an_address_that_says_so_admits_such_a_server_if_it_does_what_a_node_must_do(which: str) -> None:
-    facts, product, name = OTHER[which]
-    connection = a_connection("redis://h?unproven=true")
-    meet(connection, 0.0, Server(dict(facts), product=product))
-    assert connection.stranger == name
-    told = {"Dragonfly": "it is no Redis or Valkey server", "Kvrocks": "its server is 4.0.0: Redis 6.2"}.get(which)
-    if told is None:
-        assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
-    else:
-        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(told)
 
 
 @pytest.mark.parametrize("mode", ["server_mode", "redis_mode"])
@@ -446,10 +432,10 @@ def test_a_clock_that_was_read_late_is_asked_for_again_before_the_node_is_used(s
     told = Server() if server == "plain" else promoted()
     answers = told.answers()
     connection.received(b"".join(answers), 2.75)
-    assert (connection.state, connection.ahead, connection.bad, connection.due()) == (ConnectionState.GREETING, None, None, 4.25)
+    assert (connection.state, connection.server.ahead, connection.bad, connection.due()) == (ConnectionState.GREETING, None, None, 4.25)
     assert connection.take() == command(b"TIME")
     connection.received(answers[-1], 4.25)
-    assert (connection.ahead, connection.blur, connection.measured) == (1700000000.5 - 3.5, 0.75, 4.25)
+    assert (connection.server.ahead, connection.server.blur, connection.server.measured) == (1700000000.5 - 3.5, 0.75, 4.25)
     assert (connection.state, connection.trip) == (ConnectionState.GUARDED if server == "plain" else ConnectionState.GREETING, 1.5)
     assert (b":reign:" in connection.take()) is (server == "promoted"), "only then it is known what to note"
 
@@ -459,38 +445,7 @@ def test_a_clock_that_is_read_just_in_time_counts() -> None:
     connection.dial(0.0)
     connection.connected(0.5)
     connection.received(Server().greets(), 2.5)
-    assert (connection.state, connection.blur) == (ConnectionState.GUARDED, 1.0)
-
-
-def test_a_clock_is_measured_again() -> None:
-    connection = a_connection()
-    connection.told_time([b"5", b"0"], 1.0, 2.0)
-    assert connection.ahead is None, "nothing is known of it"
-    up(connection)
-    before = connection.ahead
-    assert before is not None
-    at = connection.measured
-    connection.told_time(ConnectionError("no"), at + 1.0, at + 2.0)
-    assert (connection.ahead, connection.measured) == (before, at)
-    told = before + at + 10.5
-    connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
-    assert (connection.ahead, connection.measured) == (before, at + 11.0), "the first measure was more exact"
-    connection.told_time([b"%d" % (told + 60), b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
-    assert connection.ahead == pytest.approx(before + 60.0, abs=1e-3) and connection.blur == 0.5
-
-
-@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
-def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
-    connection = a_connection(prompt=2.0)
-    connection.dial(0.0)
-    connection.connected(0.0)
-    connection.received(Server().greets(), first)
-    ahead = connection.ahead
-    assert ahead is not None
-    for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
-        told = ahead + 10.0 + second / 2 + off
-        connection.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
-        assert (connection.ahead != ahead) is counts
+    assert (connection.state, connection.server.blur) == (ConnectionState.GUARDED, 1.0)
 
 
 def test_facts_are_of_this_connection() -> None:
@@ -498,7 +453,7 @@ def test_facts_are_of_this_connection() -> None:
     up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
     connection.broke(5.0)
     meet(connection, 6.0, Server())
-    assert "valkey_version" not in connection.facts
+    assert "valkey_version" not in connection.server.facts
 
 
 def test_credentials_of_the_moment_are_said_once() -> None:
@@ -544,7 +499,7 @@ def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
     connection = a_connection()
     connection.connected(10.0)
     connection.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
-    assert (connection.state, connection.ahead) == (ConnectionState.GREETING, None)
+    assert (connection.state, connection.server.ahead) == (ConnectionState.GREETING, None)
     assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it tells no time: ")
 
 

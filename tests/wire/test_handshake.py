@@ -67,7 +67,7 @@ def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: by
     connection.connected(100.0)
     connection.received(Server({"valkey_version": "8.1.0"}, verbatim=verbatim, setinfo=setinfo, tracking=tracking).greets(database), 101.0)
     assert (connection.state, connection.bad, list(connection.ledger), log(connection)) == (ConnectionState.GUARDED, None, [], [])
-    assert connection.facts == {
+    assert connection.server.facts == {
         "redis_version": "7.0.15",
         "valkey_version": "8.1.0",
         "run_id": "a" * 40,
@@ -75,9 +75,9 @@ def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: by
         "role": "master",
         "maxmemory_policy": "noeviction",
     }
-    assert connection.run_id == "a" * 40
-    assert connection.ahead == 1700000000.5 - 100.5  # the node's clock less ours, in the middle between asking and hearing
-    assert connection.blur == 0.5  # by which that may be wrong: half of what asking took
+    assert connection.server.run_id == "a" * 40
+    assert connection.server.ahead == 1700000000.5 - 100.5  # the node's clock less ours, in the middle between asking and hearing
+    assert connection.server.blur == 0.5  # by which that may be wrong: half of what asking took
 
 
 def test_what_is_no_fact_in_info_is_passed_over() -> None:
@@ -87,14 +87,14 @@ def test_what_is_no_fact_in_info_is_passed_over() -> None:
     answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\xff\r\nhuman:1\r\n")
     connection.received(b"".join(answers), 0.0)
     assert connection.state is ConnectionState.GUARDED
-    assert connection.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
-    assert {"nonsense", "# Memory", "human"}.isdisjoint(connection.facts)
+    assert connection.server.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
+    assert {"nonsense", "# Memory", "human"}.isdisjoint(connection.server.facts)
 
 
 def test_of_what_a_server_says_of_itself_little_is_kept() -> None:
     connection = a_connection()
     meet(connection, 0.0, Server({"valkey_version": "9\x1b[2J" + "x" * 10**6}))
-    assert connection.facts["valkey_version"].startswith("9\\x1b[2Jxxx") and len(connection.facts["valkey_version"]) < 500
+    assert connection.server.facts["valkey_version"].startswith("9\\x1b[2Jxxx") and len(connection.server.facts["valkey_version"]) < 500
 
 
 @pytest.mark.parametrize("place, word", [(0, "HELLO"), (7, "INFO")])
@@ -336,3 +336,9 @@ def test_after_which_refusals_a_connection_ends() -> None:
 def test_what_is_not_of_the_protocol() -> None:
     assert type(handshake.foreign(b"HTTP/1.1 400", Malformed("no"))) is ConnectionError
     assert type(handshake.foreign(handshake.TLS_ALERT, Malformed("no"))) is ConfigError
+
+
+def test_a_sentinel_is_no_node() -> None:
+    connection = a_connection()
+    meet(connection, 100.0, Server({"redis_mode": "sentinel", "role": "sentinel"}))
+    assert isinstance(connection.bad, ConfigError) and "it is a Sentinel: write redis+sentinel://host:26379/NAME" in str(connection.bad)

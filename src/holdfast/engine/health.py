@@ -96,15 +96,15 @@ class Health:
                 node=connection.address.label,
                 state=node_set.states[i],
                 cause=node_set.cause(i, now),
-                version=_software(connection.facts),
-                run_id=connection.run_id,
-                ahead=None if connection.ahead is None else connection.ahead - self._record.epoch,
+                version=_software(connection.server.facts),
+                run_id=connection.server.run_id,
+                ahead=None if connection.server.ahead is None else connection.server.ahead - self._record.epoch,
                 shard=self._settings.shard,
                 stragglers=seen[i][0],
-                repaired=self._repaired.get(connection.run_id),
+                repaired=self._repaired.get(connection.server.run_id),
                 guard_left=max(0.0, node_set.free[i] - now) if node_set.standing[i] is Standing.GUARDED else None,
                 since=max(0.0, now - node_set.since[i]),
-                uptime=now - connection.started if connection.state in MET else None,
+                uptime=now - connection.server.started if connection.state in MET else None,
                 rtt=connection.rtt if connection.answered else None,
                 answered=connection.answered,
                 owing=len(connection.ledger),
@@ -184,7 +184,7 @@ class Health:
 
     def servers(self) -> frozenset[str]:
         """Return the runs of the servers that the connections are connected to, by run id."""
-        return frozenset(it.run_id for it in self._connections if it.state in MET)
+        return frozenset(it.server.run_id for it in self._connections if it.state in MET)
 
     def acquainted(self, left: float) -> bool:
         """Return whether it is known which servers these nodes are.
@@ -212,7 +212,7 @@ class Health:
                 f"it is the same server as {twin.address.label}: a majority of one server means nothing"
             )
             return
-        self._runs[connection.run_id] = connection.node, inf
+        self._runs[connection.server.run_id] = connection.node, inf
         self._look_over(connection, now)
         self._compare_clocks(now)
         self.recheck = min(self.recheck, now + RECHECK)
@@ -220,8 +220,8 @@ class Health:
 
     def fell(self, connection: Connection[Command], now: float, cause: Exception) -> None:
         """Note that a connection has ended."""
-        if self._runs.get(connection.run_id) == (connection.node, inf):
-            self._runs[connection.run_id] = connection.node, connection.heard
+        if self._runs.get(connection.server.run_id) == (connection.node, inf):
+            self._runs[connection.server.run_id] = connection.node, connection.heard
         self.stands(connection, now, cause)
         self._compare_clocks(now)
 
@@ -249,7 +249,7 @@ class Health:
         else:
             cause = connection.refusal if standing is Standing.UP else None
         state = node_set.states[node]
-        node_set.note(node, standing, now, cause, connection.wake, now - connection.uptime)
+        node_set.note(node, standing, now, cause, connection.wake, now - connection.server.uptime)
         if node_set.states[node] == state:
             return
         self._note_state(connection, node_set.states[node], now)
@@ -286,9 +286,10 @@ class Health:
         Its server is another run than before, and there is no guard, which would have outlasted
         them.
         """
-        before = self._served.get(connection.node, connection.run_id)
-        self._served[connection.node] = connection.run_id
-        return before != connection.run_id and self._settings.guard is None
+        server = connection.server
+        before = self._served.get(connection.node, server.run_id)
+        self._served[connection.node] = server.run_id
+        return before != server.run_id and self._settings.guard is None
 
     def _twin(self, connection: Connection[Command], now: float) -> Connection[Command] | None:
         """Return another connection that may have votes of the server that this connection has met,
@@ -298,12 +299,13 @@ class Health:
         """
         lately = now - self._settings.max_ttl - SLACK
         self._runs = {run_id: it for run_id, it in self._runs.items() if it[1] > lately}
-        node, _ = self._runs.get(connection.run_id, (connection.node, inf))
+        node, _ = self._runs.get(connection.server.run_id, (connection.node, inf))
         return None if node == connection.node else self._connections[node]
 
     def _look_over(self, connection: Connection[Command], now: float) -> None:
         """Warn of what works on this node, and is dangerous."""
-        policy = connection.facts.get("maxmemory_policy", "noeviction")
+        server = connection.server
+        policy = server.facts.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
             warning = (
                 f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
@@ -315,14 +317,14 @@ class Health:
                 "authority: ssl_ca_certs."
             )
             self._record.warn(connection.address.label, warning, now, "tls")
-        if connection.stranger:
+        if server.stranger:
             warning = (
-                f"its server is {connection.stranger}, which is neither Redis nor Valkey. It is used because its "
+                f"its server is {server.stranger}, which is neither Redis nor Valkey. It is used because its "
                 "address says unproven, but nobody has shown that locks are safe on it. Examine it: python -m "
                 "holdfast.testing.conformance URL."
             )
             self._record.warn(connection.address.label, warning, now, "product")
-        if connection.several:
+        if server.several:
             warning = (
                 "another server answers at its address than before, and it was running already while the former one "
                 "answered. If the address leads to several servers, clients lock on different ones, and two can "
@@ -333,11 +335,12 @@ class Health:
 
     def _look_over_replicas(self, connection: Connection[Command], now: float) -> None:
         """Warn of a failover that could give a lock of this node to a second client."""
-        if connection.unbounded:
-            warning = _unbounded(replicas(connection.facts), self._settings.guard)
+        server = connection.server
+        if server.unbounded:
+            warning = _unbounded(replicas(server.facts), self._settings.guard)
             self._record.warn(connection.address.label, warning, now, "replicas")
         # Where the place can be asked for, clients do not depend on what the server does.
-        stops = connection.address.moves or clustered(connection.facts) or "min_slaves_good_slaves" in connection.facts
+        stops = connection.address.moves or clustered(server.facts) or "min_slaves_good_slaves" in server.facts
         if connection.address.failover and not stops:
             warning = (
                 f"its address says failover={connection.address.failover:g}, but the server goes on granting locks "
@@ -358,12 +361,13 @@ class Health:
 
         If they cannot outvote one another, the client's own clock decides.
         """
-        if any(it.ahead is None and self._node_set.standing[it.node] is not Standing.DOWN for it in self._connections):
+        asked = [it for it in self._connections if self._node_set.standing[it.node] is not Standing.DOWN]
+        if any(it.server.ahead is None for it in asked):
             # Nodes that have not told their time may turn those that seem to be wrong into the
             # majority.
             return
         ours = self._record.epoch
-        told = [(it.address.label, it.ahead) for it in self._connections if it.ahead is not None]
+        told = [(it.address.label, it.server.ahead) for it in self._connections if it.server.ahead is not None]
         voices = sorted([it for _, it in told] + [ours] * (1 - len(told) % 2))
         right = voices[len(voices) // 2] if len(told) > 1 else ours
         for label, ahead in told:
@@ -386,7 +390,7 @@ class Health:
             now: The time.
             new: The connection that is just being introduced. Its caller hangs it up.
         """
-        told = [(it.ahead, it.blur) for it in self._connections if it.ahead is not None]
+        told = [(it.server.ahead, it.server.blur) for it in self._connections if it.server.ahead is not None]
         size, ours = len(self._connections), (self._record.epoch, 0.0)
         voices = sorted([*told, *[ours] * (size - len(told) + (size % 2 == 0))])
         right, blur = voices[len(voices) // 2]
@@ -395,11 +399,11 @@ class Health:
         # leaves room for it.
         before = self.clock
         self.ahead = self._record.epoch if abs(right - self._record.epoch) <= blur else right
-        old = [it for it in self._connections if it.state is UP and it.measured < now - RECENT]
+        old = [it for it in self._connections if it.state is UP and it.server.measured < now - RECENT]
         for connection in self._connections:
-            if connection.ahead is None or connection.state not in MET:
+            if connection.server.ahead is None or connection.state not in MET:
                 continue
-            if abs(off := connection.ahead - right) <= self._far_off:
+            if abs(off := connection.server.ahead - right) <= self._far_off:
                 continue
             # Our own clock runs at another rate than theirs. So old measures prove nothing, and are
             # taken again first.
@@ -431,20 +435,20 @@ class Health:
         self._asking = False
         for node, reply in query.answers.items():
             connection = self._connections[node]
-            attempt(connection, connection.told_time, None, reply, query.began, now)
+            attempt(connection, connection.server.told_time, None, reply, query.began, now)
         self._judge_clocks(now)
 
 
 def _guarded(connection: Connection[Command]) -> str:
     """Return why the guard of a node began. Empty: its server restarted."""
-    return PROMOTED if connection.promoted else REPLACED if connection.replaced else ""
+    return PROMOTED if connection.server.promoted else REPLACED if connection.server.replaced else ""
 
 
 def _guarantee(connection: Connection[Command]) -> str:
     """What `NodeStatus.guarantee` says of the node of a connection."""
-    if connection.stranger:
+    if connection.server.stranger:
         return UNPROVEN
-    return EFFICIENT if connection.unbounded else SAFE
+    return EFFICIENT if connection.server.unbounded else SAFE
 
 
 def _unbounded(count: int, guard: float | None) -> str:

@@ -149,15 +149,15 @@ class Marks:
 
     def guarded(self, connection: Connection[Command]) -> None:
         """Ask for marks when the guard of this node may end."""
-        if connection.soonest < self._read_due:
-            self._read_due = connection.soonest
+        if connection.server.soonest < self._read_due:
+            self._read_due = connection.server.soonest
             self._planned()
 
     def _read(self, now: float) -> None:
         """Ask nodes that cannot have lost a mark, if they are a majority."""
-        guarded = [it.soonest for it in self._connections if it.state is ConnectionState.GUARDED]
+        guarded = [it.server.soonest for it in self._connections if it.state is ConnectionState.GUARDED]
         self._read_due = min((it if it > now else now + AGAIN for it in guarded if it < inf), default=inf)
-        sure = [it.node for it in self._connections if it.state is UP and it.remembers <= now]
+        sure = [it.node for it in self._connections if it.state is UP and it.server.remembers <= now]
         if self._node_set.quorum.met(sure) and any(it <= now for it in guarded):
             asks = dict.fromkeys(sure, pack(b"GET", MARK))
             self._ask(self._query(asks, now), self._told, now)
@@ -168,7 +168,7 @@ class Marks:
             return
         for connection in self._connections:
             # A node that was not due when the others were asked may have restarted since.
-            if connection.state is ConnectionState.GUARDED and connection.soonest <= query.began:
+            if connection.state is ConnectionState.GUARDED and connection.server.soonest <= query.began:
                 self._shorten(connection, now)
         self._upkeep.open_free(now)
 
@@ -179,9 +179,11 @@ class Marks:
         fences are. They are then further ahead of the clocks than usual, and must not be so by K.
         """
         horizon, short = self._settings.horizon / 1000, self._settings.short_guard
-        assert connection.ahead is not None and short is not None
-        floor = now + connection.ahead + connection.blur - short + 1.5 * horizon
-        clocks = [now + it.ahead - it.blur for it in self._connections if it.ahead is not None]
+        server = connection.server
+        assert server.ahead is not None and short is not None
+        floor = now + server.ahead + server.blur - short + 1.5 * horizon
+        servers = [it.server for it in self._connections]
+        clocks = [now + it.ahead - it.blur for it in servers if it.ahead is not None]
         if len(clocks) == self._node_set.size and floor < min(clocks) + horizon:
             self._node_set.floor = max(self._node_set.floor, int(floor * 1e6))
             attempt(connection, connection.shorten, None, now)

@@ -161,14 +161,15 @@ class Notices:
     def _examine(self, now: float) -> None:
         """Ask that of the nodes, once in each run of their servers."""
         self._examine_due = inf
-        nodes = [node for node in self._node_set.up if self._examined.get(node) != self._connections[node].run_id]
+        runs = [it.server.run_id for it in self._connections]
+        nodes = [node for node in self._node_set.up if self._examined.get(node) != runs[node]]
         if nodes:
             self.run(b"persistence", self._persistence(nodes, now), now)
 
     def _persistence(self, nodes: Sequence[int], now: float) -> Job:
         seen = yield dict.fromkeys(nodes, pack(b"INFO", b"persistence"))
         for node, told in seen.answers.items():
-            self._examined[node] = self._connections[node].run_id
+            self._examined[node] = self._connections[node].server.run_id
             text = told if isinstance(told, str) else told.decode("utf-8", "replace") if isinstance(told, bytes) else ""
             if "aof_enabled:0" in text.split():
                 self._record.warn(self._node_set.labels[node], FORGETFUL.format(self.lasting), now, "persistence")
@@ -209,12 +210,12 @@ class Notices:
     def _register(self, now: float) -> None:
         """Note this client's settings on the nodes on which that is due."""
         dialled = Standing.CONNECTING in self._node_set.standing
-        runs = [it.run_id if it.state in MET and not dialled else "" for it in self._connections]
+        runs = [it.server.run_id if it.state in MET and not dialled else "" for it in self._connections]
         if asked := self._registry.questions(runs, self._node_set.up, now):
             self.ask(asked, partial(self._told, None), now)
 
     def _told(self, slots: Some | None, query: Query, now: float) -> None:
         """Warn of other clients whose settings or permits differ."""
-        lasted = {it.run_id: now - it.started for it in self._connections if it.state in MET}
+        lasted = {it.server.run_id: now - it.server.started for it in self._connections if it.state in MET}
         for node, kind, warning in self._registry.told(query, slots, lasted, now):
             self._record.warn(self._node_set.labels[node], warning, now, kind, warning)

@@ -93,9 +93,9 @@ class Upkeep:
     ) -> None:
         self._settings = settings
         self.node_set = node_set
-        self._manners = _connection_settings(settings, inbox, version)
+        self._connection_settings = _connection_settings(settings, inbox, version)
         self.connections: list[Connection[Command]] = [
-            Connection(listener, i, it, self._manners) for i, it in enumerate(settings.addresses)
+            Connection(listener, i, it, self._connection_settings) for i, it in enumerate(settings.addresses)
         ]
         self.stays = any(it.moves and it.sentinels is None for it in settings.addresses)
         self.broken = False
@@ -107,7 +107,7 @@ class Upkeep:
         self.brief = settings.node_timeout * 3
         # The ttls of such claims that live, and how many claims have each.
         self._briefs: Counter[float] = Counter()
-        self.probes = {self._manners.basic}
+        self.probes = {self._connection_settings.basic}
         self.bug: Exception | None = None
 
     # ------------------------------------------------ what the driver reports
@@ -253,7 +253,7 @@ class Upkeep:
         late = attempt(connection, connection.late, False, now)
         connection.bad = attempt(connection, connection.lapsed, None, now) or connection.bad
         if connection.bad is None and connection.reask <= now and connection.state in MET:
-            connection.reask = now + (connection.outlives or 0.0) / 3
+            connection.reask = now + (connection.server.outlives or 0.0) / 3
             self.places.append(connection.node)
         if connection.bad is None and late:
             silence = attempt(connection, connection.silence, None)
@@ -300,7 +300,7 @@ class Upkeep:
 
     def expect(self, now: float) -> None:
         """Note that something was asked: look after the connections when its answer is overdue."""
-        due = now + self._manners.patience
+        due = now + self._connection_settings.patience
         if due < self.pulse:
             self.pulse = due
 
@@ -335,12 +335,12 @@ class Upkeep:
         source = self._unused.pop(called[:40], None)
         if source is None:
             return
-        self._manners.scripts.append(source)
-        more = self._manners.probe is self._manners.basic and called[:40] in rights.needs()
+        self._connection_settings.scripts.append(source)
+        more = self._connection_settings.probe is self._connection_settings.basic and called[:40] in rights.needs()
         if more:
             # It needs rights of its own. The answer comes before the one to the command.
-            self._manners.probe = rights.question(self._settings.prefix, b"more")
-            self.probes.add(self._manners.probe)
+            self._connection_settings.probe = rights.question(self._settings.prefix, b"more")
+            self.probes.add(self._connection_settings.probe)
         for connection in self.connections:
             try:
                 connection.learn(source, command.sent)
@@ -362,7 +362,7 @@ class Upkeep:
 
         That is a third of the shortest ttl of a claim that lives, and at most `node_timeout`.
         """
-        return self._manners.patience
+        return self._connection_settings.patience
 
     def hasten(self, ttl: float) -> None:
         """Note a claim that cannot wait `node_timeout` for an answer.
@@ -370,14 +370,14 @@ class Upkeep:
         No answer may take longer than a third of a lease.
         """
         self._briefs[ttl] += 1
-        self._manners.patience = min(self._manners.patience, ttl / 3)
+        self._connection_settings.patience = min(self._connection_settings.patience, ttl / 3)
 
     def relax(self, ttl: float) -> None:
         """Note that such a claim is over. Nodes may take as long as the living claims allow."""
         self._briefs[ttl] -= 1
         if not self._briefs[ttl]:
             del self._briefs[ttl]
-            self._manners.patience = min([self._settings.node_timeout, *[it / 3 for it in self._briefs]])
+            self._connection_settings.patience = min([self._settings.node_timeout, *[it / 3 for it in self._briefs]])
 
     def too_brief(self, ttl: float) -> ConfigError | None:
         """Return why no lock can have this ttl here, if answers take longer than a third of it.

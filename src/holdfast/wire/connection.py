@@ -1,7 +1,7 @@
 """One ordered connection to one node. It takes bytes and returns answers to their askers, in the
 order of the stream.
 
-Knows the handshake, the restart guard and the ledger (who is owed the next answer). Must not know
+Knows the handshake and the ledger (who is owed the next answer). Must not know
 locks, sockets or clocks. A connection whose ledger may be wrong is never repaired. It says why it
 is `bad`, and the driver hangs up.
 """
@@ -19,6 +19,7 @@ from . import handshake, rights
 from .address import Address
 from .handshake import ConnectionSettings, Greeting
 from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
+from .server import Server
 
 # After this many seconds of silence, a firewall or proxy on the way may have cut the connection.
 # That is no fault of the node.
@@ -128,23 +129,18 @@ class Connection(Generic[Q]):
     # (A client has five of these, and dictionaries would be most of their memory.)
     # fmt: off
     __slots__ = (
-        "_adopted", "_before", "_excused", "_known", "_left", "_noted", "_opened", "_pardoned", "_parted", "_place",
-        "_probed", "_probes", "_product", "_reader", "_reign", "_shortened", "_subscribed", "_timed", "_timed_again",
-        "_unplaced", "_user", "address", "ahead", "answered", "asked", "asks", "bad", "blur", "facts", "fails",
-        "heard", "lacks", "ledger", "listener", "manners", "measured", "node", "out", "outlives", "promoted", "reask",
-        "refusal", "remembers", "replaced", "rtt", "run_id", "several", "soonest", "started", "state", "sure", "trip",
-        "unbounded", "unsaid", "uptime", "wake",
+        "_excused", "_opened", "_pardoned", "_parted", "_place", "_probed", "_probes", "_reader", "_subscribed",
+        "_timed", "_timed_again", "_unplaced", "_user", "address", "answered", "asked", "asks", "bad", "fails", "heard",
+        "lacks", "ledger", "listener", "node", "out", "reask", "refusal", "rtt", "server", "settings", "state", "sure",
+        "trip", "unsaid", "wake",
     )
     # fmt: on
 
-    # A statement for each field.
-    def __init__(  # noqa: PLR0915
-        self, listener: Listener[Q], node: int, address: Address, manners: ConnectionSettings
-    ) -> None:
+    def __init__(self, listener: Listener[Q], node: int, address: Address, settings: ConnectionSettings) -> None:
         self.listener = listener
         self.node = node
         self.address = address
-        self.manners = manners
+        self.settings = settings
         self.state = DOWN
         # When it wants to be looked after: dial, give up, or leave the guard.
         self.wake = 0.0
@@ -156,14 +152,8 @@ class Connection(Generic[Q]):
         self.out: list[bytes] = []
         # To be said (again) after a reconnect.
         self.unsaid: list[Q] = []
-        # What the server said of itself.
-        self.facts: dict[str, str] = {}
-        # The node's clock less ours, seconds.
-        self.ahead: float | None = None
-        # By how much that may be wrong, either way.
-        self.blur = 0.0
-        # And when it was measured.
-        self.measured = -inf
+        # What is known of the server at the other end.
+        self.server = Server(address, settings)
         # The shortest time that an answer on the latest connection took, seconds; 0: not measured
         # yet.
         self.trip = 0.0
@@ -174,33 +164,8 @@ class Connection(Generic[Q]):
         self.rtt = 0.0
         self._timed = 0
         self._timed_again = -inf
-        self.run_id = ""
-        # Runs that were here before this one, and until when.
-        self._left: dict[str, float] = {}
-        # Did this run begin while the one before it still answered?
-        self.several = False
-        # Of the server when it was last connected to, seconds.
-        self.uptime = 0
-        # And when it started by that, by our clock.
-        self.started = -inf
-        # Did the guard that is running, or that ran last, begin with a promotion?
-        self.promoted = False
-        # Or with a server that no client had met at the node's address?
-        self.replaced = False
-        # When its guard may end, if nobody can have used a long ttl; inf: only when it is over.
-        self.soonest = inf
-        # From when on it has every mark that counts (rule G15); inf: nobody knows.
-        self.remembers = inf
-        # The run of the server whose guard has ended early.
-        self._shortened = ""
-        # Could a failover hand its locks to others, and has nobody said when a deposed primary
-        # stops (`failover` in the address)?
-        self.unbounded = False
         # What is asked, or has failed to say, where the node is or who we are there; empty: nobody.
         self.asks = ""
-        # L, seconds: for how long a server may be used after another one took its place. None:
-        # nobody knows. Where the node's place can be asked for, the clients see to that themselves.
-        self.outlives = max(address.failover or 0.0, manners.keep / 2) if address.moves else address.failover
         # Where this connection leads to, when that was asked for last, and until when it is good:
         # nothing is asked of the node after that.
         self._place = ("", 0)
@@ -213,16 +178,6 @@ class Connection(Generic[Q]):
         self._parted = False
         # When the server, in any run, last spoke on a connection in use.
         self.heard = -inf
-        # Since when this client knows that run of the server, or its reign since a promotion.
-        self._known = 0.0
-        # When an earlier run, or an earlier reign, last spoke on a connection in use.
-        self._before = -inf
-        # The run of a server of which an operator has said that it is new, as the node has it.
-        self._adopted: object = None
-        # The replication id that the server took when it was promoted in this run.
-        self._reign = ""
-        # What the server calls itself in its answer to HELLO.
-        self._product = ""
         # Its user, what the greeting's probe has told, and when the next one may leave.
         self._user = ""
         self._probed: object = None
@@ -231,8 +186,6 @@ class Connection(Generic[Q]):
         self._probes = -inf
         # What the node refuses writes with now, until it accepts one.
         self.refusal: Refusal | None = None
-        # What the node's note says of this reign.
-        self._noted: object = None
         self._opened = inf
         # Until when its silence may have been ours.
         self._excused = -inf
@@ -244,7 +197,7 @@ class Connection(Generic[Q]):
     def dial(self, now: float) -> None:
         """Somebody is connecting."""
         self.state = DIALLING
-        self.wake = now + self.manners.timeout
+        self.wake = now + self.settings.timeout
 
     def connected(self, now: float, address: Address | None = None, asked: float = -inf) -> None:
         """Bytes can flow: introduce ourselves, all in one write.
@@ -253,21 +206,19 @@ class Connection(Generic[Q]):
         when the place was asked for.
         """
         address = address or self.address
-        manners = self.manners
+        settings = self.settings
         if self.address.moves:
             self._parted = asked >= self.sure
             self._place = (address.host, address.port)
             self._vouched(asked)
         self._reader = reader()
         self._subscribed = False
-        self.facts = {}
-        self._product = ""
-        self._noted = None
+        self.server.greeted()
         self.refusal = None
         self._user = address.user or "default"
         self.state = GREETING
-        self.wake = now + manners.timeout
-        for word, arguments in handshake.greeting(address, manners):
+        self.wake = now + settings.timeout
+        for word, arguments in handshake.greeting(address, settings):
             if word == "SUBSCRIBE":
                 # Confirmed by a push, not by an answer.
                 self.out.append(pack(*arguments))
@@ -307,10 +258,11 @@ class Connection(Generic[Q]):
 
     def _vouched(self, asked: float) -> None:
         """The server was still the node when that was asked."""
-        assert self.outlives is not None
+        outlives = self.server.outlives
+        assert outlives is not None
         self.asked = asked
-        self.sure = asked + self.outlives
-        self.reask = asked + self.outlives / 3
+        self.sure = asked + outlives
+        self.reask = asked + outlives / 3
         self._unplaced = None
 
     # ------------------------------------------------ what happens
@@ -332,22 +284,8 @@ class Connection(Generic[Q]):
         """Why the server cannot be taken for the node any longer, if that is so."""
         if now < self.sure or self.state not in MET:
             return None
-        why = f": {self._unplaced}" if self._unplaced else ""
-        return ConnectionError(f"for {self.outlives:g} s nobody has confirmed that it is still the node's server{why}")
-
-    def told_time(self, reply: object, sent: float, now: float) -> None:
-        """It was asked for its clock again, between `sent` and now: the new measure counts if the
-        clock was set since the first one.
-        """
-        time = handshake.time_of(reply)
-        if time is None or self.ahead is None:
-            return
-        self.measured = now
-        ahead = time - (sent + now) / 2
-        blur = (now - sent) / 2
-        if abs(ahead - self.ahead) > blur + self.blur:
-            self.ahead = ahead
-            self.blur = blur
+        why, lasts = f": {self._unplaced}" if self._unplaced else "", self.server.outlives
+        return ConnectionError(f"for {lasts:g} s nobody has confirmed that it is still the node's server{why}")
 
     def received(self, data: bytes | bytearray | memoryview, now: float) -> None:
         """Read bytes, and hand out answers and pushes in the order of the stream."""
@@ -476,13 +414,13 @@ class Connection(Generic[Q]):
         # for it, and asks nothing for which the connection would be closed at once.
         self.state, self.wake = (
             (UP, self._probe_due)
-            if not self.fails and self.trip <= self.manners.patience
-            else (LOADING, now + self.manners.timeout)
+            if not self.fails and self.trip <= self.settings.patience
+            else (LOADING, now + self.settings.timeout)
         )
         self._excused = now
         self._leave_note(now)
-        for script in self.manners.scripts:
-            self._load(script, now)
+        for script in self.settings.scripts:
+            self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
         if self.state is UP:
             self._repeat(now)
 
@@ -492,8 +430,9 @@ class Connection(Generic[Q]):
 
         Without the note, each client that comes later would wait for a whole guard.
         """
-        if self._reign and self.manners.guard is not None and handshake.number(self._noted) is None:
-            self._note(self._reign, now)
+        server = self.server
+        if server.reign and self.settings.guard is not None and handshake.number(server.noted) is None:
+            self._note(server.reign, now)
 
     def learn(self, script: bytes, now: float) -> None:
         """Load one more script, if the others are loaded or under way: else it goes with them.
@@ -501,10 +440,7 @@ class Connection(Generic[Q]):
         It goes before whatever is said next.
         """
         if self.state is UP or self.state is LOADING:
-            self._load(script, now)
-
-    def _load(self, script: bytes, now: float) -> None:
-        self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
+            self._greet(now, "SCRIPT LOAD", b"SCRIPT", b"LOAD", script)
 
     def broke(self, now: float) -> None:
         """The connection is gone; nothing that was on its way is known to have arrived."""
@@ -519,7 +455,7 @@ class Connection(Generic[Q]):
         self.bad = None
         self._opened = inf
         delay = min(0.01 * 2 ** min(self.fails, 7), LONGEST_DELAY) if self.fails else 0.0
-        self.wake = now + delay * (0.5 + self.manners.jitter / 2)
+        self.wake = now + delay * (0.5 + self.settings.jitter / 2)
 
     def hurry(self, now: float) -> None:
         """A caller has come: dial soon, if the node rests after a failure."""
@@ -548,7 +484,7 @@ class Connection(Generic[Q]):
 
     def silence(self) -> TimeoutError:
         """What is wrong when it is late."""
-        within = f"{self.manners.patience if self.state is UP else self.manners.timeout:.2g} s"
+        within = f"{self.settings.patience if self.state is UP else self.settings.timeout:.2g} s"
         if self.state is not DIALLING:
             return TimeoutError(f"silent for {within}")
         if self.asks:
@@ -588,15 +524,15 @@ class Connection(Generic[Q]):
         if self.state is not UP and not (self.state is GUARDED and self.ledger):
             return self.wake
         # (what is said again after a reconnect cannot be answered sooner than it could be said)
-        return max(self.ledger[0].sent, self._excused) + self.manners.patience if self.ledger else inf
+        return max(self.ledger[0].sent, self._excused) + self.settings.patience if self.ledger else inf
 
     def probe(self, now: float) -> None:
         """Ask whether the node lets this client do all that it needs."""
-        self._probes = now + PROBED * (0.5 + self.manners.jitter / 2)
+        self._probes = now + PROBED * (0.5 + self.settings.jitter / 2)
         if self.state is UP:
             self.wake = inf
-        self.ledger.append(Greeting("PROBE", now, self.manners.probe))
-        self.out.append(self.manners.probe)
+        self.ledger.append(Greeting("PROBE", now, self.settings.probe))
+        self.out.append(self.settings.probe)
         self.listener.spoke = True
 
     def judge(self, reply: object, asked: bytes) -> None:
@@ -606,9 +542,9 @@ class Connection(Generic[Q]):
             self.bad = handshake.ends(reply, self.address.moves)
         if self.bad is not None:
             return
-        if asked != self.manners.basic:
+        if asked != self.settings.basic:
             self.lacks = {it: told for it, told in (rights.refused(reply) or {}).items() if it in rights.OPTIONAL}
-        wrong = rights.judged(reply, self._user, self.manners.prefix)
+        wrong = rights.judged(reply, self._user, self.settings.prefix)
         if isinstance(wrong, ConfigError):
             self.bad = wrong
         else:
@@ -621,7 +557,7 @@ class Connection(Generic[Q]):
 
         A probe tells whether it was granted meanwhile.
         """
-        wrong = rights.lacking(question, self.lacks, self._user, self.manners.prefix)
+        wrong = rights.lacking(question, self.lacks, self._user, self.settings.prefix)
         if wrong is not None:
             self.wake = min(self.wake, max(now, self._probes))
         return wrong
@@ -652,7 +588,7 @@ class Connection(Generic[Q]):
             self._pardoned = self.ledger[0]
             self._excused = now
         if self.state in UNDERWAY:
-            self.wake = max(self.wake, now + min(lag, self.manners.timeout))
+            self.wake = max(self.wake, now + min(lag, self.settings.timeout))
 
     # ------------------------------------------------ within
 
@@ -682,26 +618,29 @@ class Connection(Generic[Q]):
                 # What the server is comes first.
                 self._probed = reply
             else:
-                self.judge(reply, self.manners.probe)
+                self.judge(reply, self.settings.probe)
                 if self.state is UP and self.refusal is None:
                     self._leave_note(now)
             return
         if word == "ADOPTED":
             # A user who may not read it waits for the whole guard.
-            self._adopted = reply
+            self.server.adopted = reply
             return
         if type(reply) is Refusal and not (word in ASIDE and rights.passing(str(reply)) is None):
-            self.bad = handshake.refused(word, readable(str(reply)), self._user, self.manners.prefix)
+            self.bad = handshake.refused(word, readable(str(reply)), self._user, self.settings.prefix)
         elif word == "HELLO" and isinstance(reply, dict):
             product = reply.get(b"server", b"")
-            self._product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
+            self.server.product = readable(product.decode("ascii", "replace")) if isinstance(product, bytes) else ""
         elif word == "INFO" and isinstance(reply, bytes | str):
-            self._informed(reply if isinstance(reply, str) else reply.decode("utf-8", "replace"))
+            text = reply if isinstance(reply, str) else reply.decode("utf-8", "replace")
+            self.server.facts.update(handshake.told_of(text))
+            # It would refuse the next questions, in words that do not say why.
+            self.bad = handshake.sentinel(self.server.facts)
         elif word == "TIME":
             self._told_first_time(sent, reply, now)
         elif word in ASIDE:
             if word == "REIGN":
-                self._noted = reply
+                self.server.noted = reply
             elif (size := handshake.cluster_size(reply)) > 1:
                 self.bad = ConfigError(handshake.SHARDED.format(f"of {size} shards"))
                 return
@@ -722,40 +661,29 @@ class Connection(Generic[Q]):
         if time is None:
             self.bad = ConnectionError(f"it tells no time: {readable(repr(reply))}")
             return
-        if now - sent > self.manners.prompt:
+        if now - sent > self.settings.prompt:
             # Our own side was late. The node's clock may be off by half of that.
             self._greet(now, "TIME", b"TIME")
-            self.wake = now + self.manners.timeout
+            self.wake = now + self.settings.timeout
             return
-        self.ahead = time - (sent + now) / 2
-        self.blur = (now - sent) / 2
-        self.measured = now
+        self.server.clock(time, sent, now)
         self.trip = now - sent
         self._introduced(now)
-
-    def _informed(self, text: str) -> None:
-        """Keep what one section of INFO says."""
-        self.facts.update(handshake.told_of(text))
-        if handshake.mode(self.facts) == "sentinel":
-            # It would refuse the next questions, in words that do not say why.
-            self.bad = ConfigError(
-                "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
-            )
 
     def _introduced(self, now: float) -> None:
         """Everything is known of the server: may it be used at all?
 
         A few kinds of servers have to be asked more.
         """
-        self.bad = handshake.unfit(self.facts, self._product, self.address, self._subscribed)
+        server = self.server
+        self.bad = handshake.unfit(server.facts, server.product, self.address, self._subscribed)
         if self.bad is None:
-            self.judge(self._probed, self.manners.probe)
+            self.judge(self._probed, self.settings.probe)
         if self.bad is not None:
             return
-        facts = self.facts
-        if handshake.clustered(facts):
+        if handshake.clustered(server.facts):
             self._greet(now, "CLUSTER INFO", b"CLUSTER", b"INFO")
-        if self.manners.guard is not None and (tenure := self._tenure(facts)):
+        if self.settings.guard is not None and (tenure := server.tenure):
             # INFO says that the server was promoted, but not when. So the first client that sees
             # the promotion leaves a note of the time on the node. The replication id in its key is
             # new with each promotion, and no other server that is a primary has it.
@@ -768,163 +696,46 @@ class Connection(Generic[Q]):
 
         Returns the note's key.
         """
-        note = self.manners.reigns + tenure.encode()
-        # A promotion has a name of its own. Another server may have been in the place of a server
-        # that was never promoted, or that a function finds, since this client first met it.
-        reigns = handshake.reign(self.facts) and not self._brief
-        since = self._known if reigns and tenure == self._reign else now
-        at = self._stamp(since)
-        if self._brief:
-            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PXAT", self._ends)
+        server = self.server
+        note = self.settings.reigns + tenure.encode()
+        at = server.stamp(server.since(tenure, now))
+        if server.brief:
+            self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PXAT", server.ends(self.sure))
         else:
             self._greet(now, "NOTE", b"SET", note, at, b"NX", b"PX", b"%d" % REMEMBERED)
             self._greet(now, "NOTE", b"PEXPIRE", note, b"%d" % REMEMBERED)
         return note
 
-    def _stamp(self, since: float) -> bytes:
-        """A time of ours as a note has it, by the node's clock."""
-        assert self.ahead is not None
-        return b"%d" % round((since + self.ahead + self.blur) * 1e6)
-
-    @property
-    def _brief(self) -> bool:
-        """Does the node's note last no longer than its place is known?
-
-        If a function of the user's finds the place, a server may be the node, then another one, and
-        then the first one again. What its note says is not true any more then. So the note has to
-        be gone before the other server grants anything.
-        """
-        return self.address.moves and self.address.sentinels is None
-
-    @property
-    def _ends(self) -> bytes:
-        """When such a note ends, in milliseconds of the node's clock. It is a moment, because the
-        node may execute this later.
-        """
-        assert self.ahead is not None
-        return b"%d" % round((self.sure + self.ahead - self.blur) * 1000)
-
     def _keep_note(self, now: float) -> None:
         """Have the node keep such a note for as long as its place is known."""
-        if self.state is not LOADING and self._brief and self.manners.guard is not None:
-            if not isinstance(self._noted, bytes):
+        server = self.server
+        if self.state is not LOADING and server.brief and self.settings.guard is not None:
+            if not isinstance(server.noted, bytes):
                 # The node did not take it, and may do so later.
-                self._noted = self._stamp(now)
-            note = self.manners.reigns + self._reign.encode()
-            self._greet(now, "NOTE", b"SET", note, self._noted, b"PXAT", self._ends)
-
-    @property
-    def stranger(self) -> str:
-        """The name of the server's product, if it is neither Redis nor Valkey. Else ""."""
-        return handshake.other_product(self.facts, self._product)
+                server.noted = server.stamp(now)
+            note = self.settings.reigns + server.reign.encode()
+            self._greet(now, "NOTE", b"SET", note, server.noted, b"PXAT", server.ends(self.sure))
 
     def _met(self, now: float) -> None:
-        """The server may be used. From when on? (The guard, after a restart or a promotion.)"""
-        facts = self.facts
-        guard = self.manners.guard
-        uptime = handshake.number(facts["uptime_in_seconds"]) or 0
-        reign = handshake.reign(facts)
-        tenure = self._tenure(facts)
-        if facts["run_id"] != self.run_id or (tenure and tenure != self._reign):
-            self._replace(facts["run_id"], tenure, now - uptime, now)
-            if self.bad is not None:
-                return
-        elif self._parted and self._brief:
-            # Another server may have been the node meanwhile.
-            self._known = now
+        """The server may be used. From when on?"""
+        try:
+            self.wake = self.server.met(now, self.heard, self._parted)
+        except ConfigError as error:
+            self.bad = error
+            return
         self.heard = now
         self.state = GUARDED
-        self.wake = now
-        self.uptime = uptime
-        self.started = now - uptime
-        self.promoted = self.replaced = False
-        self.soonest = self.remembers = inf
-        self.unbounded = self.outlives is None and bool(reign or handshake.replicas(facts))
         self._keep_note(now)
-        if guard is None:
-            return
-        # A primary that was replaced may have granted leases for so long after the promotion. (A
-        # run without a trace of a promotion may hide one: a server that was promoted, and then
-        # restarted without its data, has forgotten that, too.)
-        guard += self.outlives or 0.0
-        # A server that was adopted has nothing to forget, as one that has run for long. Its uptime
-        # is rounded, and follows its wall clock, and an operator may be mistaken: neither counts if
-        # an earlier run spoke to us less than a guard ago.
-        lasted = inf if self._adopted == self.run_id.encode() else uptime
-        aged = self._aged(guard, lasted, now)
-        if tenure and (settled := max(now + guard - self._reigned(now), self._before + guard)) >= aged:
-            # A server that was just made has forgotten nothing, but a replica that is promoted may
-            # lack what its primary had granted, and another server what the former one had.
-            aged = settled
-            self.promoted = bool(reign)
-            self.replaced = not reign
-        self.wake = max(now, min(self._known + guard, aged))
-        short = self.manners.short_guard
-        if short is None or tenure or self.outlives:
-            return
-        if self.run_id == self._shortened:
-            self.shorten(now)
-            return
-        self.soonest = min(self._known + short, self._aged(short, lasted, now))
-        marked = self.manners.marked
-        self.remembers = min(self._known + marked, self._aged(marked, lasted, now))
-
-    def _aged(self, least: float, lasted: float, now: float) -> float:
-        """When the server has run for so long, by its uptime; no sooner than that after an earlier
-        run spoke to us.
-        """
-        return max(now + least + 1 - lasted, self._before + least)
 
     def shorten(self, now: float) -> None:
         """End the guard: no lease counts any more that the server can have forgotten."""
-        self.wake = self.remembers = now
-        self.soonest = inf
-        self._shortened = self.run_id
-
-    def _replace(self, run: str, tenure: str, began: float, now: float) -> None:
-        """Another run answers than before, or another reign: after a restart or a promotion, or
-        because the address leads to several servers.
-        """
-        # A node that may fail over is another server afterwards, and its old primary goes on.
-        if self.run_id and not tenure and self.address.failover is None:
-            lately = now - (self.manners.guard or self.manners.keep)
-            self._left = {it: until for it, until in self._left.items() if until > lately}
-            if run in self._left:
-                # No process comes back. Clients of such an address lock on different servers.
-                self.bad = ConfigError(
-                    f"its address leads to several servers ({run[:8]} and {self.run_id[:8]} take turns, by their "
-                    "run ids): name a single server, and no load balancer before several"
-                )
-            self._left[self.run_id] = now
-            # (A server tells its uptime in whole seconds.)
-            self.several = began + 1 < self.heard
-        self.run_id = run
-        self._reign = tenure
-        self._known = now
-        self._before = self.heard
-
-    def _tenure(self, facts: dict[str, str]) -> str:
-        """What the server's time as this node is known by: its reign if it was promoted.
-
-        Where the node's place is found before each connection, any server may be there the next
-        time, and INFO does not tell that. So the run of a server that was never promoted is a
-        reign, too. Elsewhere it is "".
-        """
-        return handshake.reign(facts) or (facts["run_id"] if self.address.moves else "")
-
-    def _reigned(self, now: float) -> float:
-        """For how many seconds, at least, this server has been a primary, by the node's note and
-        the node's clock.
-        """
-        noted = handshake.number(self._noted)
-        if noted is None or self.ahead is None:
-            return 0.0
-        return max(0.0, now + self.ahead - self.blur - noted / 1e6)
+        self.server.shorten(now)
+        self.wake = now
 
     def _repeat(self, now: float) -> None:
         """Say what was left unsaid, unless the lease that it would end has run out by itself."""
         unsaid = self.unsaid
         self.unsaid = []
         for question in unsaid:
-            if now < question.sent + self.manners.keep:
+            if now < question.sent + self.settings.keep:
                 self.say(question)

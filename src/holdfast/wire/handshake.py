@@ -200,6 +200,13 @@ def unfit(
     return None
 
 
+def sentinel(facts: dict[str, str]) -> ConfigError | None:
+    """Why a Sentinel is no node, if the server is one."""
+    if mode(facts) != "sentinel":
+        return None
+    return ConfigError("it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches")
+
+
 def told_of(info: str) -> dict[str, str]:
     """Return what is kept of a section of INFO."""
     lines = (it.partition(":") for it in info.splitlines())

@@ -1,4 +1,4 @@
-"""The connection: when a server that is new, or was promoted, may be used."""
+"""The server: when one that is new, or was promoted, may be used."""
 
 from __future__ import annotations
 
@@ -6,19 +6,22 @@ from math import inf
 
 import pytest
 from wire.servers import (
+    CLOCK,
     GUARD,
     LOADED,
     MOVES,
     OK,
+    OTHER,
     Asked,
     Server,
     a_connection,
-    array,
     bulk,
-    command,
+    found,
     meet,
     message,
+    microseconds,
     near,
+    noted,
     promoted,
     reigning,
     up,
@@ -65,19 +68,19 @@ def test_a_server_that_is_new_to_us(uptime: int, left: float) -> None:
 def test_when_a_guard_may_end_early_and_from_when_on_the_server_remembers(uptime: int, soonest: float, remembers: float) -> None:
     it = a_connection(guard=GUARD, short_guard=12.0, marked=64.0)
     opens(it, 100.0, "a", uptime)
-    assert (it.soonest, it.remembers) == (100.0 + soonest, 100.0 + remembers)
+    assert (it.server.soonest, it.server.remembers) == (100.0 + soonest, 100.0 + remembers)
 
 
 def test_a_guard_that_ended_early_is_over_for_this_run() -> None:
     it = a_connection(guard=GUARD, short_guard=12.0, marked=64.0)
     opens(it, 100.0, "a", 0)
     it.shorten(112.0)
-    assert (it.wake, it.soonest, it.remembers) == (112.0, inf, 112.0)
+    assert (it.wake, it.server.soonest, it.server.remembers) == (112.0, inf, 112.0)
     it.broke(113.0)
-    assert opens(it, 114.0, "a", 14) == it.remembers == 114.0
+    assert opens(it, 114.0, "a", 14) == it.server.remembers == 114.0
     it.broke(115.0)
     assert opens(it, 116.0, "b", 10**9) == 114.0 + GUARD, "an earlier run has just answered"
-    assert (it.soonest, it.remembers) == (114.0 + 12.0, 114.0 + 64.0)
+    assert (it.server.soonest, it.server.remembers) == (114.0 + 12.0, 114.0 + 64.0)
 
 
 def test_no_guard() -> None:
@@ -200,16 +203,16 @@ def test_an_uptime_is_right_again_a_guard_after_the_earlier_run(now: float, upti
 def test_a_server_that_ran_while_another_one_answered_at_the_address_is_noticed() -> None:
     connection = a_connection(guard=GUARD)
     opens(connection, 100.0, "a", 10**6)
-    assert not connection.several, "nobody was there before"
+    assert not connection.server.several, "nobody was there before"
     connection.broke(101.0)
     opens(connection, 110.0, "b", 11)
-    assert (connection.several, connection.bad) == (False, None), "it may have started when the former one had just ended"
+    assert (connection.server.several, connection.bad) == (False, None), "it may have started when the former one had just ended"
     connection.broke(111.0)
     opens(connection, 120.0, "c", 12)
-    assert (connection.several, connection.bad) == (True, None)
+    assert (connection.server.several, connection.bad) == (True, None)
     connection.broke(121.0)
     opens(connection, 200.0, "d", 3)
-    assert not connection.several, "a restart"
+    assert not connection.server.several, "a restart"
 
 
 def back(connection: Connection[Asked], now: float) -> str:
@@ -238,7 +241,7 @@ def test_a_run_that_comes_back_shows_that_the_address_leads_to_several_servers(g
 def test_a_run_that_comes_back_late_is_a_place_that_was_changed_twice() -> None:
     connection = a_connection(guard=GUARD)
     back(connection, 110.0 + GUARD)
-    assert connection.bad is None and connection.several
+    assert connection.bad is None and connection.server.several
 
 
 def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
@@ -246,62 +249,25 @@ def test_a_place_that_moves_and_a_promotion_may_come_back() -> None:
     for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
         noted(connection, now, Server({"run_id": run * 40, "master_replid": run * 40}), None)
         connection.broke(now + 1.0)
-    assert not connection.several
+    assert not connection.server.several
     connection = a_connection(BOUNDED, guard=GUARD)
     back(connection, 120.0)
-    assert (connection.bad, connection.several) == (None, False), "its old primary may go on at the same address"
+    assert (connection.bad, connection.server.several) == (None, False), "its old primary may go on at the same address"
     connection = reigning()
     for now, run in ((100.0, "a"), (110.0, "b"), (120.0, "a")):
         noted(connection, now, promoted(run * 40, run_id=run), None)
         connection.broke(now + 1.0)
-    assert not connection.several
+    assert not connection.server.several
 
 
 # ------------------------------------------------ the guard after a promotion
-
-
-NOTE = b"{app:}:reign:"
-
-
-CLOCK = 1700000000.5  # what the node's clock says at each greeting here
-
-
-def noted(connection: Connection[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
-    """When a connection that connects now may be used, if this is what the node's note says; None: what the connection has just written."""
-    connection.dial(now)
-    connection.connected(now, asked=now)
-    connection.take()
-    connection.received(server.greets(), now + trip)
-    assert (connection.state, connection.bad) == (ConnectionState.GREETING, None)
-    said = connection.take()
-    tenure = str(server.facts.get("master_replid") or "a" * 40)
-    again = "master_replid" in server.facts and connection._reign == tenure
-    since = connection._known if again else now + trip
-    at = b"%d" % round((CLOCK + since - now) * 1e6)
-    key = NOTE + tenure.encode()
-    assert said == b"".join(
-        [
-            command(b"SET", key, at, b"NX", b"PX", b"3024000000"),
-            command(b"PEXPIRE", key, b"3024000000"),
-            command(b"GET", key),
-        ]
-    )
-    connection.received(b"_\r\n:1\r\n", now + trip)
-    assert connection.state is ConnectionState.GREETING
-    connection.received(bulk(at) if reply is None else reply, now + trip)
-    assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
-    return connection.wake
-
-
-def microseconds(seconds: float) -> bytes:
-    return bulk(b"%d" % round(seconds * 1e6))
 
 
 def test_a_replica_that_was_promoted_is_left_alone_though_its_process_is_old() -> None:
     # Rule G3.
     connection = reigning()
     assert noted(connection, 100.0, promoted(), None) == 100.0 + GUARD
-    assert connection.promoted and connection.run_id == "a" * 40
+    assert connection.server.promoted and connection.server.run_id == "a" * 40
 
 
 @pytest.mark.parametrize(
@@ -322,7 +288,8 @@ def test_either_sign_of_a_promotion_is_enough(facts: dict[str, object]) -> None:
 def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str, object]) -> None:
     connection = reigning()
     meet(connection, 100.0, Server({"master_replid": "c" * 40, **facts}))
-    assert (connection.state, connection.wake, connection.take(), connection.promoted) == (ConnectionState.GUARDED, 100.0, b"", False)
+    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
+    assert (connection.take(), connection.server.promoted) == (b"", False)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +305,7 @@ def test_a_primary_that_never_was_a_replica_is_asked_for_no_note(facts: dict[str
 def test_a_note_says_since_when_it_is_a_primary(age: float, left: float) -> None:
     connection = reigning()
     assert noted(connection, 100.0, promoted(), microseconds(CLOCK - age)) == near(100.0 + left)
-    assert connection.promoted or left == 0
+    assert connection.server.promoted or left == 0
 
 
 def test_what_is_not_known_of_the_node_s_clock_is_waited_for() -> None:
@@ -356,106 +323,9 @@ def test_without_a_note_it_was_promoted_just_now(reply: bytes) -> None:
     assert noted(connection, 140.0, promoted(), reply) == 140.0
 
 
-def test_a_note_that_was_not_written_is_written_when_the_guard_is_over() -> None:
-    """A server that was just promoted has no replica yet, and writes nothing until it has (min-replicas-to-write)."""
-    connection = reigning()
-    assert noted(connection, 100.0, promoted(), b"_\r\n") == 100.0 + GUARD
-    connection.opened(100.0 + GUARD)
-    note = command(b"SET", NOTE + b"c" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000")
-    assert connection.take().startswith(note), "since it was first seen"
-    connection.received(b"-NOREPLICAS Not enough\r\n:0\r\n" + LOADED, 150.0)
-    connection.probe(200.0)
-    connection.take()
-    connection.received(array(), 200.0)
-    assert connection.take().startswith(note), "and when it takes writes again"
-    connection = reigning()
-    noted(connection, 100.0, promoted(), microseconds(CLOCK - 10))
-    connection.opened(200.0)
-    assert b":reign:" not in connection.take()
-
-
-def test_a_note_about_a_server_that_was_never_promoted_is_of_the_time_when_it_is_written() -> None:
-    """Between two connections of this client, another server may have been the node, and granted locks."""
-    connection = reigning(url=MOVES)
-    for now in (100.0, 500.0):
-        noted(connection, now, Server(), None)
-        connection.broke(now + 1.0)
-    meet(connection, 900.0, Server())
-    assert command(b"SET", NOTE + b"a" * 40, b"%d" % round(CLOCK * 1e6), b"NX", b"PX", b"3024000000") in connection.take()
-
-
-def found(connection: Connection[Asked], now: float, note: bytes | None = None) -> float:
-    """When a connection whose place a function finds may be used, if it connects now and this is what the node's note says."""
-    connection.address = connection.address.but(moves=True)
-    connection.dial(now)
-    connection.connected(now, asked=now)
-    connection.take()
-    connection.received(Server().greets(), now)
-    at = b"%d" % round(CLOCK * 1e6)
-    key, ends = NOTE + b"a" * 40, b"%d" % round((CLOCK + connection.outlives) * 1000)  # type: ignore[operator]  # (it is known here)
-    assert connection.take() == command(b"SET", key, at, b"NX", b"PXAT", ends) + command(b"GET", key)
-    connection.received(OK + bulk(note or at), now)
-    assert connection.take() == command(b"SET", key, note or at, b"PXAT", ends)
-    return connection.wake
-
-
-def test_a_note_ends_with_what_is_known_of_the_place_where_the_same_server_may_be_the_node_once_more() -> None:
-    """a, b, a: what a's note says is not true any more, so it is gone before b grants anything."""
-    connection, note = reigning(), b"%d" % round((CLOCK - 70) * 1e6)
-    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
-    assert found(connection, 100.0, note) == 100.0, "a client has seen it there before"
-    connection.placed(connection.address, 109.0, 111.0)
-    kept = command(b"SET", NOTE + b"a" * 40, note, b"PXAT", b"%d" % round((CLOCK + 9 + 15) * 1000))
-    assert connection.take() == kept, "counted from the question, by the node's clock: a late command makes nothing last longer"
-    connection.placed(ConnectionError("down"), 110.0, 112.0)
-    connection.placed(connection.address.but(host="b"), 99.0, 112.0)
-    assert (connection.take(), connection.bad) == (b"", None), "nothing is known, or it was asked for an earlier connection"
-    connection = reigning(url=MOVES)
-    meet(connection, 100.0, Server())
-    assert b"$10\r\n3024000000\r\n" in connection.take(), "Sentinels never go back to a server that was not promoted since"
-
-
-def test_a_note_that_was_not_taken_is_written_whenever_the_place_is_confirmed() -> None:
-    connection = reigning()
-    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
-    meet(connection, 100.0)
-    connection.received(b"-OOM no\r\n_\r\n", 100.0)
-    connection.take()
-    connection.placed(connection.address, 105.0, 106.0)
-    at, ends = b"%d" % round(CLOCK * 1e6), b"%d" % round((CLOCK + 5 + 15) * 1000)
-    assert connection.take() == command(b"SET", NOTE + b"a" * 40, at, b"PXAT", ends), "of the time of the connection"
-
-
-def test_a_node_that_does_not_take_the_note_in_its_guard_is_silent() -> None:
-    """Rule T3 knows no guard: a connection that is half open ends."""
-    connection = reigning()
-    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
-    assert found(connection, 100.0) == 100.0 + GUARD + 15
-    connection.received(OK, 100.0)
-    assert (connection.due(), connection.late(110.0)) == (100.0 + GUARD + 15, False), "nothing is owed"
-    connection.placed(connection.address, 105.0, 105.0)
-    late = 105.0 + connection.manners.patience
-    assert connection.state is ConnectionState.GUARDED
-    assert (connection.due(), connection.late(late - 0.01), connection.late(late)) == (late, False, True)
-
-
-def test_while_scripts_are_loaded_no_note_is_kept() -> None:
-    """The connection waits for the answers to them, and for nothing that comes after."""
-    connection = reigning()
-    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
-    found(connection, 100.0, b"1")
-    connection.fails = 1
-    connection.opened(101.0)
-    connection.take()
-    connection.placed(connection.address, 101.0, 101.0)
-    assert (connection.state, connection.take()) == (ConnectionState.LOADING, b"")
-    connection.received(OK + LOADED, 101.0)
-    assert connection.state is ConnectionState.UP
-
-
 def test_a_client_that_did_not_know_the_place_for_a_while_knows_nothing_of_its_server_any_more() -> None:
     connection = reigning()
-    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.manners)
+    connection = Connection(connection.listener, 0, connection.address.but(moves=True), connection.settings)
     assert found(connection, 100.0) == 100.0 + GUARD + 15
     connection.broke(101.0)
     assert found(connection, 114.0) == 100.0 + GUARD + 15
@@ -469,37 +339,10 @@ def test_a_client_that_did_not_know_the_place_for_a_while_knows_nothing_of_its_s
     assert noted(connection, 130.0, promoted(), None) == 100.0 + GUARD + 15, "Sentinels never go back to it without a promotion"
 
 
-def test_nothing_is_asked_of_a_server_that_nobody_confirms() -> None:
-    # Rule G13.
-    connection = a_connection(guard=None, url=MOVES)
-    up(connection, 100.0)
-    assert (connection.sure, connection.reask, connection.lapsed(114.9)) == (115.0, 105.0, None)
-    connection.placed(connection.address, 105.0, 106.0)
-    assert (connection.sure, connection.reask) == (120.0, 110.0), "from when it was asked, and not from when it was told"
-    connection.placed(ConnectionError("all away"), 110.0, 111.0)
-    connection.take()
-    connection.say(Asked(b"?", 119.9))
-    connection.say(Asked(b"?", 120.0))
-    connection.say(Asked(b"free", 120.0, again=True))
-    assert connection.take() == b"?" and [it.data for it in connection.unsaid] == [b"free"]
-    assert str(connection.lapsed(120.0)) == "for 15 s nobody has confirmed that it is still the node's server: all away"
-    connection.placed(connection.address.but(host="other", port=7), 119.0, 119.5)
-    assert str(connection.bad) == "the node has moved to other:7"
-    connection.broke(121.0)
-    assert connection.lapsed(200.0) is None
-    assert a_connection().sure == inf, "the address of a node is what it is"
-
-
 def test_for_how_long_a_server_may_be_used_after_another_took_its_place() -> None:
     urls = {"redis://h": None, BOUNDED: 15.0, MOVES: 30.0, "redis+sentinel://s/it": 30.0, "redis+sentinel://s/it?failover=40": 40.0}
-    assert {it: a_connection(it, keep=60.0).outlives for it in urls} == urls, "at least half of the longest ttl, where it can be asked for"
-
-
-def test_a_note_that_cannot_be_read_because_the_node_loads_is_read_later() -> None:
-    connection = reigning()
-    meet(connection, 100.0, promoted())
-    connection.received(b"-LOADING x\r\n-LOADING x\r\n-LOADING x\r\n", 100.0)
-    assert type(connection.bad) is ConnectionError and connection.state is ConnectionState.GREETING
+    told = "at least half of the longest ttl, where it can be asked for"
+    assert {it: a_connection(it, keep=60.0).server.outlives for it in urls} == urls, told
 
 
 def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the_note_says() -> None:
@@ -509,7 +352,7 @@ def test_a_node_that_served_us_and_was_promoted_again_is_left_alone_whatever_the
     connection.received(OK, 150.0)
     connection.broke(151.0)
     assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD
-    assert connection.promoted, "and people are told why"
+    assert connection.server.promoted, "and people are told why"
     connection.broke(161.0)
     assert noted(connection, 170.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD, "also the second time"
     connection.broke(171.0)
@@ -530,13 +373,13 @@ def test_servers_that_were_just_made_are_guarded_after_a_promotion() -> None:
     server = promoted(uptime_in_seconds=1)
     server.adopted = adopted("a" * 40).adopted
     assert noted(connection, 100.0, server, None) == 100.0 + GUARD
-    assert connection.promoted
+    assert connection.server.promoted
 
 
 def test_a_promoted_server_that_was_restarted_since_is_guarded_for_the_later_of_both() -> None:
     connection = reigning()
     assert noted(connection, 100.0, promoted(uptime_in_seconds=5), microseconds(CLOCK - 1000)) == 100.0 + GUARD + 1 - 5
-    assert not connection.promoted
+    assert not connection.server.promoted
 
 
 BOUNDED = "redis://h?failover=15"
@@ -556,38 +399,25 @@ def test_a_promoted_server_is_left_alone_until_its_old_primary_has_stopped_too()
     connection.received(OK, 150.0)
     connection.broke(151.0)
     assert noted(connection, 160.0, promoted(), microseconds(CLOCK - 1000)) == 150.0 + GUARD + 15, "by what this client heard before"
-    assert connection.promoted
+    assert connection.server.promoted
 
 
 def test_a_server_that_is_new_at_a_place_that_moves_is_left_alone_like_a_promoted_one() -> None:
     # Rule G12.
     connection = reigning(url=MOVES)
     assert noted(connection, 100.0, Server(), None) == 100.0 + GUARD + 15
-    assert (connection.replaced, connection.promoted, connection.unbounded) == (True, False, False)
+    assert (connection.server.replaced, connection.server.promoted, connection.server.unbounded) == (True, False, False)
     assert noted(reigning(url=MOVES), 100.0, Server(), microseconds(CLOCK - 47)) == 100.0, "a client has seen it there before"
     connection = reigning(url=MOVES)
     assert noted(connection, 100.0, adopted("a" * 40), None) == 100.0 + GUARD + 15, "it forgot nothing, but another server was there"
     connection = reigning(url=MOVES)
     noted(connection, 100.0, promoted(), microseconds(CLOCK - 1000))
-    assert (connection.replaced, connection.promoted, connection.wake) == (False, True, 100.0)
+    assert (connection.server.replaced, connection.server.promoted, connection.wake) == (False, True, 100.0)
     connection.broke(101.0)
     # Another server, which was there before this one: what this client heard counts.
     other = Server({"run_id": "d" * 40, "master_replid": "d" * 40})
     assert noted(connection, 110.0, other, microseconds(CLOCK - 1000)) == 100.0 + GUARD + 15
     assert opens(a_connection(guard=None, url=MOVES), 100.0, "b", 10) == 100.0
-
-
-def test_a_sentinel_is_no_node() -> None:
-    connection = a_connection()
-    meet(connection, 100.0, Server({"redis_mode": "sentinel", "role": "sentinel"}))
-    assert isinstance(connection.bad, ConfigError) and "it is a Sentinel: write redis+sentinel://host:26379/NAME" in str(connection.bad)
-
-
-def test_what_has_not_answered_is_named() -> None:
-    connection = a_connection()
-    connection.dial(100.0)
-    connection.asks = "credentials()"
-    assert str(connection.silence()) == "no connection within 1 s: no answer yet from credentials()"
 
 
 def test_a_restart_may_hide_a_promotion() -> None:
@@ -626,31 +456,57 @@ def test_a_node_that_can_fail_over_needs_a_bound(url: str, facts: dict[str, obje
     meet(connection, 100.0, Server(facts))
     if connection.ledger:
         connection.received(b"_\r\n:1\r\n" + microseconds(CLOCK), 100.0)
-    assert (connection.state, connection.unbounded) == (ConnectionState.GUARDED, unbounded)
+    assert (connection.state, connection.server.unbounded) == (ConnectionState.GUARDED, unbounded)
     connection.broke(101.0)
     connection.connected(102.0)
-    assert connection.unbounded is unbounded, "it is remembered while the node is away"
+    assert connection.server.unbounded is unbounded, "it is remembered while the node is away"
 
 
-def test_where_there_is_no_guard_nothing_is_noted() -> None:
-    connection = a_connection(guard=None)
-    meet(connection, 100.0, promoted())
-    assert (connection.state, connection.wake, connection.take()) == (ConnectionState.GUARDED, 100.0, b"")
+# ------------------------------------------------ its clock
 
 
-def test_a_promoted_node_of_a_cluster_is_asked_for_both_in_one_write() -> None:
-    connection = reigning()
-    meet(connection, 100.0, promoted(redis_mode="cluster"))
-    assert [it for it in connection.take().split(b"\r\n") if it.isupper()] == [
-        b"CLUSTER",
-        b"INFO",
-        b"SET",
-        b"NX",
-        b"PX",
-        b"PEXPIRE",
-        b"GET",
-    ]
-    connection.received(bulk(b"cluster_size:1\r\n") + b"_\r\n:1\r\n", 100.0)
-    assert connection.state is ConnectionState.GREETING
-    connection.received(microseconds(CLOCK - 1000), 100.0)
-    assert (connection.state, connection.wake) == (ConnectionState.GUARDED, 100.0)
+def test_a_clock_is_measured_again() -> None:
+    connection = a_connection()
+    connection.server.told_time([b"5", b"0"], 1.0, 2.0)
+    assert connection.server.ahead is None, "nothing is known of it"
+    up(connection)
+    before = connection.server.ahead
+    assert before is not None
+    at = connection.server.measured
+    connection.server.told_time(ConnectionError("no"), at + 1.0, at + 2.0)
+    assert (connection.server.ahead, connection.server.measured) == (before, at)
+    told = before + at + 10.5
+    connection.server.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert (connection.server.ahead, connection.server.measured) == (before, at + 11.0), "the first measure was more exact"
+    connection.server.told_time([b"%d" % (told + 60), b"%06d" % (told % 1 * 1e6)], at + 10.0, at + 11.0)
+    assert connection.server.ahead == pytest.approx(before + 60.0, abs=1e-3) and connection.server.blur == 0.5
+
+
+@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
+def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
+    connection = a_connection(prompt=2.0)
+    connection.dial(0.0)
+    connection.connected(0.0)
+    connection.received(Server().greets(), first)
+    ahead = connection.server.ahead
+    assert ahead is not None
+    for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
+        told = ahead + 10.0 + second / 2 + off
+        connection.server.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
+        assert (connection.server.ahead != ahead) is counts
+
+
+# ------------------------------------------------ its product
+
+
+@pytest.mark.parametrize("which", OTHER)
+def test_an_address_that_says_so_admits_such_a_server_if_it_does_what_a_node_must_do(which: str) -> None:
+    facts, product, name = OTHER[which]
+    connection = a_connection("redis://h?unproven=true")
+    meet(connection, 0.0, Server(dict(facts), product=product))
+    assert connection.server.stranger == name
+    told = {"Dragonfly": "it is no Redis or Valkey server", "Kvrocks": "its server is 4.0.0: Redis 6.2"}.get(which)
+    if told is None:
+        assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
+    else:
+        assert type(connection.bad) is ConfigError and str(connection.bad).startswith(told)
