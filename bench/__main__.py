@@ -19,7 +19,7 @@ from .cluster import Cluster, described
 from .scenarios import Scenario
 
 ROOT = environments.ROOT
-DOCUMENT, RESULTS, PLOTS = ROOT / "docs/benchmarks.md", ROOT / "docs/performance.json", ROOT / "docs/performance"
+DOCUMENT, RESULTS, PLOTS = ROOT / "docs/performance.md", ROOT / "docs/performance.json", ROOT / "docs/performance"
 OUT = ROOT / "build/bench"
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--only", metavar="TEXT", help="contenders whose name contains this, and the floors")
     parser.add_argument("--quick", action="store_true", help="does everything still run, and are results sane? Says nothing of speed")
     parser.add_argument("--show", action="store_true", help="print the figures of docs/performance.json, and measure nothing")
-    parser.add_argument("--docs", action="store_true", help="rewrite docs/benchmarks.md, its plots and docs/performance.json")
+    parser.add_argument("--docs", action="store_true", help="rewrite docs/performance.md, its plots and docs/performance.json")
     parser.add_argument("--out", type=Path, default=OUT, help="where results and plots are put (default: build/bench)")
     options = parser.parse_args()
     options.scenario = [name for it in options.scenario for name in (growth.AXES if it == "growth" else [it])]

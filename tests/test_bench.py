@@ -199,7 +199,7 @@ def test_what_is_said_of_persistence_is_what_was_measured() -> None:
 
 
 def test_the_page_is_what_its_results_make_it() -> None:
-    page, results = (ROOT / "docs/benchmarks.md").read_text(), json.loads((ROOT / "docs/performance.json").read_text())
+    page, results = (ROOT / "docs/performance.md").read_text(), json.loads((ROOT / "docs/performance.json").read_text())
     assert report.rewritten(page, results) == page  # nobody has changed a figure by hand
     changed = page.replace(", by ", ", not by ", 1)
     assert changed != page
