@@ -62,7 +62,6 @@ HOUSE_PAGES = {
     "docs/protocol.md",
     "docs/protocol-failover.md",
     "docs/protocol-primitives.md",
-    "docs/protocols.md",
     "docs/reliability.md",
 }
 # Modules whose public names users see. Their docstrings are the reference.
