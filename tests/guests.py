@@ -118,7 +118,7 @@ GUESTS = {
     # The page is the test. Users of a recipe have the versions that they have.
     "recipes": Guest(
         (),
-        "recipes.md",
+        "frameworks.md",
         (),
         ("aiohttp", "alembic", "arq", "dogpile.cache", "huey", "litestar", "rq", "sqlalchemy", "taskiq"),
     ),

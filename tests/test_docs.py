@@ -37,7 +37,7 @@ DOCUMENTS = sorted(path for pattern in ("README.md", "CONTRIBUTING.md", "CHANGEL
 # Pages whose programs need a framework that .venv may not have. `./task guests` runs these.
 NEEDS = {f"docs/{it}.md": it for it in ("apscheduler", "celery", "django", "dramatiq", "flask")}
 # This one needs several.
-NEEDS["docs/recipes.md"] = "huey"
+NEEDS["docs/frameworks.md"] = "huey"
 RUNNABLE = [it for it in DOCUMENTS if find_spec(NEEDS.get(str(it.relative_to(ROOT)), "pytest")) is not None]
 EXEMPTIONS = 2  # in the whole project: what is not run is soon not true
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>\w*)")
