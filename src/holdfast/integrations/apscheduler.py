@@ -355,12 +355,7 @@ class OnceAsyncIOExecutor(_Once, AsyncIOExecutor):  # type: ignore[misc]  # (APS
     _run = _CoroutineRun
 
     def __init__(
-        self,
-        locks: AsyncHoldfast,
-        *,
-        keep: float = KEEP,
-        leader: bool | str = False,
-        **options: Unpack[OnceOptions],
+        self, locks: AsyncHoldfast, *, keep: float = KEEP, leader: bool | str = False, **options: Unpack[OnceOptions]
     ) -> None:
         """Take the client.
 

@@ -19,10 +19,12 @@ from ..checks import seconds
 from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
 from ..kit import digest, named
 
-__all__ = ["UNIQUE", "Busy", "Delivery", "Single", "Unique", "abortable", "attempt", "example", "patience"]
+__all__ = ["BUSY", "UNIQUE", "Busy", "Delivery", "Single", "Unique", "abortable", "attempt", "chosen", "example"]
 
 LOGGER = "holdfast.unique"
 
+# What a message does if the lock is busy.
+BUSY = ("later", "skip", "raise")
 # Seconds that a message waits in the lock's own queue, before it goes away and comes back.
 PATIENCE = 1.0
 # Seconds that are booked at a time, and how many times they are at most: for ten minutes.
@@ -54,21 +56,8 @@ class Busy(Exception):
         self.busy = busy
 
 
-def patience(busy: str, what: str) -> float:
-    """Return how many seconds a message waits in the lock's own queue.
-
-    Args:
-        busy: What it does if the lock is busy: "later", "skip" or "raise".
-        what: What this option is called.
-
-    Raises:
-        ConfigError: It is none of these.
-    """
-    _chosen(what, busy, "later", "skip", "raise")
-    return PATIENCE if busy == "later" else 0.0
-
-
-def _chosen(what: str, given: object, *valid: str) -> None:
+def chosen(what: str, given: object, *valid: str) -> None:
+    """Refuse an option that is none of these."""
     if given not in valid:
         raise ConfigError(f"{what} is {', '.join(map(repr, valid[:-1]))} or {valid[-1]!r}, not {given!r}")
 
@@ -84,12 +73,15 @@ class Single:
         function: The function.
         name: The lock's name, a template.
         options: The options of the lock.
-        wait: Seconds for which a message waits.
+        busy: What a message does if the lock is busy, one of `BUSY`.
         pause: Seconds until a message comes back. None: when its turn is near.
+
+    Raises:
+        ConfigError: An option of the lock cannot work.
     """
 
-    def __init__(self, function: Body, name: str, options: Any, wait: float, pause: float | None) -> None:
-        self._function, self._name, self._options, self._wait, self._pause = function, name, options, wait, pause
+    def __init__(self, function: Body, name: str, options: Any, busy: str, pause: float | None) -> None:
+        self._function, self._name, self._options, self._busy, self._pause = function, name, options, busy, pause
         # Refuses what cannot work, where it is written.
         self.known = example().locked(name, **options)(function)
         # How many seconds the function took lately in this process. 0: it is not known.
@@ -112,7 +104,7 @@ class Single:
         Raises:
             Busy: As `attempt` does.
         """
-        options = {"wait": self._wait if message else 0, **self._options}
+        options = {"wait": PATIENCE if message and self._busy == "later" else 0, **self._options}
         body, options = abortable(self._function, options) if abortable else (self._function, options)
         done = partial(self._took, locks)
         return attempt(body, locks.locked(self._name, **options), args, kwargs, *refusals, done=done)
@@ -153,11 +145,11 @@ class Unique:
 
     def __init__(self, function: Body, label: str, given: Mapping[str, Any]) -> None:
         name, until, failure, keep, busy = {**UNIQUE, **given}.values()
-        _chosen("unique_on_failure", failure, "free", "keep")
-        _chosen("unique_busy", busy, "first", "raise")
+        chosen("unique_on_failure", failure, "free", "keep")
+        chosen("unique_busy", busy, "first", "raise")
         self.by_time = not isinstance(until, str)
         if not self.by_time:
-            _chosen("unique_until", until, "started", "finished")
+            chosen("unique_until", until, "started", "finished")
         what, keep = ("unique_until", until) if self.by_time else ("unique_keep", keep)
         self._keep = seconds(keep, what, least=SHORTEST, most=LONGEST)
         self.until, self.keeps, self._first = until, failure == "keep", busy == "first"

@@ -26,7 +26,7 @@ from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
 from ..typing import OnceOptions, Options
 from . import calls
-from .calls import UNIQUE, Body, Busy, Delivery, Single, abortable, attempt, example, patience
+from .calls import BUSY, UNIQUE, Body, Busy, Delivery, Single, abortable, attempt, chosen, example
 
 __all__ = ["Unique", "client_of", "once", "setup", "single"]
 
@@ -172,8 +172,7 @@ def once(
             try:
                 return attempt(function, locks.once(name, **limits), args, kwargs, NoQuorum)
             except Busy as error:
-                _retry(task, locks, error.busy)
-                _later(task, countdown, error.busy)
+                _back(task, locks, error.busy, lambda: countdown)
 
         return _checked(wraps(known)(run), on, lambda worker: _check(worker.app, keep, countdown))
 
@@ -211,10 +210,10 @@ def single(
         ConfigError: An option cannot work, the template has a field that is no parameter, or the
             decorator is above `@app.task`.
     """
-    wait = patience(busy, "busy")
+    chosen("busy", busy, *BUSY)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        one = Single(function, name, options, wait, countdown)
+        one = Single(function, name, options, busy, countdown)
 
         def run(*args: P.args, **kwargs: P.kwargs) -> Any:
             task = _task(function)
@@ -222,14 +221,14 @@ def single(
             locks = _client(on, task)
             try:
                 return one.call(locks, args, kwargs, task is not None, interrupts, NoQuorum)
-            except Busy as error:
-                _retry(task, locks, error.busy)
-                if busy == "skip":
-                    return None
-                if task is None or busy == "raise":
-                    raise error.busy from None
+            except Busy as refused:
+                error = refused.busy
+                if busy != "later" and isinstance(error, LockBusy):
+                    if busy == "skip":
+                        return None
+                    raise error from None
                 # The broker would deliver a message again that waits for longer.
-                _later(task, min(one.back(locks, error.busy.name), _again(task.app) / 2), error.busy)
+                _back(task, locks, error, lambda: min(one.back(locks, error.name), _again(task.app) / 2))
 
         return _checked(wraps(one.known)(run), on, partial(_check_pool, abort))
 
@@ -361,22 +360,19 @@ def _check_client(on: Holdfast | None, worker: Any) -> None:
         raise locks.settings.nodeless
 
 
-def _retry(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum) -> None:
-    """Have Celery retry the task, if that is because of an outage."""
-    if isinstance(error, LockBusy):
-        return
-    if task is None:
-        raise error
-    # A failover and the guard after it may take longer than a few equal waits.
-    countdown = min(LONGEST, locks.settings.outage * 2 ** min(task.request.retries, 16))
-    raise task.retry(exc=error, countdown=countdown) from error
+def _back(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum, countdown: Callable[[], float]) -> NoReturn:
+    """Send the task's message again, with its id and retries, and end this run without a state.
 
-
-def _later(task: Task | None, countdown: float, error: LockBusy) -> NoReturn:
-    """Send the task's message again, with its id and retries, and end this run without a state."""
+    After an outage, Celery retries the task. Without a message, the error goes on.
+    """
     if task is None:
-        raise error
-    copy = task.signature_from_request(task.request, countdown=countdown, retries=task.request.retries)
+        raise error from None
+    if isinstance(error, NoQuorum):
+        # A failover and the guard after it may take longer than a few equal waits.
+        seconds = min(LONGEST, locks.settings.outage * 2 ** min(task.request.retries, 16))
+        raise task.retry(exc=error, countdown=seconds) from error
+    seconds = countdown()
+    copy = task.signature_from_request(task.request, countdown=seconds, retries=task.request.retries)
     try:
         copy.apply_async()
     except Exception as failed:
@@ -385,7 +381,7 @@ def _later(task: Task | None, countdown: float, error: LockBusy) -> NoReturn:
             raise Reject(str(failed), requeue=True) from failed
         raise
     told = "%s[%s] comes back in %g s: %s"
-    logging.getLogger(LOGGER).debug(told, task.name, task.request.id, countdown, message_of(error))
+    logging.getLogger(LOGGER).debug(told, task.name, task.request.id, seconds, message_of(error))
     raise Ignore from error
 
 

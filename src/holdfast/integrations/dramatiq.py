@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Collection
 from contextvars import ContextVar
 from functools import wraps
 from typing import Any
@@ -20,7 +21,7 @@ from .. import Holdfast, Lease
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, message_of
 from ..kit import unlocked
-from .calls import UNIQUE, Body, Busy, Delivery, Single, Unique, abortable, patience
+from .calls import BUSY, UNIQUE, Body, Busy, Delivery, Single, Unique, abortable, chosen
 
 __all__ = ["Concurrent", "Locks"]
 
@@ -185,9 +186,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
     def _send_once(self, broker: Broker, actor: Actor) -> None:
         """Have an actor send no duplicates, if its options say so."""
         given = {it: value for it, value in actor.options.items() if it in UNIQUE}
-        if "unique" not in given:
-            if given:
-                raise ConfigError(f"{min(given)} is for an actor with unique=, which it has not")
+        if not _has("unique", given):
             return
         unique = self._uniques[actor.actor_name] = Unique(actor.fn, actor.actor_name, given)
         enqueue = actor.send_with_options
@@ -205,14 +204,12 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         actor.send_with_options = send_with_options
 
     def _locked(self, function: Body, given: dict[str, Any], actor: str) -> Body:
-        if "lock" not in given:
-            if unused := sorted(_LOCK & set(given)):
-                raise ConfigError(f"{unused[0]} is for an actor with lock=, which it has not")
+        if not _has("lock", _LOCK & set(given)):
             return function
         busy, delay = given.get("lock_busy", "later"), given.get("lock_delay")
         delay = delay if delay is None else seconds(delay, "lock_delay")
-        wait, options = patience(busy, "lock_busy"), given.get("lock_options", {})
-        one = Single(function, given["lock"], options, wait, delay)
+        chosen("lock_busy", busy, *BUSY)
+        one = Single(function, given["lock"], given.get("lock_options", {}), busy, delay)
         interrupts = _abortable if given.get(_ABORTED) else None
 
         @wraps(one.known)
@@ -233,6 +230,13 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
                 _message.reset(before)
 
         return run
+
+
+def _has(what: str, given: Collection[str]) -> bool:
+    """Whether an actor has this option. It must not have others that are for that one."""
+    if given and what not in given:
+        raise ConfigError(f"{min(given)} is for an actor with {what}=, which it has not")
+    return bool(given)
 
 
 class Concurrent(RateLimiter):  # type: ignore[misc]  # (Dramatiq is not installed where types are checked)

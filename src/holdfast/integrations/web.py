@@ -15,18 +15,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from ..errors import (
-    BadFence,
-    ConfigError,
-    HoldfastError,
-    LockBusy,
-    LockLost,
-    Misuse,
-    NoQuorum,
-    RateLimited,
-    StaleFence,
-    message_of,
-)
+from .. import errors
 from ..fencing.http import status_of
 from ..kit import fill
 from .calls import example
@@ -70,9 +59,9 @@ class Statuses:
 
     def __post_init__(self) -> None:
         if self.busy not in (409, 423):
-            raise ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
+            raise errors.ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
 
-    def answer(self, error: HoldfastError, where: str) -> Problem:
+    def answer(self, error: errors.HoldfastError, where: str) -> Problem:
         """Choose the response for an error, and log what the response leaves out.
 
         Args:
@@ -89,26 +78,26 @@ class Statuses:
         name = getattr(error, "name", None) if self.names else None
         level = logging.WARNING
         match error:
-            case LockBusy():
+            case errors.LockBusy():
                 # Load is no trouble, so a busy lock and a rate limit make no noise in the log.
                 level = logging.DEBUG
                 left = min(LONGEST_WAIT, error.ttl_left or 1.0)
                 found = problem(self.busy, "busy", "Another request is at work on this.", _after(left), lock=name)
-            case RateLimited():
+            case errors.RateLimited():
                 level = logging.DEBUG
                 limits = rate_headers([(error.limit, error.period)], 0, error.retry_after)
                 title, after = "Too many requests.", _after(error.retry_after)
                 found = problem(429, "rate-limited", title, after, *limits, lock=name)
-            case NoQuorum() | Misuse(reason="closed"):
+            case errors.NoQuorum() | errors.Misuse(reason="closed"):
                 title = "The lock service is not available. Nothing was done."
                 found = problem(503, "unavailable", title, _after(self.outage), lock=name)
-            case StaleFence() | BadFence():
+            case errors.StaleFence() | errors.BadFence():
                 title = "A later holder has written, or the fence is missing."
                 found = problem(status_of(error), "fence", title, lock=name)
-            case ConfigError(reason="bad_name"):
+            case errors.ConfigError(reason="bad_name"):
                 # A value of the request, such as an id of 600 bytes, makes a name that cannot be.
                 found = problem(422, "name", "A value of the request cannot be part of a lock's name.")
-            case LockLost():
+            case errors.LockLost():
                 level = logging.ERROR
                 # No Retry-After: the work may be done in part, and nobody should repeat it unasked.
                 title = "The lock was lost during the request. It may be done in part."
@@ -116,7 +105,7 @@ class Statuses:
             case _:
                 raise error
         told = "%s: the request was answered with status %d: %s"
-        logging.getLogger(LOGGER).log(level, told, where, found.status, message_of(error))
+        logging.getLogger(LOGGER).log(level, told, where, found.status, errors.message_of(error))
         return found
 
 
@@ -139,12 +128,12 @@ class Answering:
         self.app = app
         self._statuses = Statuses(busy=busy, names=names, outage=outage)
 
-    def _answer(self, error: HoldfastError, where: str, begun: bool) -> Problem:
+    def _answer(self, error: errors.HoldfastError, where: str, begun: bool) -> Problem:
         """Choose the response for an error, or let the error go on if the response has begun."""
         if not begun:
             return self._statuses.answer(error, where)
         told = "%s: the response had begun, and is cut off: %s"
-        logging.getLogger(LOGGER).error(told, where, message_of(error))
+        logging.getLogger(LOGGER).error(told, where, errors.message_of(error))
         raise error
 
 
@@ -167,9 +156,7 @@ def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock:
     return Problem(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
 
 
-def rate_headers(
-    limits: Sequence[tuple[int, float]], remaining: int, reset: float
-) -> tuple[tuple[str, str], ...]:
+def rate_headers(limits: Sequence[tuple[int, float]], remaining: int, reset: float) -> tuple[tuple[str, str], ...]:
     """Write the headers `RateLimit` and `RateLimit-Policy` of the IETF's draft.
 
     One limit is called "default". Several are called by their seconds, and what remains of all of
