@@ -65,7 +65,7 @@ GUESTS = {
         ("fastapi",),
     ),
     "django": Guest(
-        ("test_django.py", "test_django_commands.py", "test_django_atomic.py"),
+        ("test_django.py", "test_django_admin.py", "test_django_commands.py", "test_django_atomic.py"),
         "django.md",
         ("django==5.2", "djangorestframework==3.16.0", "gunicorn==22.0.0", "uvicorn==0.30.0", "gevent", "pyuwsgi", *DATABASE),
         ("django", "djangorestframework", "gunicorn", "uvicorn", "gevent", "pyuwsgi", *DATABASE),
