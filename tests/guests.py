@@ -75,7 +75,7 @@ GUESTS = {
         ("test_celery.py", "test_beats.py", "test_celery_beat.py"),
         "celery.md",
         ("celery==5.4.0", "kombu==5.4.0", "redis==5.0.8", "gevent", "django==5.1", "django-celery-beat==2.7.0"),
-        ("celery[redis]", "gevent", "django-celery-beat", "celery-once", "celery-singleton"),
+        ("celery[redis]", "gevent", "django-celery-beat", "celery-once", "celery-singleton", "rq"),
         ("celery", "celery_beat"),
     ),
     "flask": Guest(

@@ -27,6 +27,14 @@ def test_an_overlap_is_found() -> None:
     assert [(before.at, after.at) for before, after in found] == [(0.0, 1.0)]
 
 
+def test_a_burst_is_counted_from_when_its_messages_are_sent() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from bench import queues
+
+    found = queues.row("x", record("done warm 0", "began", "done a 0", "done b 1", "sent 4"), 2, 1.0)
+    assert found == "| x | 2.0 | 2.0 | 0.900 | 2 |"
+
+
 def test_the_section_of_a_killed_process_ends_there() -> None:
     entries = [Entry(1.0, 7, ["enter", "a"]), Entry(3.0, 8, ["enter", "a"]), Entry(4.0, 8, ["leave", "a"])]
     assert overlaps(entries, {7: 2.0}) == []
