@@ -227,8 +227,7 @@ def single(
                     if busy == "skip":
                         return None
                     raise error from None
-                # The broker would deliver a message again that waits for longer.
-                _back(task, locks, error, lambda: min(one.back(locks, error.name), _again(task.app) / 2))
+                _back(task, locks, error, lambda: one.back(locks, error.name))
 
         return _checked(wraps(one.known)(run), on, partial(_check_pool, abort))
 
@@ -371,7 +370,8 @@ def _back(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum, countd
         # A failover and the guard after it may take longer than a few equal waits.
         seconds = min(LONGEST, locks.settings.outage * 2 ** min(task.request.retries, 16))
         raise task.retry(exc=error, countdown=seconds) from error
-    seconds = countdown()
+    # The broker would deliver a message again that waits for longer.
+    seconds = min(countdown(), _again(task.app) / 2)
     copy = task.signature_from_request(task.request, countdown=seconds, retries=task.request.retries)
     try:
         copy.apply_async()
