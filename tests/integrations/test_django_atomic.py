@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from integrations.stage import PROGRAMS
 
-from holdfast import ConfigError, Holdfast, LockBusy, LockLost, Misuse, StaleFence
+from holdfast import ConfigError, Holdfast, LockBusy, LockLost, Misuse, StaleFence, current
 from holdfast.embedded import Nodes
 
 
@@ -100,6 +100,18 @@ def test_a_late_holder_is_refused_by_its_fence(site: Any, other: Holdfast) -> No
     with pytest.raises(StaleFence):
         late()
     assert site.value() == 1
+
+
+def feed(url: str) -> bool:
+    return current().held
+
+
+def test_a_task_of_django_holds_its_lock(site: Any, other: Holdfast) -> None:
+    tasks = pytest.importorskip("django.tasks", reason="Django 6 has them")
+    read = tasks.task(site.locks.locked("feed:{url}", wait=0)(feed))
+    assert read.enqueue("a").return_value
+    with other.lock("feed:a"):
+        assert read.enqueue("a").errors[0].exception_class_path == "holdfast.errors.LockBusy"
 
 
 def test_a_second_lock_of_a_view_is_refused(site: Any) -> None:
