@@ -10,6 +10,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 from contract.simulated import SimulatedCluster
+from contract.test_fills import Work
 from contract.test_once import Job, result, run
 from contract.test_shards import Some
 
@@ -108,8 +109,6 @@ async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Clus
         with pytest.raises(ConfigError, match="have nodes in common"):
             describe()
     with pytest.raises(ConfigError, match="have nodes in common"):
-        await face.call(joint.fill(name, 1.0, lambda: 1).get)
-    with pytest.raises(ConfigError, match="have nodes in common"):
         await face.call(joint.once(name, keep=1.0).result)
 
 
@@ -118,6 +117,16 @@ async def test_a_rate_is_counted_on_both_lists(face: Face, five: Cluster, name: 
     allowed = [bool(await face.call(it.rate(name, 2, 60.0).take)) for it in (change.old, change.joint, change.joint)]
     assert allowed == [True, True, False]
     assert not await face.call(change.old.rate(name, 2, 60.0).take)
+
+
+async def test_a_fill_has_its_value_on_both_lists(face: Face, five: Cluster, name: str) -> None:
+    change, work = Change(face, five, slice(3), slice(1, 4)), Work(face)
+    old, joint, new = (it.fill(name, 60, work.compute) for it in (change.old, change.joint, change.new))
+    assert (await face.call(old.get)).value == 1
+    await face.until(lambda: all(five.everywhere("EXISTS", f"{{{name}[fill]}}:cache")[:3]))
+    assert [(await face.call(it.get)).value for it in (joint, new)] == [1, 1]
+    await face.call(joint.invalidate)
+    assert (await face.call(old.get)).value == 2
 
 
 async def test_what_is_kept_is_repaired_before_the_former_list_is_left(face: Face, name: str) -> None:

@@ -90,15 +90,15 @@ def test_the_best_is_the_newest_and_of_these_the_one_that_is_fresh_for_longest(r
 def test_a_fresh_value_on_a_majority_settles_it_and_so_do_enough_without(replies: list[object]) -> None:
     found = best(replies)
     fresh = found is not None and found.fresh
-    assert settled(replies, 3, 3) is (len(replies) >= 3)
-    assert settled(replies, 3, 5) is (len(replies) >= 5 or (len(replies) >= 3 and fresh))
+    assert settled(replies, len(replies) >= 3, 3) is (len(replies) >= 3)
+    assert settled(replies, len(replies) >= 3, 5) is (len(replies) >= 5 or (len(replies) >= 3 and fresh))
 
 
 def test_too_few_settle_nothing() -> None:
-    assert not settled([], 2, 2)
-    assert not settled([None], 2, 2)
-    assert not settled([[5, 7, 9, b"new"]], 2, 2), "another node may know that it was dropped"
-    assert settled([None, None], 2, 2)
-    assert settled([None, [1, 7, 9, b"new"]], 2, 3)
-    assert not settled([None, [-1, 7, 9, b"old"]], 2, 3)
-    assert not settled([[0, 8], [1, 7, 9, b"old"]], 2, 3)
+    assert not settled([], False, 2)
+    assert not settled([None], False, 2)
+    assert not settled([[5, 7, 9, b"new"]], False, 2), "another node may know that it was dropped"
+    assert settled([None, None], True, 2)
+    assert settled([None, [1, 7, 9, b"new"]], True, 3)
+    assert not settled([None, [-1, 7, 9, b"old"]], True, 3)
+    assert not settled([[0, 8], [1, 7, 9, b"old"]], True, 3)

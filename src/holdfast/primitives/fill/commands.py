@@ -125,13 +125,14 @@ def best(replies: Iterable[object]) -> Kept | None:
     return None if newest is None or newest.data is None else newest
 
 
-def settled(replies: Iterable[object], majority: int, needed: int) -> bool:
+def settled(replies: Iterable[object], heard: bool, needed: int) -> bool:
     """Whether no other node has to answer.
 
-    That is so if `needed` nodes have answered, or if a majority has and there is a fresh value.
+    That is so if a majority has answered (`heard`), and there are `needed` answers or a fresh
+    value.
     """
     told = list(replies)
-    if len(told) < majority:
+    if not heard:
         return False
     newest = best(told)
     return len(told) >= needed or (newest is not None and newest.fresh)

@@ -28,7 +28,6 @@ from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
 from ...operations.repair.plan import mend
-from ...protocol import quorum
 from ...protocol.exclusive import LONGEST, Exclusive
 from ...protocol.nodes import too_few
 from ...protocol.query import Query
@@ -183,7 +182,7 @@ def fills(
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
-    at = shards.keeping(checks.name(name, "a fill's key", most=LONGEST), "fill")
+    at = shards.home(checks.name(name, "a fill's key", most=LONGEST))
     settings = shards.all[at].settings
     allow(unknown, "fill", FillOptions)
 
@@ -252,17 +251,16 @@ class OnNodes:
 
     def look(self, news: bool = False) -> Plan[FillLook]:
         yield Do(lambda it: it.keeps("fill"))
-        size = len(self._labels)
         # If a majority has no value, no value was stored on a majority.
-        majority = quorum.majority(size)
-        needed = size if news else majority
+        decides = self._settings.quorum
+        needed = len(decides.nodes) if news else decides.least
 
         def enough(answers: Mapping[int, object]) -> bool:
-            return settled(answers.values(), majority, needed)
+            return settled(answers.values(), decides.met(answers), needed)
 
         # A value may be large, and many callers may want it at once: they share the answers.
-        seen = yield Ask(dict.fromkeys(range(size), self._cache.peek), enough, share=(self._cache.peek, news))
-        why = None if len(seen.answers) >= majority else self._unheard(seen, "look up")
+        seen = yield Ask(dict.fromkeys(decides.nodes, self._cache.peek), enough, share=(self._cache.peek, news))
+        why = None if decides.met(seen.answers) else self._unheard(seen, "look up")
         kept = best(seen.answers.values())
         if kept is not None and kept.fresh and not all(seen.answers.values()):
             yield mend(self._settings, self._cache.key)
@@ -284,17 +282,16 @@ class OnNodes:
         yield from self._void(self._cache.void(highest, lasts))
 
     def _void(self, command: bytes) -> Plan[list[FillHeard]]:
-        size = len(self._labels)
-        majority = quorum.majority(size)
-        seen = yield Ask(dict.fromkeys(range(size), command), lambda answers: len(answers) >= majority)
-        told = [it for reply in seen.answers.values() if (it := heard(reply)) is not None]
-        if len(told) < majority:
+        decides = self._settings.quorum
+        seen = yield Ask(dict.fromkeys(decides.nodes, command), decides.met)
+        told = {node: it for node, reply in seen.answers.items() if (it := heard(reply)) is not None}
+        if not decides.met(told):
             raise self._unheard(seen, "invalidate")
-        return told
+        return list(told.values())
 
     def _unheard(self, seen: Query, what: str) -> ConfigError | NoQuorum:
         causes = {self._labels[node]: cause for node, cause in seen.causes.items()}
-        return too_few(self._name, seen.ended - seen.began, causes, quorum.majority(len(self._labels)), what)
+        return too_few(self._name, seen.ended - seen.began, causes, self._settings.quorum.least, what)
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
         try:
