@@ -715,3 +715,13 @@ def test_those_who_wait_for_the_mark_wait_for_one() -> None:
     world.run(4 * TRIP)
     assert (len(world.nodes[0].of("SET")), gone.state, [it.state for it in claims]) == (1, State.OVER, [State.HELD] * 2)
     assert [it.name for it in world.nodes[0].of("request")] == [b"b", b"c"]
+
+
+def test_a_try_takes_no_longer_because_it_waits_for_the_mark() -> None:
+    world = World(node_timeout=1.5).connect()
+    for node in world.nodes[1:]:
+        node.mute = True
+    began = world.now
+    claim = world.claim(ttl=12.0, patient=False)
+    world.run(2.0)
+    assert claim.deadline == began + 4.0

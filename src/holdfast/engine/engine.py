@@ -174,6 +174,9 @@ class Engine:
         ttl = claims[0].ttl
         if ttl > UNMARKED and not told and self.notices.marks.missing(now):
             clock = self.health.clock
+            # The time of a try runs from here on (rule Q15).
+            for claim in claims if not claims[0].patient else ():
+                claim.deadline = min(claim.deadline, now + ttl / 3)
 
             def begin(now: float) -> None:
                 # The nodes may have told their time meanwhile (rule F6).
