@@ -233,6 +233,14 @@ def test_another_number_of_nodes_is_a_difference() -> None:
     same = ": their majorities need not meet. Name the same nodes everywhere."
     assert difference(note(), note(five)) == f"5 nodes at you:2, and 3 at this client{same}"
     assert difference(note(five), note()) == f"3 nodes at you:2, and 5 at this client{same}"
+    assert difference(note(spreads=BOTH), note(five, spreads=BOTH)) == f"5 nodes at you:2, and 3 at this client{same}"
+
+
+def test_a_joint_shard_has_more_nodes_and_tells_of_no_other_client() -> None:
+    joint = note([*RUNS, "d" * 40], spreads=(*BOTH, "c3"))
+    for spreads in (BOTH, BOTH[:1], BOTH[1:]):
+        assert difference(note(spreads=spreads), joint) == difference(joint, note(spreads=spreads)) == ""
+    assert told(a_registry(*BOTH, "c3"), {0: [entry("b2", ("a:1 00000001", 5.0))]}) == []
 
 
 def test_another_failover_is_a_difference() -> None:

@@ -152,9 +152,9 @@ def test_a_client_says_its_sets(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert moving.shards == locks.shards, "the former set is one of them"
     names = [f"n{number}" for number in range(50)]
     assert {locks.shard_of(it) for it in names} == {"left", "right"}
-    assert [len(moving.lock(it)._sources) for it in names] == [int(locks.shard_of(it) == "right") for it in names]
-    assert not any(kind(previous=()).lock(it)._sources for it in names)
-    assert not any(kind(shards={"left": A, "right": B}).lock(it)._sources for it in names), "that variable is about the other one"
+    assert [int(moving.lock(it)._moves is not None) for it in names] == [int(locks.shard_of(it) == "right") for it in names]
+    assert not any(kind(previous=()).lock(it)._moves for it in names)
+    assert not any(kind(shards={"left": A, "right": B}).lock(it)._moves for it in names), "that variable is about the other one"
     assert list(kind(A).shards.values()) == [("redis://a1:6379", "redis://a2:7000", "redis://a3:6379")]
     with pytest.raises(ConfigError, match="name"):
         locks.shard_of("")
@@ -164,8 +164,8 @@ def test_a_client_says_its_sets(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
 def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
     locks = kind("redis://d", "redis://e", previous=A)
     assert len(locks.shards) == 2
-    assert len(locks.lock("a", "b")._sources) == 1
-    assert kind(A, previous=A[::-1]).lock("a")._sources == (), "the same nodes: nothing moves"
+    assert locks.lock("a", "b")._moves is not None
+    assert kind(A, previous=A[::-1]).lock("a")._moves is None, "the same nodes: nothing moves"
 
 
 @FACES

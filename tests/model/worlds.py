@@ -69,6 +69,12 @@ SMALL |= {
     "one to three nodes, joint and next": World(Bounds(nodes=3, change=ONE_TO_THREE, knows=(JOINT, NEXT), room=1), 10_000, 50_000, CONTEST),
     "one to three nodes, both joint": World(Bounds(nodes=3, change=ONE_TO_THREE, knows=(JOINT, JOINT), room=1), 10_000, 50_000, CONTEST),
     "another node for one, former and joint": World(Bounds(nodes=2, change=(1, 0, 1), knows=(FORMER, JOINT), room=1), 50, 1_000, CONTEST),
+    "three other nodes for one, former and joint": World(
+        Bounds(nodes=4, change=(1, 0, 3), knows=(FORMER, JOINT), room=1), 100, 1_000, CONTEST
+    ),
+    "three other nodes for one, joint and next": World(
+        Bounds(nodes=4, change=(1, 0, 3), knows=(JOINT, NEXT), room=1), 10_000, 50_000, CONTEST
+    ),
     "another node for one, a break": World(
         Bounds(nodes=2, change=(1, 0, 1), knows=(FORMER, JOINT), breaks=1, room=1, busy=1), 1_000, 10_000, (*CONTEST, "late w", "late c")
     ),

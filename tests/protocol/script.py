@@ -182,7 +182,7 @@ CALLER: Mapping[str, Callable[[Any, str], object]] = {
     "expects": lambda talk, rest: talk.claim.expects(fence(rest)),
     "abandon": lambda talk, rest: talk.claim.abandon(),
     "stay": lambda talk, rest: talk.claim.stay(),
-    "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, fence(rest) if rest else 0)} count"],
+    "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, *([fence(rest)] if rest else []))} count"],
     "kind": lambda talk, rest: [talk.claim.token[-2:].decode()],
     "waiting": lambda talk, rest: ["yes" if talk.claim.waits() else "no"],
     "staying": lambda talk, rest: ["yes" if talk.claim.stays else "no"],

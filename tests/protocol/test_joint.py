@@ -17,7 +17,7 @@ from seeds import FROZEN
 
 from holdfast.errors import ConfigError, LockBusy, NoQuorum
 from holdfast.protocol.claim import State
-from holdfast.protocol.joint import Several
+from holdfast.protocol.joint import JointRequest
 from holdfast.protocol.nodes import Standing
 from holdfast.protocol.ticket import TOKEN
 
@@ -73,14 +73,9 @@ def test_what_is_over_already_comes_to_nothing_once() -> None:
     assert (a.state, b.state, b.refusal, joint.refusal) == (State.OVER, State.OVER, None, a.refusal)
 
 
-def test_what_is_held_together_began_with_its_first_part() -> None:
-    joint = opened("held names=a,b").talk.joint
-    assert Several([joint]).began == Several(joint.claims).began == 0.0
-
-
-def test_the_reason_of_one_part_is_that_of_all() -> None:
-    reason = Several.why.fget  # type: ignore[attr-defined]  # (a property, on the class)
-    assert reason(SimpleNamespace(parts=[SimpleNamespace(why=""), SimpleNamespace(why="node 2: full")])) == "node 2: full"
+def test_the_reason_of_one_claim_is_that_of_all() -> None:
+    reason = JointRequest.why.fget  # type: ignore[attr-defined]  # (a property, on the class)
+    assert reason(SimpleNamespace(claims=[SimpleNamespace(why=""), SimpleNamespace(why="node 2: full")])) == "node 2: full"
 
 
 # ---------------------------------------------------------------- nodes that are away when others are asked for

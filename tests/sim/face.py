@@ -110,8 +110,8 @@ class Holdfast(aio.Holdfast):
     def _prepare(self) -> None:
         world, known, witness = self._parts
         self._drivers = [
-            Driver(world, [known[it.address] for it in shard.listed.nodes], shard.settings, DriftingClock(world, 0.0), witness)
-            for shard in self._shards.all
+            Driver(world, [known[it] for it in shard.settings.addresses], shard.settings, DriftingClock(world, 0.0), witness)
+            for shard in self._shards.every
         ]
         for driver in self._drivers:
             driver.engine.record.telling = bool(self._teller.observers)

@@ -45,7 +45,6 @@ class Lease:
 
     def __init__(self, fence: int, token: str) -> None:
         self.fence, self.token, self.lost = fence, token, False
-        self._parts = (self,)
 
     def check(self) -> None:
         if self.lost:

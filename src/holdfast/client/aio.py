@@ -55,8 +55,8 @@ class Holdfast(_Client):
     _computes = (Kind.FUNCTION, Kind.COROUTINE)
 
     def _prepare(self) -> None:
-        self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._shards.all)
-        self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.all)))
+        self._loops: tuple[dict[asyncio.AbstractEventLoop, Driver], ...] = tuple({} for _ in self._shards.every)
+        self._ways = tuple(partial(self._driver, at) for at in range(len(self._shards.every)))
         self._closed = False
 
     # So that type checkers tell a coroutine function from a plain one.
@@ -87,14 +87,14 @@ class Holdfast(_Client):
             for other in list(drivers):
                 if other.is_closed():
                     drivers.pop(other, None)
-            shard, tell = self._shards.all[at], self._teller
+            shard, tell = self._shards.every[at], self._teller
             if not shard.settings.addresses:
                 raise shard.settings.nodeless
             driver = drivers[loop] = Driver(shard.settings, shard.access, tell, tell.wants_all, VERSION)
         return driver
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return tuple(node for driver in self._ways for node in driver().status())
+        return tuple(node for driver in self._disjoint for node in driver().status())
 
     def stats(self) -> Stats:
         return total(driver().stats() for driver in self._ways)
@@ -147,10 +147,10 @@ class Holdfast(_Client):
         deadline = clock() + seconds(wait, "wait", waits=True)
         # All shards connect now, so that the time that a node of the first one takes counts for the
         # others, too.
-        for way in self._ways[1:]:
+        for way in self._disjoint[1:]:
             way().steer(lambda engine, now: None)
         found: list[NodeStatus] = []
-        for at, driver in enumerate(self._ways):
+        for at, driver in enumerate(self._disjoint):
             nodes = await driver().ready(max(0.0, deadline - clock()))
             await self._look(self._shards.probe(at, nodes=nodes))
             # The nodes may stand differently by that.
@@ -166,7 +166,6 @@ class Holdfast(_Client):
             raise no_loop() from None
         self._closed = True
         mine = [drivers[loop] for drivers in self._loops if loop in drivers]
-        # First all drivers stay: a lease on two shards ends on both when it ends on one.
         for driver in mine if leave else ():
             driver.stay()
         try:

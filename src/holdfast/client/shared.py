@@ -188,10 +188,19 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
     @abstractmethod
     def _prepare(self) -> None: ...
 
+    @property
+    def _disjoint(self) -> Sequence[Any]:
+        """The ways to drivers that have no node in common."""
+        return self._ways[: len(self._shards.all)]
+
     def _describe(self, terms: LockTerms) -> L:
-        at, sources = self._shards.placed(terms) if len(self._ways) > 1 else (0, ())
-        former = [(self._ways[it], parts) for it, parts in sources] if sources else ()
-        return self._lock(terms, self._owners, self._ways[at], former)
+        home, at = self._shards.placed(terms) if len(self._ways) > 1 else (0, 0)
+        moves = None
+        if at != home:
+            from ..face.migration import place
+
+            moves = partial(place, self._shards, at), self._ways
+        return self._lock(terms, self._owners, self._ways[home], moves)
 
     def _class(self, name: str) -> Any:
         """Return what is called so for threads, or for asyncio. Its module is loaded now."""
@@ -222,7 +231,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """List the leases that this client holds in this process, or in this event loop.
 
         For health checks, and to see what hangs. Sends nothing and waits for nothing. A lock that
-        was entered more than once is one lease, and so is a name that moves between shards.
+        was entered more than once is one lease.
 
         Returns:
             One LeaseInfo for each lease, the one that has been held longest first. Requests that

@@ -58,7 +58,7 @@ class Holdfast(_Client):
         from ..drivers.threads import Driver
 
         tell, telling = self._teller, self._teller.wants_all
-        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.all)
+        self._drivers = tuple(Driver(it.settings, it.access, tell, telling, VERSION) for it in self._shards.every)
         self._ways = self._drivers
         self._driver = self._drivers[0]
 
@@ -67,7 +67,7 @@ class Holdfast(_Client):
         return made
 
     def nodes(self) -> tuple[NodeStatus, ...]:
-        return tuple(node for it in self._drivers for node in it.status())
+        return tuple(node for it in self._disjoint for node in it.status())
 
     def stats(self) -> Stats:
         return total(it.stats() for it in self._drivers)
@@ -120,11 +120,11 @@ class Holdfast(_Client):
         deadline = clock() + seconds(wait, "wait", waits=True)
         # All shards connect now, so that the time that a node of the first one takes counts for the
         # others, too.
-        for driver in self._drivers[1:]:
+        for driver in self._disjoint[1:]:
             if not driver.closed:
                 driver.steer(lambda engine, now: None)
         found: list[NodeStatus] = []
-        for at, driver in enumerate(self._drivers):
+        for at, driver in enumerate(self._disjoint):
             nodes = driver.ready(max(0.0, deadline - clock()))
             self._look(self._shards.probe(at, nodes=nodes))
             # The nodes may stand differently by that.
@@ -135,7 +135,7 @@ class Holdfast(_Client):
     def _seen(self, wait: float = 0.0) -> tuple[NodeStatus, ...]:
         """Ask every node once, as `ready` does. A majority that is missing is no error."""
         found: list[NodeStatus] = []
-        for at, driver in enumerate(self._drivers):
+        for at, driver in enumerate(self._disjoint):
             # Whatever is wrong, the states say so.
             with suppress(NoQuorum, ConfigError):
                 driver.ready(wait)
@@ -144,7 +144,6 @@ class Holdfast(_Client):
         return tuple(found)
 
     def close(self, leave: bool = False) -> None:
-        # First all drivers stay: a lease on two shards ends on both when it ends on one.
         if flag(leave, "leave"):
             for driver in self._drivers:
                 driver.stay()

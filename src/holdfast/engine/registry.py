@@ -197,6 +197,9 @@ class Registry:
         Returns:
             The node, kind and text of each warning of clients that live, without earlier ones.
         """
+        if len(self._settings.spreads) > 2:
+            # This shard is a joint one, and those that it consists of tell of other clients.
+            return
         for node, answer in sorted(query.answers.items()):
             if slots is not None:
                 if warning := slots.differs(answer):
@@ -389,8 +392,8 @@ def _setting(own: ClientNote, other: OtherClient, lasted: Mapping[str, float]) -
             f"max_ttl={them:g} at {{}}, and {us:g} at this client: "
             "only if all have the same are leases and fences safe. Set the larger one everywhere."
         )
-    # A client that knows two lists may have nodes of both.
-    if theirs.size != own.size and (len(theirs.known) > 1) == (len(own.known) > 1):
+    # A client that knows other lists, or has joined them, may have more nodes.
+    if theirs.size != own.size and (theirs.known == own.known or len(theirs.known) == len(own.known) == 1):
         return (
             f"{theirs.size} nodes at {{}}, and {own.size} at this client: "
             "their majorities need not meet. Name the same nodes everywhere."

@@ -28,7 +28,6 @@ def adopting(shards: Shards, ticket: str, **options: Any) -> tuple[LockTerms, Ha
         The lock whose acquisition adopts the lease, and what the ticket tells.
     """
     given = read_ticket(ticket)
-    shards.settled(given.name, "lease that is handed over")
     settings = shards.all[0].settings
     recipe = partial(Adopted, given, prefix=settings.prefix, horizon=settings.horizon)
     return terms(settings, lambda ttl: (recipe(ttl=ttl),), wait=0.0, **options), given

@@ -4,7 +4,6 @@ Knows a claim's state and its driver's clock. Must not know threads, tasks or no
 """
 
 import enum
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
@@ -23,7 +22,6 @@ from ..protocol.exclusive import Exclusive
 from ..protocol.ticket import kind_of
 from ..weakset import SafeWeakSet
 from .environment import caller
-from .migration import Move, Whole
 from .terms import LockTerms
 
 if TYPE_CHECKING:
@@ -96,13 +94,11 @@ class Lease(ABC):
     """
 
     __slots__ = (
-        "__weakref__", "_above", "_acquired", "_clock", "_ended", "_events", "_handed", "_joined", "_kept", "_lost",
-        "_move", "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users",
+        "__weakref__", "_acquired", "_clock", "_ended", "_events", "_handed", "_joined", "_kept", "_lost",
+        "_opened", "_owner", "_released", "_root", "_settings", "_terms", "_users",
     )  # fmt: skip
 
-    def __init__(
-        self, terms: LockTerms, settings: Settings, clock: Callable[[], float], above: Self | None = None
-    ) -> None:
+    def __init__(self, terms: LockTerms, settings: Settings, clock: Callable[[], float]) -> None:
         self._terms, self._settings = terms, settings
         # The driver's clock.
         self._clock = clock
@@ -131,10 +127,6 @@ class Lease(ABC):
         self._ended = False
         # All leases on a shared claim that are not given back. The same object for each of them.
         self._users: SafeWeakSet[Lease] | None = None
-        # For names that move from one shard to another: what is held besides its own claim.
-        self._move: Move | None = None
-        # If it is only held for another lease, because of such a move: that lease.
-        self._above = None if above is None else weakref.ref(above)
         # The file and line of the user's call.
         self._acquired = caller() if settings.debug else None
 
@@ -143,14 +135,16 @@ class Lease(ABC):
     # A lease joins or leaves those who share a claim within the gate of the lease that made it.
     _gate: AbstractContextManager[Any]
 
-    @property
-    @abstractmethod
-    def _own(self) -> Want: ...
+    _driver: Any
+
+    def _hold_by(self, driver: Any) -> None:
+        """Be acquired by this driver."""
+        self._driver, self._clock = driver, driver.clock
 
     @property
     @abstractmethod
     def _begun(self) -> Want | None:
-        """Its own claim. None if none was made."""
+        """Its claim. None if none was made."""
 
     def _expects(self, fence: int) -> None:
         """Note that the caller raises the nodes' fences to this one by other means (rule O8)."""
@@ -158,8 +152,8 @@ class Lease(ABC):
 
     @property
     @abstractmethod
-    def _claim(self) -> Want | Whole:
-        """The claim that it depends on: its own; for names that move, the claims on both shards."""
+    def _claim(self) -> Want:
+        """The claim that it depends on."""
 
     @property
     @abstractmethod
@@ -190,7 +184,7 @@ class Lease(ABC):
 
     @abstractmethod
     def _let_go(self) -> None:
-        """Give its own claim back, or stop waiting for it, without waiting for anything."""
+        """Give its claim back, or stop waiting for it, without waiting for anything."""
 
     @abstractmethod
     def extend(
@@ -309,23 +303,22 @@ class Lease(ABC):
             Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
         """
         try:
-            self._all_stay()
+            self._stay_held()
             if self._begin_release():
-                self._let_all_go()
+                self._let_go()
                 self._end_release()
         except HoldfastError:
             raise
         except BaseException:
             # A signal's handler raised. The lock is left all the same, and not released.
-            self._all_stay()
+            self._stay_held()
             self._unwind()
             raise
 
-    def _all_stay(self) -> None:
-        """Have all that is held for it stay on the nodes."""
+    def _stay_held(self) -> None:
+        """Have its keys stay on the nodes, if it is held."""
         if self.held:
-            for part in self._parts:
-                part._stay()
+            self._stay()
 
     # ------------------------------------------------ what it knows
 
@@ -368,8 +361,7 @@ class Lease(ABC):
     @property
     def fences(self) -> dict[str, int]:
         """The fencing token of each name, or of each slot of a semaphore."""
-        least = 0 if self._move is None or self._move.whole is None else self._move.whole.fence
-        return {it.recipe.part: max(it.fence, least) for it in self._mine_of()}
+        return {it.recipe.part: it.fence for it in self._mine_of()}
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -553,7 +545,8 @@ class Lease(ABC):
             if root._users is None:
                 root._users = SafeWeakSet([root])
             self._users = root._users
-            self._root, self._joined, self._move, self._owner = root, True, root._move, root._owner
+            self._root, self._joined, self._owner = root, True, root._owner
+            self._hold_by(root._driver)
             self._adopt(root)
             # It joins before it looks. A lease that leaves says so before it looks who is left: see
             # `_drop_share`. So one of the two sees the other, also if a signal handler is one of
@@ -588,7 +581,7 @@ class Lease(ABC):
             return "open", {"waited": self._opened}
         fences = self.fences
         facts = {"fence": max(fences.values()), "fences": fences, "contended": self.contended}
-        return "held", {**facts, "waited": self.waited, "votes": self.votes, "want": self._own.want}
+        return "held", {**facts, "waited": self.waited, "votes": self.votes, "want": self._claim.want}
 
     def _begin_release(self) -> bool:
         """Begin to release it, for its caller.
@@ -612,13 +605,8 @@ class Lease(ABC):
             return False
         return True
 
-    def _dropped(self) -> events.Ended | None:
-        """Return the event for a held lease that its owner has dropped.
-
-        None for a part of another lease, which is reported as a whole.
-        """
-        if self._above is not None:
-            return None
+    def _dropped(self) -> events.Ended:
+        """Return the event for a held lease that its owner has dropped."""
         fences = self.fences
         return events.Ended(
             how="discarded",
@@ -627,7 +615,7 @@ class Lease(ABC):
             waited=self.waited,
             kind=self._terms.primitive,
             names=self.names,
-            want=self._own.want,
+            want=self._claim.want,
             fence=max(fences.values()),
             fences=fences,
             remaining=max(0.0, self._claim.until - self._clock()),
@@ -635,9 +623,9 @@ class Lease(ABC):
         )
 
     def _info(self) -> LeaseInfo | None:
-        """Return what `leases()` says of it. None if it is not held, or a part of another lease."""
+        """Return what `leases()` says of it. None if it is not held."""
         claim, now = self._claim, self._clock()
-        if self._above is not None or claim.state is not _HELD or now >= claim.until:
+        if claim.state is not _HELD or now >= claim.until:
             return None
         return LeaseInfo(
             name=self.name,
@@ -735,7 +723,7 @@ class Lease(ABC):
             LockLost: It is lost.
         """
         self.check()
-        unfit = self._terms.primitive != "exclusive" or len(self.names) > 1 or self._move is not None
+        unfit = self._terms.primitive != "exclusive" or len(self.names) > 1
         if unfit or self._opened is not None:
             raise Misuse(f"the lease of {self.name!r} cannot be handed over: only that of one exclusive lock can")
         if self._users is not None and len(self._users) > 1:
@@ -760,7 +748,7 @@ class Lease(ABC):
         return self.remaining
 
     def _told_lost(self) -> list[Call]:
-        """Mark it as lost, with those that share it and the lease that it is a part of.
+        """Mark it as lost, with those that share it.
 
         Their events are set, too.
 
@@ -769,12 +757,6 @@ class Lease(ABC):
             the engine.
         """
         calls: list[Call] = []
-        if self._above is not None and (above := self._above()) is not None:
-            calls += above._told_lost()
-        if self._move is not None:
-            if not self._move.falls():
-                return calls
-            self._let_all_go()
         for user in [self] if self._users is None else self._users:
             user._mark_lost()
             if user._terms.on_lost is not None:
@@ -786,28 +768,10 @@ class Lease(ABC):
         if self._events:
             self._events[0].set()
 
-    @property
-    def _parts(self) -> tuple[Self, ...]:
-        """All leases that are held for it: for names that move, one on each shard."""
-        return (self,) if self._move is None else (*self._move.sources, self)
-
-    def _acquaintance(self, wait: float | None) -> float:
-        """Return for how many seconds to wait until nodes have said which servers they are.
-
-        That is as long as `wait` and an outage allow. A try waits for a third of the ttl.
-        """
-        outage = self._settings.outage
-        return outage if wait is None else min(max(wait, self._terms.timing.ttl / 3), outage)
-
-    def _let_all_go(self) -> None:
-        """Give everything back without waiting for anything."""
-        for part in self._parts:
-            part._let_go()
-
     def _unwind(self) -> None:
         """Give it back for a caller that was interrupted and cannot. Waits for nothing."""
         if self._drop_share():
-            self._let_all_go()
+            self._let_go()
         else:
             self._released = True
 

@@ -11,9 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ..engine.plans import Plan
 from ..errors import Misuse
 from ..protocol.command import READER, WRITER
 from ..protocol.semaphore import Slots
+from ..protocol.timing import Timing
 from .decorators import Function, LockOf, unfilled
 from .lease import Lease
 from .owner import Owners, here, running_task
@@ -21,6 +23,7 @@ from .terms import Bound, LockTerms
 from .tracing import Around, Surrounded
 
 T = TypeVar("T", bound=Lease)
+Place = Callable[[Timing], Plan[tuple[int, Timing]]]
 
 
 class Lock(Bound, ABC, Generic[T]):
@@ -29,16 +32,16 @@ class Lock(Bound, ABC, Generic[T]):
     Describing a lock sends nothing. `with` and `acquire()` acquire the lock and give you a Lease.
     """
 
-    __slots__ = ("__weakref__", "_driver", "_entered", "_owners", "_sources", "_terms")
+    __slots__ = ("__weakref__", "_driver", "_entered", "_moves", "_owners", "_terms")
 
     def __init__(
-        self, terms: LockTerms, owners: Owners[T], driver: Any, sources: Sequence[tuple[Any, LockTerms]] = ()
+        self, terms: LockTerms, owners: Owners[T], driver: Any, moves: tuple[Place, Sequence[Any]] | None = None
     ) -> None:
         # With asyncio, a driver is a function that returns the one of the running loop.
         self._terms, self._owners, self._driver = terms, owners, driver
-        # For names that move: the drivers and terms by which they are acquired on their old shards
-        # first.
-        self._sources = sources
+        # For names that move from one shard to another: what finds the number of the driver by which
+        # they are acquired, and all drivers.
+        self._moves = moves
         # Stays that began by a plain call of `__enter__`, in this order.
         self._entered: dict[Stay[T], None] = {}
 

@@ -1,176 +1,76 @@
-"""A lock on names that move from one shard to another, and is held on both.
+"""Where a name is locked that moves from one shard to another.
 
-Its user has one lease. Shared by both faces.
+Shared by both faces.
 
-Knows leases, and the order in which their parts are taken. Must not know nodes, or how threads and
-tasks wait: the face carries out the steps that wait.
+Knows the servers of shards. Must not know leases, or how threads and tasks wait.
 
 While a list of shards changes, some clients know the old list, some know the new one, and some know
-both. The latter take a name that moves on its old shard first and then on its new one. They hold it
-while they hold both, so they exclude all other clients, and all others exclude them. A client that
-knows only the old list and one that knows only the new list must never run at the same time. The
-user has to see to that.
-
-Clients cannot wait for each other in a ring. All clients take their names on old shards first, in
-the order of the shards' names, and then on the one new shard. On each shard they take all names at
-once, as a joint request, which waits only for holders.
-
-Fences grow. The lease's fence is the largest that any shard has granted. Before the caller gets the
-lease, a majority of every shard has been raised to it. The next holder, on any of these shards,
-meets one of those nodes, and gets a larger fence.
+both. The latter lock a name that moves on a joint shard, which needs a majority of its old shard and
+of its new one. So they exclude all other clients, and all others exclude them. A client that knows
+only the old list and one that knows only the new list must never run at the same time. The user has
+to see to that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Sequence
 
-from ..engine.ready import Want
+from ..engine.plans import TICK, Do, Meet, Pause, Plan
 from ..engine.settings import Settings
 from ..errors import ConfigError
 from ..protocol import quorum
-from ..protocol.claim import State
-from ..protocol.joint import Several
 from ..protocol.timing import Timing
-from .terms import LockTerms
+from .shards import Shards
 
 
-class Part(Protocol):
-    """A lease on one of the shards, as far as this module has to know it."""
+def place(shards: Shards, joint: int, timing: Timing) -> Plan[tuple[int, Timing]]:
+    """Find the shard on which to lock names that move.
 
-    _move: Move | None
-    _terms: LockTerms
-    _settings: Settings
-    _clock: Callable[[], float]
+    Two lists may name the same servers by different addresses. Then the new shard is enough.
 
-    @property
-    def _own(self) -> Want: ...
+    Args:
+        shards: The shards of the client.
+        joint: The number of the joint shard of the names.
+        timing: What the caller demands of the lease.
 
-    def _servers(self) -> frozenset[str]: ...
+    Returns:
+        The number of the shard, and the timing with what is left of the wait.
 
-    def _acquaintance(self, wait: float | None) -> float: ...
-
-    def _meet(self, wait: float | None) -> Any: ...
-
-    def _obtain(self, timing: Timing) -> Any: ...
-
-    def _raise(self, fence: int) -> Any: ...
-
-    def _let_all_go(self) -> None: ...
-
-
-class Whole(Several[Want]):
-    """The claims of all shards, as if they were one, for a lease to read.
-
-    Attributes:
-        claims: The claims on the new shard.
-        fence: The fence that a majority of every shard has reached.
-        fallen: Whether all of it is over, because one part is.
+    Raises:
+        ConfigError: Only some servers of two shards are the same ones.
+        NoQuorum: A majority of a shard cannot be reached.
     """
-
-    __slots__ = ("claims", "fallen", "fence")
-
-    def __init__(self, wants: Sequence[Want], fence: int) -> None:
-        super().__init__(wants)
-        self.claims, self.fence, self.fallen = wants[-1].claims, fence, False
-
-    @property
-    def state(self) -> State:
-        """The state of the parts together: lost as soon as one is."""
-        return State.LOST if self.fallen else super().state
+    home, *former = shards.parts[joint - len(shards.all)]
+    began: float = yield Do(lambda it: it.clock())
+    runs = yield from _servers(shards, (home, *former), timing, began)
+    ours = shards.all[home].settings
+    former = [it for it in former if not same_servers(runs[it], runs[home], shards.all[it].settings, ours)]
+    now: float = yield Do(lambda it: it.clock())
+    left = None if timing.wait is None else max(0.0, timing.wait - (now - began))
+    return shards.together(home, former), timing._replace(wait=left)
 
 
-class Move:
-    """The other parts of a lease of names that move, besides its own claim.
+def _servers(
+    shards: Shards, which: Sequence[int], timing: Timing, began: float
+) -> Plan[dict[int, frozenset[str]]]:
+    """Wait until the nodes of each of these shards have said which servers they are, by run id.
 
-    `sources` are the leases on the old shards, in order.
+    That is as long as `wait` and an outage allow. A try waits for a third of the ttl.
+
+    A connection may break just when a shard has been met. What is left must not be taken for its
+    servers, so the shards are then met again while there is time.
     """
-
-    __slots__ = ("_untold", "sources", "whole")
-
-    def __init__(self, sources: Sequence[Any]) -> None:
-        self.sources = tuple(sources)
-        # Set once all parts are held.
-        self.whole: Whole | None = None
-        # The I/O thread that takes the entry tells the user of the end. Empty before a user has the
-        # lease.
-        self._untold: list[None] = []
-
-    def given(self) -> None:
-        """Note that a user has the lease from now on, and must hear of its end."""
-        self._untold.append(None)
-
-    def falls(self) -> bool:
-        """Note that a part is lost. Several I/O threads may find out at once.
-
-        Returns:
-            True for the first call, if a user has to be told.
-        """
-        try:
-            self._untold.pop()
-        except IndexError:
-            return False
-        if self.whole is not None:
-            self.whole.fallen = True
-        return True
-
-
-def steps(lease: Part, sources: Sequence[Part], wait: float | None, **options: Any) -> Iterator[Callable[[], Any]]:
-    """Yield the calls that acquire such a lease, one after the other.
-
-    A face may await their results. A caller that stops on the way must let all parts go. `options`
-    are the face's own.
-    """
-    clock = lease._clock
-    began = clock()
-    yield from _meetings((*sources, lease), wait, options)
-    # Two lists may name the same servers by different addresses. Held on both, the name would wait
-    # for its own client for ever.
-    sources = [it for it in sources if not same_servers(it._servers(), lease._servers(), it._settings, lease._settings)]
-    if not sources:
-        left = None if wait is None else max(0.0, wait - (clock() - began))
-        yield partial(lease._obtain, lease._terms.timing._replace(wait=left), **options)
-        return
-    parts = (*sources, lease)
+    outage = shards.all[which[0]].settings.outage
+    within = outage if timing.wait is None else min(max(timing.wait, timing.ttl / 3), outage)
     while True:
-        move = lease._move = Move(sources)
-        for part in parts:
-            # 0 means one last try.
-            left = None if wait is None else max(0.0, wait - (clock() - began))
-            yield partial(part._obtain, part._terms.timing._replace(wait=left), **options)
-        wants = [part._own for part in parts]
-        fence = max(it.fence for want in wants for it in want.claims)
-        for part, want in zip(parts, wants, strict=True):
-            if any(it.fence < fence for it in want.claims):
-                yield partial(part._raise, fence)
-                if (setback := want.setback) is not None:
-                    raise setback
-        move.whole = Whole(wants, fence)
-        move.given()
-        # If `falls` returns False here, it fell just now, and the user has heard of it.
-        if _agreed(move.whole, wants, parts) or not move.falls():
-            return
-        # Lost before anybody had it: once more.
-        lease._let_all_go()
-
-
-def _meetings(parts: Sequence[Part], wait: float | None, options: dict[str, Any]) -> Iterator[Callable[[], Any]]:
-    """Yield the calls that wait until each shard's nodes have said which servers they are.
-
-    While one shard is waited for, connections to another may break. What is left of them must not
-    be taken for its servers, so the shards are then met again while there is time. A caller that
-    was cancelled is told so when it acquires.
-    """
-    clock, cancel = parts[-1]._clock, options.get("cancel")
-    until = clock() + parts[-1]._acquaintance(wait)
-    while True:
-        for part in parts:
-            yield partial(part._meet, wait, **options)
-        if clock() >= until or (cancel is not None and cancel.is_set()):
-            return
-        if all(len(part._servers()) >= quorum.majority(len(part._settings.addresses)) for part in parts):
-            return
+        runs: dict[int, frozenset[str]] = {}
+        for at in which:
+            runs[at] = yield Meet(at, within)
+        known = all(len(it) >= quorum.majority(len(shards.all[at].settings.addresses)) for at, it in runs.items())
+        now: float = yield Do(lambda it: it.clock())
+        # A caller whose wait was ended by another thread is told so when it acquires.
+        if known or now >= began + within or not (yield Pause(TICK)):
+            return runs
 
 
 def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings, settings: Settings) -> bool:
@@ -197,12 +97,3 @@ def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings,
         f"have answered, and {len(theirs | ours)} different ones (by run_id). "
         "Give the new shard servers of its own, or the very same ones; if a node is down, start it"
     )
-
-
-def _agreed(whole: Whole, wants: Sequence[Want], parts: Sequence[Part]) -> bool:
-    """Return whether all parts are held, and a majority of every shard has the fence."""
-    now = parts[-1]._clock()
-    if whole.state is not State.HELD or now >= whole.until:
-        return False
-    needed = [quorum.majority(len(part._settings.addresses)) for part in parts]
-    return all(want.counting(now, whole.fence) >= least for want, least in zip(wants, needed, strict=True))

@@ -8,9 +8,8 @@ nodes are plans for the face.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from ..engine import plans
@@ -19,7 +18,6 @@ from ..engine.settings import Settings, settings
 from ..errors import ConfigError
 from ..events import Forced
 from ..node import Credentials
-from ..protocol.command import Recipe
 from ..protocol.exclusive import key_of, user_name
 from ..protocol.query import Query
 from ..protocol.semaphore import Slots
@@ -52,7 +50,13 @@ class Shard:
 class Shards:
     """The current shards, then the former ones that are not among them. Each has a number.
 
-    `options` are as of `settings`.
+    While names move, the numbers after these are those of joint shards. A joint shard has the nodes
+    of a current shard and of former ones, and needs a majority of each (rule SH2).
+
+    Attributes:
+        all: The current shards and the former ones.
+        every: All of these, and the joint ones.
+        parts: The numbers of the shards that each joint one consists of, the current one first.
     """
 
     def __init__(
@@ -91,13 +95,32 @@ class Shards:
         self.all = tuple(
             Shard(listed, it, tuple(islice(ways, len(it.addresses)))) for listed, it in zip(shards, made, strict=True)
         )  # fmt: skip
+        self.parts = tuple(it for home in range(len(now)) for it in self._moves(home))
+        self.every = (*self.all, *(_together([self.all[at] for at in it]) for it in self.parts))
 
-    def placed(self, terms: LockTerms) -> tuple[int, Sequence[tuple[int, LockTerms]]]:
-        """Return where to take these names.
+    def _moves(self, home: int) -> Iterator[tuple[int, ...]]:
+        """Yield this shard together with each former shard of which it gets names.
 
-        Returns:
-            The number of their shard. And for names that move, the former shards on which they are
-            taken first, in the order that all clients use.
+        Names of several former shards can be locked together, so if there are several, the last ones
+        that this yields are all of them.
+        """
+        name, now, before = self._spread.names[home], self._spread.names, self._before.names
+        # Where both lists have both shards, no name moves from one to the other.
+        sources = sorted({
+            at
+            for it, at in zip(before, self._former, strict=True)
+            if at != home and (it == name or name not in before or it not in now)
+        })
+        for source in sources:
+            yield home, source
+        if len(sources) > 1:
+            yield home, *sources
+
+    def placed(self, terms: LockTerms) -> tuple[int, int]:
+        """Return the number of the shard of these names, and that of the shard to lock them on.
+
+        For names that move, the second one is a joint shard. `migration.place` says whether it is
+        needed.
 
         Raises:
             ConfigError: They live on several shards.
@@ -112,13 +135,19 @@ class Shards:
                 "'{account}:7', '{account}:3'"
             )
         if isinstance(terms.recipes, Slots) or terms.kind:
-            return self.settled(terms.name, "read-write lock" if terms.kind else "semaphore"), ()
-        moving: dict[str, tuple[int, list[Recipe]]] = {}
-        for recipe in terms.recipes if self._former else ():
-            former = self._before.of(recipe.label)
-            if self._former[former] != home:
-                moving.setdefault(self._before.names[former], (self._former[former], []))[1].append(recipe)
-        return home, [(at, _bare(terms, recipes)) for _, (at, recipes) in sorted(moving.items())]
+            home = self.settled(terms.name, "read-write lock" if terms.kind else "semaphore")
+            return home, home
+        former = {self._former[self._before.of(it)] for it in terms.names} - {home} if self._former else set()
+        return home, self.together(home, former)
+
+    def together(self, home: int, former: Collection[int]) -> int:
+        """Return the number of the shard that has the nodes of all these shards."""
+        if not former:
+            return home
+        if len(former) > 1:
+            # The last one that begins with this shard has all that may be needed.
+            return len(self.all) + max(at for at, it in enumerate(self.parts) if it[0] == home)
+        return len(self.all) + self.parts.index((home, *former))
 
     def homes(self, name: str) -> list[int]:
         """Return the shards on which this name may be held: its own, then its former one.
@@ -262,9 +291,16 @@ def _addresses(shard: ShardNodes) -> list[Address]:
     return [it.address for it in shard.nodes]
 
 
-def _bare(terms: LockTerms, recipes: Sequence[Recipe]) -> LockTerms:
-    """Return the terms of the names that move, held on an old shard as long as the lease lasts."""
-    return LockTerms(tuple(recipes), terms.timing._replace(renew=True, max_hold=inf))
+def _together(shards: Sequence[Shard]) -> Shard:
+    """Return the joint shard of these, whose nodes have a list for each of them."""
+    home, lists, addresses = shards[0], list[tuple[int, ...]](), list[Address]()
+    for it in shards:
+        lists.append(tuple(range(len(addresses), len(addresses) + len(it.settings.addresses))))
+        addresses += it.settings.addresses
+    # Other clients tell by the last digest that this list of nodes is a joint one.
+    spreads = (*home.settings.spreads, Spread([it.listed.name for it in shards]).digest)
+    made = home.settings._replace(addresses=tuple(addresses), lists=tuple(lists), spreads=spreads)
+    return Shard(home.listed, made, tuple(access for it in shards for access in it.access))
 
 
 def _joined(now: Sequence[ShardNodes], before: Sequence[ShardNodes]) -> tuple[list[ShardNodes], list[int]]:

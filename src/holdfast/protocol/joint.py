@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import ConfigError
 from .claim import Claim, State
@@ -50,92 +49,7 @@ class Some(Sequence[Recipe]):
         """Return what to warn of, if another client has noted another number; else nothing."""
 
 
-if TYPE_CHECKING:
-    T = TypeVar("T", bound="Claim | JointRequest")
-else:
-    # A type in quotes is compiled when this module is loaded, which takes longer than to load it.
-    T = TypeVar("T")
-
-
-class Several(Generic[T]):
-    """What is held together, known as if it were one: the least, the worst, the first trouble.
-
-    Args:
-        parts: The claims, or joint requests.
-    """
-
-    __slots__ = ("parts",)
-
-    def __init__(self, parts: Sequence[T]) -> None:
-        self.parts = tuple(parts)
-
-    @property
-    def state(self) -> State:
-        """The state of all. It is LOST as soon as one is."""
-        states = {it.state for it in self.parts}
-        return State.LOST if State.LOST in states else self.parts[0].state
-
-    @property
-    def until(self) -> float:
-        """Until when all of it is held: the least of the parts."""
-        return min(it.until for it in self.parts)
-
-    @property
-    def limit(self) -> float:
-        """When `max_hold` ends it."""
-        return self.parts[-1].limit
-
-    @property
-    def began(self) -> float:
-        """When it began."""
-        return self.parts[0].began
-
-    @property
-    def since(self) -> float:
-        """When it was held."""
-        return self.parts[-1].since
-
-    @property
-    def reason(self) -> str:
-        """Why it was lost."""
-        return next((it.reason for it in self.parts if it.reason), "")
-
-    @property
-    def why(self) -> str:
-        """What the nodes have against its latest renewal."""
-        return next((it.why for it in self.parts if it.why), "")
-
-    @property
-    def refusal(self) -> Exception | None:
-        """Why it came to nothing."""
-        return next((it.refusal for it in self.parts if it.refusal is not None), None)
-
-    @property
-    def setback(self) -> Exception | None:
-        """Why its latest extension came to nothing."""
-        return next((it.setback for it in self.parts if it.setback is not None), None)
-
-    @property
-    def doubt(self) -> bool:
-        """Is a renewal of any of it not confirmed?"""
-        return any(it.doubt for it in self.parts)
-
-    @property
-    def stays(self) -> bool:
-        """Are the keys of any of it to stay on the nodes when it ends?"""
-        return any(it.stays for it in self.parts)
-
-    @property
-    def contended(self) -> bool:
-        """Was somebody else in the way of any of it?"""
-        return any(it.contended for it in self.parts)
-
-    def counting(self, now: float, fence: int = 0) -> int:
-        """Return how many nodes count for each of it, at least, and have this fence or more."""
-        return min(it.counting(now, fence) for it in self.parts)
-
-
-class JointRequest(Several[Claim]):
+class JointRequest:
     """The claims of one ticket, one for each name: asked for, held and given back together.
 
     Args:
@@ -145,17 +59,17 @@ class JointRequest(Several[Claim]):
 
     # fmt: off
     __slots__ = (
-        "__weakref__", "_began", "_needed", "_over", "_renewals", "_spares", "doubted", "queued", "stirred", "told",
-        "want",
+        "__weakref__", "_needed", "_over", "_renewals", "_spares", "began", "claims", "doubted", "queued", "stirred",
+        "told", "want",
     )
     # fmt: on
 
     def __init__(self, claims: Iterable[Claim], spares: Callable[[], Sequence[Claim]] | None = None) -> None:
-        # The parts are the claims in play: in the end, those that are held.
-        super().__init__(tuple(claims))
+        # Those in play: in the end, those that are held.
+        self.claims = tuple(claims)
         # Claims that changed because another one did: the engine has to act on them.
         self.stirred: list[Claim] = []
-        self._began = 0.0
+        self.began = 0.0
         self._needed = len(self.claims)
         self._spares = spares
         # While it is over, or has not begun, what the claims tell of themselves is not looked at.
@@ -179,7 +93,7 @@ class JointRequest(Several[Claim]):
 
         What is hopeless from the beginning is so for each of them, and each says so.
         """
-        self._began = now
+        self.began = now
         for claim in self.claims:
             claim.begin(now)
         self._over = False
@@ -267,7 +181,7 @@ class JointRequest(Several[Claim]):
             return False
         spares = self._spares()
         self._spares = None
-        self.parts += tuple(spares)
+        self.claims += tuple(spares)
         for spare in spares:
             spare.company = self
         for spare in spares:
@@ -304,7 +218,7 @@ class JointRequest(Several[Claim]):
         """Take claims out of play that are over. Nobody needs to know."""
         for claim in claims:
             claim.news = False
-        self.parts = tuple(it for it in self.claims if it not in claims)
+        self.claims = tuple(it for it in self.claims if it not in claims)
 
     def verdict(self, now: float) -> Exception:
         """Return what to tell a caller who waited in vain: of the first name that is missing."""
@@ -342,14 +256,64 @@ class JointRequest(Several[Claim]):
     # ------------------------------------------------ what is known of the whole
 
     @property
-    def claims(self) -> tuple[Claim, ...]:
-        """The claims that are in play."""
-        return self.parts
+    def state(self) -> State:
+        """The state of all. It is LOST as soon as one is."""
+        states = {it.state for it in self.claims}
+        return State.LOST if State.LOST in states else self.claims[0].state
 
     @property
-    def began(self) -> float:
-        """When it began."""
-        return self._began
+    def until(self) -> float:
+        """Until when all of it is held: the least of the claims."""
+        return min(it.until for it in self.claims)
+
+    @property
+    def limit(self) -> float:
+        """When `max_hold` ends it."""
+        return self.claims[-1].limit
+
+    @property
+    def since(self) -> float:
+        """When it was held."""
+        return self.claims[-1].since
+
+    @property
+    def reason(self) -> str:
+        """Why it was lost."""
+        return next((it.reason for it in self.claims if it.reason), "")
+
+    @property
+    def why(self) -> str:
+        """What the nodes have against its latest renewal."""
+        return next((it.why for it in self.claims if it.why), "")
+
+    @property
+    def refusal(self) -> Exception | None:
+        """Why it came to nothing."""
+        return next((it.refusal for it in self.claims if it.refusal is not None), None)
+
+    @property
+    def setback(self) -> Exception | None:
+        """Why its latest extension came to nothing."""
+        return next((it.setback for it in self.claims if it.setback is not None), None)
+
+    @property
+    def doubt(self) -> bool:
+        """Is a renewal of any of it not confirmed?"""
+        return any(it.doubt for it in self.claims)
+
+    @property
+    def stays(self) -> bool:
+        """Are the keys of any of it to stay on the nodes when it ends?"""
+        return any(it.stays for it in self.claims)
+
+    @property
+    def contended(self) -> bool:
+        """Was somebody else in the way of any of it?"""
+        return any(it.contended for it in self.claims)
+
+    def counting(self, now: float) -> int:
+        """Return how many nodes count for each of it, at least."""
+        return min(it.counting(now) for it in self.claims)
 
     @property
     def freed(self) -> int:

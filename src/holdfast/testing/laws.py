@@ -137,6 +137,8 @@ class Laws(Witness):
         self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
         # The nodes that each client names.
         self.named: dict[Driver, list[frozenset[Node]]] = {}
+        # The clients that have asked for each name.
+        self.asked: dict[bytes, set[Driver]] = {}
         # Claims that are not over, and since when.
         self.open: dict[Claim, tuple[Driver, float]] = {}
         self.held: dict[Claim, HeldClaim] = {}
@@ -173,6 +175,7 @@ class Laws(Witness):
 
     def began(self, driver: Driver, claim: Claim) -> None:
         self.open[claim] = driver, self.world.now
+        self.asked.setdefault(claim.recipe.name, set()).add(driver)
         if driver not in self.named:
             lists = driver.engine.settings.lists or (range(len(driver.nodes)),)
             self.named[driver] = [frozenset(driver.nodes[node] for node in it) for it in lists]
@@ -447,10 +450,10 @@ class Laws(Witness):
         held.sure = -inf if _reads(claim) else sure
         taken_away = self.taken_away.get(token[:BARE], set())
         taken_away -= own
-        if self._in_reach(safe):
+        if self._in_reach(name, safe):
             held.danger = now
             held.sure = -inf
-            if self._in_reach(safe | taken_away | {node for node in self.nodes if self._unheard(claim, node)}):
+            if self._in_reach(name, safe | taken_away | {it for it in self.nodes if self._unheard(claim, it)}):
                 has = sorted(node.index for node in own)
                 raise Violation(
                     f"majority: {_of(claim)} is held for {claim.until - now:.6f} s more, but has only {has}"
@@ -459,12 +462,12 @@ class Laws(Witness):
             held.taken = now
             held.sure = -inf
 
-    def _in_reach(self, safe: set[Node]) -> bool:
-        """Could a client of this set take a majority of each of its lists, without these nodes?
+    def _in_reach(self, name: bytes, safe: set[Node]) -> bool:
+        """Could a client take a majority of each of its lists, without these nodes?
 
-        A client that names other nodes than the rest is dangerous as soon as it asks for anything.
+        A client that names other nodes than the rest is dangerous as soon as it asks for the name.
         """
-        clients = [lists for driver, lists in self.named.items() if not driver.gone]
+        clients = [self.named[driver] for driver in self.asked[name] if not driver.gone and driver in self.named]
         return any(all(_majority_of(named, named - safe) for named in lists) for lists in clients)
 
     def _has_missed(self, claim: Claim) -> bool:

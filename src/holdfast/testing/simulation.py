@@ -91,8 +91,8 @@ class Simulation:
             `holdfast.aio.Holdfast(shards=...)`. Otherwise empty.
         nodes_of: The nodes of each shard, by its name. Without `shards` the only shard is called
             "".
-        laws: The laws that watch the only shard, or the first one.
-        laws_of: The laws of each shard, by its name.
+        laws: The laws, which watch all nodes: a name may move from one shard to another.
+        laws_of: The same laws, by the name of each shard.
         world: Time, and what has happened.
 
     Raises:
@@ -122,8 +122,8 @@ class Simulation:
         self.urls = tuple(_url(node) for node in self.nodes)
         named = {} if shards is None else self.nodes_of
         self.shards = {name: tuple(_url(node) for node in them) for name, them in named.items()}
-        self.laws_of = {name: Laws(self.world, them, self._guard) for name, them in self.nodes_of.items()}
-        self.laws = next(iter(self.laws_of.values()))
+        self.laws = Laws(self.world, self.nodes, self._guard)
+        self.laws_of = dict.fromkeys(self.nodes_of, self.laws)
         self._hosts = {HOSTS.format(node.index + 1): node for node in self.nodes}
         # Of all clients, in all runs.
         self.entropy = self.world.chance.dice("clients").randbytes
@@ -268,8 +268,7 @@ class Simulation:
             ttls = (self._guard - 2.0,)
             plan = Weather(name="storm", nodes=len(nodes), faults=faults, disks=disks, losses=0.0, ttls=ttls)
             self.world.slow = plan.slow
-            laws = self.laws_of[name]
-            self._faults.append(Faults(self.world, list(nodes), [], laws, plan, self._guard, _nobody, name))
+            self._faults.append(Faults(self.world, list(nodes), [], self.laws, plan, self._guard, _nobody, name))
 
     def calm(self) -> None:
         """From now on nothing is wrong any more.
@@ -320,8 +319,7 @@ class Simulation:
         if client not in self._seen:
             # Nobody lives at an address that is no node's, so there is no node to look at.
             named = [self._hosts.get(it.host) or cast(Node, object()) for it in client.settings.addresses]
-            laws = next((it for it in self.laws_of.values() if any(node in it.nodes for node in named)), self.laws)
-            self._seen[client] = _SimulatedClient(self.world, client, named, laws)
+            self._seen[client] = _SimulatedClient(self.world, client, named)
         return self._seen[client]
 
     def _end_clients(self, process: Process[Any]) -> None:
@@ -432,18 +430,16 @@ class Simulation:
                 self._shown(client)
         for client, shown in self._seen.items():
             for claim in client.engine.live.values():
-                if claim not in shown.laws.open:
-                    shown.laws.began(cast(Any, shown), claim)
-            shown.laws.turned(cast(Any, shown))
-        for laws in self.laws_of.values():
-            laws.look()
+                if claim not in self.laws.open:
+                    self.laws.began(cast(Any, shown), claim)
+            self.laws.turned(cast(Any, shown))
+        self.laws.look()
 
     def sends(self, client: driver.Driver, node: Node, data: bytes) -> None:
         """A client is about to send this."""
         if not self._watched:
             return
-        shown = self._shown(client)
-        shown.laws.sends(cast(Any, shown), node, data)
+        self.laws.sends(cast(Any, self._shown(client)), node, data)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -468,10 +464,10 @@ class _SimulatedClient:
     """What the laws see of a client: its clock, the nodes that it names, and whether its process
     runs.
 
-    `laws`: those that watch it; `used`: is it known which process is its own?
+    `used`: is it known which process is its own?
     """
 
-    def __init__(self, world: World, client: driver.Driver, nodes: list[Node], laws: Laws) -> None:
+    def __init__(self, world: World, client: driver.Driver, nodes: list[Node]) -> None:
         self.clock = DriftingClock(world, 0.0)
         self._client = client
         self.engine = client.engine
@@ -479,7 +475,6 @@ class _SimulatedClient:
         # What a driver has: connections that laws watch, and whether it was told to end.
         self.links: list[SimulatedConnection | None] = [None] * len(nodes)
         self.closed = False
-        self.laws = laws
         self.process: Process[Any] | None = None
         self.used = False
 

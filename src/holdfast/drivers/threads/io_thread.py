@@ -174,7 +174,7 @@ class IOThread:
         self.asked.append(what)
         self._ring()
 
-    def discard(self, pending: PendingCall, event: Event | None) -> None:
+    def discard(self, pending: PendingCall, event: Event) -> None:
         """End the renewal of a lease that its owner let die, and have observers and the log hear of
         it.
 
@@ -183,8 +183,7 @@ class IOThread:
         thread wakes by itself: for the next renewal at the latest.
         """
         self.asked.append(pending)
-        if event is not None:
-            self.asked.append(lambda now: self.engine.record.note_at(now, event))
+        self.asked.append(lambda now: self.engine.record.note_at(now, event))
 
     @property
     def greenlets(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import warnings
-from collections.abc import Awaitable
 from contextlib import nullcontext
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,10 +17,8 @@ from ...drivers.aio.driver import Driver
 from ...engine.ready import Want
 from ...errors import LockLost, Misuse
 from ...protocol.claim import State
-from ...protocol.timing import Timing
 from .. import lease
 from ..lease import LostEvent
-from ..migration import Whole
 from ..owner import block_of, is_generator, waits_in
 from ..terms import LockTerms, holding
 
@@ -29,6 +26,7 @@ from ..terms import LockTerms, holding
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_generator", "_want")
+    _driver: Driver
     _want: Want
     # One thread uses it, so nothing has to be kept out.
     _gate = nullcontext()
@@ -38,8 +36,8 @@ class Lease(lease.Lease):
         @property
         def lost(self) -> asyncio.Event: ...
 
-    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
-        super().__init__(terms, driver.settings, driver.clock, above)
+    def __init__(self, terms: LockTerms, driver: Driver) -> None:
+        super().__init__(terms, driver.settings, driver.clock)
         self._driver = driver
         # The task to cancel when the lease is lost.
         self._body: asyncio.Task[Any] | None = None
@@ -51,16 +49,12 @@ class Lease(lease.Lease):
         self._cancelled = False
 
     @property
-    def _own(self) -> Want:
-        return self._want
-
-    @property
     def _begun(self) -> Want | None:
         return getattr(self, "_want", None)
 
     @property
-    def _claim(self) -> Want | Whole:
-        return self._want if self._move is None or self._move.whole is None else self._move.whole
+    def _claim(self) -> Want:
+        return self._want
 
     @property
     def _going(self) -> bool:
@@ -86,8 +80,7 @@ class Lease(lease.Lease):
         hold = None if max_hold is None else holding(max_hold)
         if not length:
             return 0.0
-        for part in self._parts:
-            await part._driver.extend(part._want, length, hold=hold)
+        await self._driver.extend(self._want, length, hold=hold)
         return self._extended()
 
     async def downgrade(self) -> None:
@@ -98,7 +91,7 @@ class Lease(lease.Lease):
     async def hand_over(self, ttl: Seconds | None = None) -> str:
         given = self._to_hand_over()
         await self.extend(ttl)
-        self._all_stay()
+        self._stay_held()
         await self.release()
         self._handed = True
         return given.text()
@@ -106,33 +99,12 @@ class Lease(lease.Lease):
     async def release(self, confirm: bool = False) -> int:
         if not self._begin_release():
             return 0
-        certain = await (
-            self._driver.release(self._want, confirm) if self._move is None else self._release_all(confirm)
-        )
+        certain = await self._driver.release(self._want, confirm)
         self._end_release()
         return certain
 
-    async def _release_all(self, confirm: bool) -> int:
-        try:
-            return min([await part._driver.release(part._want, confirm) for part in self._parts])
-        except BaseException:
-            self._let_all_go()
-            raise
-
     def _stay(self) -> None:
         self._driver.engine.stay(self._want)
-
-    def _obtain(self, timing: Timing) -> Awaitable[None]:
-        return self._driver.acquire(self, self._terms.recipes, timing)
-
-    def _servers(self) -> frozenset[str]:
-        return self._driver.servers()
-
-    async def _meet(self, wait: float | None) -> None:
-        await self._driver.meet(self._acquaintance(wait))
-
-    async def _raise(self, fence: int) -> None:
-        await self._driver.extend(self._want, self._terms.timing.ttl, fence)
 
     def _let_go(self) -> None:
         claim = getattr(self, "_want", None)
@@ -196,7 +168,7 @@ class Lease(lease.Lease):
             # The coroutine is thrown away, so nothing can be awaited.
             self._released = True
             if self._drop_share():
-                self._let_all_go()
+                self._let_go()
             return
         try:
             await self.release()
@@ -226,6 +198,5 @@ class Lease(lease.Lease):
             # again.
             claim.abandon()
             told = self._dropped()
-            if told is not None:
-                driver.discarded(told)
-                warnings.warn(str(told), ResourceWarning, 2, self)
+            driver.discarded(told)
+            warnings.warn(str(told), ResourceWarning, 2, self)

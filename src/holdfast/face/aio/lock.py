@@ -16,7 +16,6 @@ from ...errors import LockBusy, NoQuorum
 from ...protocol.timing import Timing
 from .. import lock
 from ..lock import Leave, Stay
-from ..migration import steps
 from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, W
 from .lease import Lease
@@ -67,7 +66,11 @@ class Lock(lock.Lock[Lease]):
                 if stays and caller is not None:
                     self._owners.enters(caller, lease)
                 try:
-                    await (self._move(lease, timing.wait) if self._sources else lease._obtain(timing))
+                    if self._moves is not None:
+                        place, ways = self._moves
+                        at, timing = await run(place(timing), *ways)
+                        lease._hold_by(ways[at]())
+                    await lease._driver.acquire(lease, lease._terms.recipes, timing)
                 except NoQuorum as why:
                     if not terms.fail_open:
                         raise
@@ -89,14 +92,6 @@ class Lock(lock.Lock[Lease]):
                 # shares the claim.
                 lease._unwind()
                 raise
-
-    async def _move(self, lease: Lease, wait: float | None) -> None:
-        try:
-            for step in steps(lease, [self._kind(terms, driver(), lease) for driver, terms in self._sources], wait):
-                await step()
-        except BaseException:
-            lease._let_all_go()
-            raise
 
     async def __aenter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())

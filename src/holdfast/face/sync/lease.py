@@ -15,19 +15,18 @@ from ...checks import Seconds
 from ...drivers.threads import GIVEN, LEAVING, WANTED, PendingCall
 from ...engine.ready import Want
 from ...errors import HoldfastError
-from ...protocol.timing import Timing
 from .. import lease
 from ..lease import LostEvent
-from ..migration import Whole
 from ..terms import LockTerms, holding
 
 if TYPE_CHECKING:
-    from ...drivers.threads import Cancel, Driver
+    from ...drivers.threads import Driver
 
 
 class Lease(lease.Lease):
     __doc__ = lease.Lease.__doc__
     __slots__ = ("_driver", "_gate", "_pending")
+    _driver: Driver
     _pending: PendingCall
 
     if TYPE_CHECKING:
@@ -35,8 +34,8 @@ class Lease(lease.Lease):
         @property
         def lost(self) -> threading.Event: ...
 
-    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
-        super().__init__(terms, driver.settings, driver.clock, above)
+    def __init__(self, terms: LockTerms, driver: Driver) -> None:
+        super().__init__(terms, driver.settings, driver.clock)
         self._driver = driver
         # Only one thread at a time joins or leaves those who share the claim. A signal handler may
         # come in between, and must not wait for the thread that it has interrupted. All that share
@@ -45,20 +44,12 @@ class Lease(lease.Lease):
         self._gate = _thread.RLock()
 
     @property
-    def _own(self) -> Want:
-        claim = self._pending.claim
-        assert claim is not None
-        return claim
-
-    @property
     def _begun(self) -> Want | None:
         pending = getattr(self, "_pending", None)
         return None if pending is None else pending.claim
 
     @property
-    def _claim(self) -> Want | Whole:
-        if self._move is not None and self._move.whole is not None:
-            return self._move.whole
+    def _claim(self) -> Want:
         claim = self._pending.claim
         assert claim is not None
         return claim
@@ -71,12 +62,7 @@ class Lease(lease.Lease):
         # Its block was left, and an exception kept it from being released.
         if pending() is None:
             return False
-        return not self._leaving and self._in_time
-
-    @property
-    def _leaving(self) -> bool:
-        """Whether a caller has begun to give it back, or any part of it."""
-        return any(part._pending.phase is LEAVING for part in self._parts)
+        return pending.phase is not LEAVING and self._in_time
 
     def _adopt(self, outer: Lease) -> None:
         self._pending, self._kept = outer._pending, outer._pending()
@@ -87,7 +73,7 @@ class Lease(lease.Lease):
             raise self._elsewhere()
         if io_thread.failure is not None and not self._lost:
             self._lost = "closed"
-        return self._pending.phase is LEAVING if self._move is None else self._leaving
+        return self._pending.phase is LEAVING
 
     def _new_event(self) -> LostEvent:
         return threading.Event()
@@ -97,8 +83,7 @@ class Lease(lease.Lease):
         hold = None if max_hold is None else holding(max_hold)
         if not length:
             return 0.0
-        for part in self._parts:
-            part._driver.extend(part._pending, length, hold=hold)
+        self._driver.extend(self._pending, length, hold=hold)
         return self._extended()
 
     def downgrade(self) -> None:
@@ -109,7 +94,7 @@ class Lease(lease.Lease):
     def hand_over(self, ttl: Seconds | None = None) -> str:
         given = self._to_hand_over()
         self.extend(ttl)
-        self._all_stay()
+        self._stay_held()
         # Confirmed: the I/O thread has heard that nothing more is asked for it.
         self.release(confirm=True)
         self._handed = True
@@ -119,7 +104,7 @@ class Lease(lease.Lease):
         try:
             if not self._interrupted and not self._begin_release():
                 return 0
-            certain = self._driver.release(self._pending, confirm) if self._move is None else self._release_all(confirm)
+            certain = self._driver.release(self._pending, confirm)
             self._end_release()
             return certain
         except HoldfastError:
@@ -136,13 +121,6 @@ class Lease(lease.Lease):
         Then this release is sent again.
         """
         return self._opened is None and not self._released and not self._lost and self._check_owner()
-
-    def _release_all(self, confirm: bool) -> int:
-        try:
-            return min([part._driver.release(part._pending, confirm) for part in self._parts])
-        except BaseException:
-            self._let_all_go()
-            raise
 
     def __enter__(self) -> Self:
         self.check()
@@ -164,24 +142,12 @@ class Lease(lease.Lease):
             error.add_note(f"and {trouble}")
 
     def _stay(self) -> None:
-        io_thread, claim = self._pending.io_thread, self._own
+        io_thread, claim = self._pending.io_thread, self._claim
         io_thread.ask(lambda now: io_thread.engine.stay(claim))
 
     @property
     def _lease(self) -> Self:
         return self
-
-    def _obtain(self, timing: Timing, cancel: Cancel | None = None, owner: object = None) -> None:
-        self._driver.acquire(self, self._terms.recipes, timing, cancel, owner)
-
-    def _servers(self) -> frozenset[str]:
-        return self._driver.servers()
-
-    def _meet(self, wait: float | None, cancel: Cancel | None = None) -> None:
-        self._driver.meet(self._acquaintance(wait), cancel)
-
-    def _raise(self, fence: int) -> None:
-        self._driver.extend(self._pending, self._terms.timing.ttl, fence)
 
     def _let_go(self) -> None:
         pending = getattr(self, "_pending", None)
@@ -198,5 +164,4 @@ class Lease(lease.Lease):
             # Before the warning: a program that records warnings gets a reference to the lease
             # again.
             pending.io_thread.discard(pending, told)
-            if told is not None:
-                warnings.warn(str(told), ResourceWarning, 2, self)
+            warnings.warn(str(told), ResourceWarning, 2, self)

@@ -15,7 +15,6 @@ from ...errors import LockBusy, NoQuorum
 from ...protocol.timing import Timing
 from .. import lock
 from ..lock import Leave, Stay
-from ..migration import steps
 from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, R
 from .lease import Lease
@@ -93,24 +92,15 @@ class Lock(lock.Lock[Lease]):
 
     def _obtain(self, lease: Lease, timing: Timing, cancel: Cancel | None, stay: Stay[Lease] | None) -> None:
         try:
-            if self._sources:
-                self._move(lease, timing.wait, cancel)
-            else:
-                lease._obtain(timing, cancel, stay)
+            if self._moves is not None:
+                place, drivers = self._moves
+                at, timing = run(place(timing), *drivers, cancel=cancel)
+                lease._hold_by(drivers[at])
+            lease._driver.acquire(lease, lease._terms.recipes, timing, cancel, stay)
         except NoQuorum as why:
             if not self._terms.fail_open:
                 raise
             self._driver.note(lease._open(why))
-
-    def _move(self, lease: Lease, wait: float | None, cancel: Cancel | None) -> None:
-        try:
-            for step in steps(
-                lease, [self._kind(terms, driver, lease) for driver, terms in self._sources], wait, cancel=cancel
-            ):
-                step()
-        except BaseException:
-            lease._let_all_go()
-            raise
 
     def __enter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())

@@ -22,9 +22,9 @@ class Leadership(election.Leadership, Lease):
     __doc__ = election.Leadership.__doc__
     __slots__ = ("_speech",)
 
-    def __init__(self, terms: LockTerms, driver: Driver, above: Lease | None = None) -> None:
+    def __init__(self, terms: LockTerms, driver: Driver) -> None:
         said, self._speech = spoken(terms)
-        super().__init__(said, driver, above)
+        super().__init__(said, driver)
 
     def publish(self, value: str) -> None:
         run(election.publish(self._settings, self._speech, self, value), self._driver)

@@ -431,7 +431,7 @@ def invalidate(asked: FillTerms, acquire: Callable[[Timing], Any]) -> Plan[None]
     try:
         yield from asked.store.drop()
     except BaseException:
-        lease._let_all_go()
+        lease._let_go()
         raise
     yield from _give_back(lease)
 
@@ -448,7 +448,7 @@ def _under(lease: Lease, asked: FillTerms, waited: float) -> Plan[Found[Any]]:
             value = finished(asked.compute, (yield Call(asked.compute)))
             found = Found(value=(yield from asked.store.keep(value, lease)), computed=True, waited=waited)
     except BaseException:
-        lease._let_all_go()
+        lease._let_go()
         raise
     yield from _give_back(lease)
     return found

@@ -433,7 +433,7 @@ class Turn:
         Returns:
             Whether there is a result.
         """
-        rounds = yield from self._ask([self._register.look()] * len(self._places), recipes.decided, shared=True)
+        rounds = yield from self._ask(self._register.look(), recipes.decided, shared=True)
         self._began, self._ended = self._began or rounds[0].began, rounds[-1].ended
         for place, seen in zip(self._places, rounds, strict=True):
             if surely and not seen.sufficient:
@@ -574,16 +574,12 @@ class Turn:
         Returns:
             The copy that all shards have agreed on, under one ballot. None if there is none.
         """
-        # While a key moves, its lock is another one on each shard.
-        new, old = lease._parts[-1], lease._parts[0]
-        tokens = [it.token.encode() if own else b"" for it in (new, old)]
+        token = lease.token.encode() if own else b""
         while True:
             lease.check()
             if own:
-                for it in (new, old):
-                    it._expects(ballot)
-            commands = [self._register.look(ballot, token) for _, token in zip(self._places, tokens, strict=False)]
-            rounds = yield from self._ask(commands, recipes.promised)
+                lease._expects(ballot)
+            rounds = yield from self._ask(self._register.look(ballot, token), recipes.promised)
             both = zip(self._places, rounds, strict=True)
             if all(recipes.promised(seen.answers, place.nodes) for place, seen in both):
                 break
@@ -613,7 +609,7 @@ class Turn:
         def known(answers: recipes.Answers, nodes: int) -> bool:
             return recipes.stored(answers, ballot, nodes) is not None
 
-        rounds = yield from self._ask([said] * len(self._places), known)
+        rounds = yield from self._ask(said, known)
         both = zip(self._places, rounds, strict=True)
         stored = all(recipes.stored(seen.answers, ballot, place.nodes) for place, seen in both)
         if stored:
@@ -626,12 +622,12 @@ class Turn:
     # ------------------------------------------------ both
 
     def _ask(
-        self, commands: Sequence[bytes], enough: Callable[[recipes.Answers, int], bool], shared: bool = False
+        self, command: bytes, enough: Callable[[recipes.Answers, int], bool], shared: bool = False
     ) -> Generator[Any, Query, list[Query]]:
         """Ask each shard, one after the other.
 
         Args:
-            commands: The bytes for the nodes of each shard.
+            command: The bytes for all nodes.
             enough: Whether the answers of a shard suffice, given its number of nodes.
             shared: Callers that ask the same at the same time share the answers.
 
@@ -639,7 +635,7 @@ class Turn:
             The round of each shard.
         """
         rounds = []
-        for command, (shard, nodes) in zip(commands, self._places, strict=True):
+        for shard, nodes in self._places:
             asks = dict.fromkeys(range(nodes), command)
             rounds.append((yield Ask(asks, _of(nodes, enough), shard, command if shared else None)))
         return rounds
