@@ -140,6 +140,8 @@ def test_a_node_that_is_rolled_back_is_the_same_run_a_moment_earlier() -> None:
         link.send(set_key(b"k", b"%d" % number))
         world.run(world.now + 0.1)
     node.roll_back(0.45)
+    node.take(link, set_key(b"late"))
+    assert node.holder(b"late") == b"v", "what arrives late is executed on what there is now"
     world.run(world.now + 0.1)
     assert (node.holder(b"k"), node.server.run_id, peer.words) == (b"15", run, ["connected", "ConnectionResetError"])
 

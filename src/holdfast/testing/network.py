@@ -182,7 +182,11 @@ class Node:
         `lost`: as of `start`, 1 at most, and `keeps` has to be set. Connections break.
         """
         self.world.note(self, f"is rolled back by {lost:.3f} s")
-        self.server.data.update({database: Keyspace() for database in self.server.data} | (self._saved(lost) or {}))
+        saved = self._saved(lost) or {}
+        for database, space in self.server.data.items():
+            # In place, because connections refer to it: what arrives late is executed, too.
+            kept = saved.get(database, Keyspace())
+            space.values, space.deadlines = kept.values, kept.deadlines
         self.changes += 1
         for link in list(self.links):
             link.cut()
