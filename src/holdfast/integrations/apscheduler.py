@@ -54,6 +54,8 @@ class _Once:
     _run: type[_Run]
     _campaign: Callable[[], None]
     _scheduler: Any
+    # `shutdown` sets it, which ends the wait for a run in another process. An event loop's cancels tasks.
+    _stopped: Any = None
 
     def _prepare(self, kind: type[Any], locks: Any, keep: float, leader: bool | str, options: Any) -> None:
         if not isinstance(locks, kind):
@@ -137,7 +139,7 @@ class _Once:
         super()._run_job_success(identity, events)  # type: ignore[misc]  # (a mixin)
 
     def _once(self, job: Any, time: datetime) -> Any:
-        options = {**self._ends(), **self._options}
+        options = {"cancel": self._stopped, **self._options}
         if isinstance(job.trigger, IntervalTrigger):
             # Each process begins its intervals at another moment, so an interval is what is done once.
             length = job.trigger.interval_length
@@ -155,10 +157,6 @@ class _Once:
         ttl = self._options.get("ttl") or self._locks.settings.ttl
         limits = {"on_busy": "skip", "wait": ttl, "ttl": ttl}
         return self._locks.permitted(lambda *_: f"job:{job.id}", job.max_instances, **limits)(body)
-
-    def _ends(self) -> dict[str, Any]:
-        # `shutdown` cancels tasks.
-        return {}
 
     def _call(self, job: Any) -> Any:
         return job.func(*job.args, **job.kwargs)
@@ -292,10 +290,6 @@ class OnceThreadPoolExecutor(_Once, ThreadPoolExecutor):  # type: ignore[misc]  
         super().shutdown(wait)
         if wait and self._thread is not None:
             self._thread.join()
-
-    def _ends(self) -> dict[str, Any]:
-        # `shutdown` ends the wait for a run in another process.
-        return {"cancel": self._stopped}
 
     def _campaign(self) -> None:
         self._stopped, self._over = threading.Event(), threading.Event()

@@ -149,7 +149,7 @@ def Limited(
 
     async def counted(request: Request, response: Response) -> Any:
         allowance = await counting.rate(_client(on, request), partial(_filled, request=request)).acquire()
-        counting.tell(allowance, response.headers)
+        counting.tell(allowance, response)
         return allowance
 
     return _depends(counted)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, Unpack
 
 import click
@@ -142,13 +142,7 @@ class Locks:
         def decorate(view: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(view)
             def run(*args: Any, **kwargs: Any) -> Any:
-                allowance = counting.rate(self.locks, fill).acquire()
-
-                def tell(response: Response) -> Response:
-                    counting.tell(allowance, response.headers)
-                    return response
-
-                after_this_request(tell)
+                after_this_request(partial(counting.tell, counting.rate(self.locks, fill).acquire()))
                 return view(*args, **kwargs)
 
             made: Callable[..., Any] = noted(run, view, "Limited")

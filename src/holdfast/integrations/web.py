@@ -197,11 +197,12 @@ class Counting:
         key = None if self._key is None else fill(self._key)
         return locks.rate(fill(self._name), *self._limits, key=key, **self._options)
 
-    def tell(self, allowance: Any, headers: Any) -> None:
+    def tell(self, allowance: Any, response: Any) -> Any:
         """Add to the headers of a response. Nothing is known if too few nodes have answered."""
         if allowance.cause is None:
             for name, value in rate_headers(self._policy, allowance.remaining, allowance.reset_after):
-                headers[name] = value
+                response.headers[name] = value
+        return response
 
 
 def filled(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

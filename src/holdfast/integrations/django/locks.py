@@ -150,15 +150,11 @@ def limited_view(
     def decorate(view: View) -> View:
         def counted(*args: Any, **kwargs: Any) -> Any:
             allowance = rate(locks, args, kwargs).acquire()
-            response = view(*args, **kwargs)
-            counting.tell(allowance, response.headers)
-            return response
+            return counting.tell(allowance, view(*args, **kwargs))
 
         async def acounted(*args: Any, **kwargs: Any) -> Any:
             allowance = await rate(alocks, args, kwargs).acquire()
-            response = await view(*args, **kwargs)
-            counting.tell(allowance, response.headers)
-            return response
+            return counting.tell(allowance, await view(*args, **kwargs))
 
         made: View = noted(wraps(view)(acounted if iscoroutinefunction(view) else counted), view, "limited_view")
         return made
