@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from threading import Thread
 from typing import Any
@@ -63,8 +64,9 @@ def browser(name: str, *permissions: str) -> Any:
 @pytest.mark.usefixtures("site")
 def test_locks_are_shown_and_released_by_those_who_may(nodes: Nodes) -> None:
     from django.contrib.admin.models import LogEntry
+    from django.contrib.auth.models import User
 
-    stranger, viewer, operator = browser("s"), browser("v", "view_lock"), browser("o", "view_lock", "release_lock")
+    stranger, admin, viewer, operator = browser("s"), browser("a"), browser("v", "view_lock"), browser("o", "view_lock", "release_lock")
     page = "/admin/holdfast/lock/order_3A7/change/"
     with Holdfast(*nodes.urls, prefix="admin:") as holder, Holdfast(*nodes.urls, prefix="admin:") as waiter:
         lease = holder.lock("order:7", note="<b>pays</b>").acquire()
@@ -74,6 +76,10 @@ def test_locks_are_shown_and_released_by_those_who_may(nodes: Nodes) -> None:
         assert lease.held
         shown = viewer.get("/admin/holdfast/lock/?q=order:*").content.decode()
         assert page in shown
+        # Others find no link to the page, and those who may do all find no page to add one.
+        User.objects.filter(username="a").update(is_superuser=True)
+        for who, links in ((stranger, set()), (viewer, {"lock/"}), (admin, {"lock/"})):
+            assert set(re.findall('"/admin/holdfast/(lock[^"]*)', who.get("/admin/").content.decode())) == links
         assert "&lt;b&gt;pays&lt;/b&gt;" in shown
         assert "No lock is held" in viewer.get("/admin/holdfast/lock/?q=other:*").content.decode()
         assert "Why:" not in viewer.get(page).content.decode()
