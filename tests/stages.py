@@ -36,7 +36,7 @@ ON_OTHERS += " tests/live/test_acl.py tests/live/test_tls.py tests/live/test_nod
 NEEDS_TLS = "tests/live/test_tls_sentinels.py"
 ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py tests/live/test_aio_cancel.py tests/live/test_aio_signals.py"
 # Stories of simulated worlds, of the model, and of what nothing else tests.
-SHORT_STORIES = "tests/sim tests/model tests/swarm tests/upgrade tests/nemesis tests/testing tests/test_dates.py"
+SHORT_STORIES = "tests/sim tests/model tests/swarm tests/nemesis tests/testing"
 SHORT_STORIES += " tests/live/test_examples.py"
 # A machine may be so much slower than the one on which the bars were measured.
 SLOW = 2.0
@@ -213,10 +213,7 @@ NIGHT = [
     Stage("lint", "./task lint --all", 10),
     Stage("release-check", "./task release-check", 20),
     Stage("upgrade", "./task upgrade", 20, cores=0.6),
-    Stage("dates", "./task dates", 20, cores=0.6),
-    Stage("topologies", "./task topologies", 30, cores=0.6),
     Stage("conformance", "./task conformance", 20, cores=0.6),
-    Stage("failovers", "./task failovers --seed $SEED", 30, cores=0.6),
     Stage("cli-kills", "./task cli-kills --seed $SEED", 30),
     Stage("serve-kills", "./task serve-kills --seed $SEED", 30),
     Stage("nemesis", "./task nemesis --minutes 5 --seed $SEED", 20, cores=2),

@@ -1,15 +1,10 @@
-"""The runner of stages, its lists, and the quick part: what fails is told, what hangs is ended, and every task that tests is in the lists.
-
-A run of all stages needs a machine of its own. So small stages are run here, each in a process of its own, because the
-runner waits for any child of its process.
-"""
+"""The lists of stages, and the quick part: every task that tests is in the lists, and what is slow is not in the quick part."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,49 +12,6 @@ from stages import NIGHT, PUSH, Stage
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.guards
-
-
-def ran(lines: list[Stage], folder: Path, **options: object) -> tuple[list[tuple[str, str]], str]:
-    """Run stages in a folder. Returns each that ran with what is wrong with it, and all that was printed."""
-    program = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-from pathlib import Path
-import stages
-from stages import Stage
-stages.ROOT = Path({str(folder)!r})
-print([(it.stage.name, it.wrong) for it in stages.run({lines!r}, **{options!r})])
-"""
-    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    told, _, last = done.stdout.rstrip().rpartition("\n")
-    assert done.returncode == 0, done.stdout
-    return eval(last), told
-
-
-FAILS = Stage("fails", "until [ -d met ]; do sleep 0.02; done; exit 3", 1)
-WELL = Stage("well", "mkdir met; sleep 0.3", 1)
-LATER = Stage("later", "true", 1, cores=2)
-
-
-@pytest.mark.parametrize("go_on, later", [(False, []), (True, [("later", "")])])
-def test_after_a_failure_a_push_ends_and_the_night_goes_on(tmp_path: Path, go_on: bool, later: list[tuple[str, str]]) -> None:
-    """Planted: one stage fails while another one runs, which is waited for."""
-    done, told = ran([FAILS, WELL, LATER], tmp_path, go_on=go_on)
-    assert done == [("fails", "failed with 3"), ("well", ""), *later], told
-
-
-def test_a_stage_that_hangs_is_killed_and_named(tmp_path: Path) -> None:
-    """Planted: a stage that never ends."""
-    began = time.monotonic()
-    assert ran([Stage("hangs", "sleep 60", 0.02)], tmp_path)[0] == [("hangs", "did not end within 0.02 minutes")]
-    assert time.monotonic() - began < 40
-
-
-def test_a_stage_at_twice_its_bar_fails(tmp_path: Path) -> None:
-    """Planted: a stage that computes. One that sleeps uses no core."""
-    busy = f"{sys.executable} -c 'import time\nwhile time.process_time() < 0.3: pass'"
-    done, _ = ran([Stage("busy", busy, 1, bar=0.1), Stage("asleep", "sleep 0.4", 1, bar=0.2)], tmp_path, go_on=True)
-    assert sorted(done) == [("asleep", ""), ("busy", "took 0 s of a core, more than 2 times its bar")]
 
 
 def tasks(lines: list[Stage]) -> set[str]:
@@ -71,7 +23,7 @@ def tasks(lines: list[Stage]) -> set[str]:
 OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lost-updates", "man", "nightly", "picture", "replay", "shrink"}
 OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
 # What only the night runs.
-ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "dates", "failovers", "nemesis", "serve-kills", "soak", "spec", "topologies"}
+ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "nemesis", "serve-kills", "soak", "spec"}
 ONLY_AT_NIGHT |= {"model", "upgrade"}
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import redis
 from cli.kit import Command
-from failovers.groups import SECRET, Group, Watch
+from live.groups import SECRET, Group, Watch
 from live.test_refusals import PRODUCTS, played
 
 from holdfast import Holdfast, __version__

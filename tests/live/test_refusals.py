@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster, ask
 from contract.faces import Face
-from failovers.groups import Process, free_port
+from live.groups import Process, free_port
 from live.test_promotion import ports, replicate
 from proof.books import word
 

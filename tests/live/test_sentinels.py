@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
-from failovers.groups import SECRET, Group, Watch
+from live.groups import SECRET, Group, Watch
 from live.test_promotion import ports, replicate
 
 from holdfast import Node

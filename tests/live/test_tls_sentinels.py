@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from contract.cluster import asks
 from contract.faces import Face
-from failovers.groups import SECRET, free_port, until
+from live.groups import SECRET, free_port, until
 from live.tls_kit import FRONTS, Papers
 
 from holdfast.embedded import find_server

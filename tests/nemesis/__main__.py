@@ -1,33 +1,28 @@
 """Harms real servers, their network and their clients, and checks what the clients believed: `./task nemesis`.
 
 Five real servers, each in a network namespace of its own where root may make one, all of them behind proxies; client processes with
-threads and asyncio. Beside that, every byte of a session is cut off once. Needs Linux. Exits with 1 if a law is broken, and with 3 if
-too little happened for the run to mean anything.
+threads and asyncio. Needs Linux. Exits with 1 if a law is broken, and with 3 if too little happened for the run to mean anything.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import logging
-import os
 import random
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import injections, servers
+from . import servers
 from .campaign import LEAPS, MEMORY, WITHIN, Campaign, Phase, Result, summary, table
 from .faults import CABLES, KINDS
 
 QUICK = ((WITHIN, 41.0), (LEAPS, 6.0), (MEMORY, 5.0))  # seconds
 QUICK_MORE = 12.0  # seconds that the first may take longer on a busy machine
 SHARES = ((WITHIN, 0.8), (LEAPS, 0.12), (MEMORY, 0.08))
-BYTES_SECONDS = 70.0
-FAULTS_QUICK, FAULTS_A_MINUTE, HOLDS_A_MINUTE, AIMED_SHARE, INJECTIONS = 100, 40, 250, 0.4, 1_000
+FAULTS_QUICK, FAULTS_A_MINUTE, HOLDS_A_MINUTE, AIMED_SHARE = 100, 40, 250, 0.4
 CABLED = {name for name, kind in KINDS.items() if kind.group == CABLES}
 LONG = 300.0  # seconds from which on every kind of fault has to have happened
 BROKEN, VOID = 1, 3
@@ -37,61 +32,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary_, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(prog="./task nemesis", description=summary_, epilog=more)
     parser.add_argument("--minutes", type=float, metavar="M", default=1.0, help="how long the faults go on (1)")
-    parser.add_argument("--quick", action="store_true", help="as every push has it: at least 100 faults and 1,000 cuts, in 75 seconds")
+    parser.add_argument("--quick", action="store_true", help="as every push has it: at least 100 faults, in 75 seconds")
     parser.add_argument("--seed", type=int, help="of what is drawn (a new one)")
     parser.add_argument("--clients", type=int, default=5, help="processes (5)")
     parser.add_argument("--users", type=int, default=4, help="threads or tasks in each (4)")
     parser.add_argument("--server", help="another server's executable")
-    parser.add_argument("--seconds", type=float, default=BYTES_SECONDS, help=f"for the bytes at most ({BYTES_SECONDS:g})")
-    parser.add_argument("--only", choices=("faults", "bytes"), help="one part of it")
     parser.add_argument("--out", type=Path, default=Path("build/nemesis"), help="where a failure's history goes (build/nemesis)")
     options = parser.parse_args(arguments)
     if sys.platform != "linux":
         parser.error("the nemesis knows Linux's processes only")
     options.seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
     print(f"seed {options.seed}", flush=True)
-    if options.only == "bytes":
-        return bytes_(options)
-    beside = None if options.only else subprocess.Popen(_again(options))
-    try:
-        status = faults(options)
-    finally:
-        cut = beside.wait() if beside else 0
-    return status or cut
-
-
-def _again(options: argparse.Namespace) -> list[str]:
-    server = ["--server", options.server] if options.server else []
-    return [sys.executable, "-m", "nemesis", "--only", "bytes", "--seed", str(options.seed), *server]
+    return faults(options)
 
 
 def _tell(line: str) -> None:
     print(line, flush=True)
-
-
-# ------------------------------------------------ every byte
-
-
-def bytes_(options: argparse.Namespace) -> int:
-    """A session, cut at each of its bytes."""
-    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    if options.server:
-        os.environ["HOLDFAST_SERVER"] = options.server
-    outcome = asyncio.run(injections.everywhere(options.seed, options.seconds, _tell))
-    _tell(f"\n{injections.told(outcome)}")
-    for it in outcome.broken[:20]:
-        _tell(it)
-    if outcome.broken:
-        return BROKEN
-    if (left := outcome.planned - outcome.sessions) > 0:
-        _tell(f"NOT ALL BYTES: {left} sessions were left after {options.seconds:.0f} s")
-    if outcome.injections < INJECTIONS:
-        _tell(f"void: fewer than {INJECTIONS} injections")
-        return VOID
-    return 0
-
-
-# ------------------------------------------------ faults
 
 
 def faults(options: argparse.Namespace) -> int:

@@ -57,8 +57,6 @@ class Way:
         proxy = self.link.proxy
         proxy.reads(self, data)
         proxy.seen[f"{self.name} bytes"] += len(data)
-        if proxy.look(self) and self.link not in proxy.links:  # it was reset, these bytes too
-            return
         if not self.open:
             proxy.seen[f"{self.name} kept"] += 1
         if delay := proxy.delay:
@@ -170,7 +168,6 @@ class Proxy:
         self.seen = Counter[str]()  # what happened, by kind
         self.reads: Callable[[Way, bytes], None] = _nothing
         self.opens: Callable[[Link], None] = _nothing  # called with each new link
-        self._plans: list[tuple[str, int, Callable[[], object]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.url = ""
 
@@ -215,26 +212,6 @@ class Proxy:
         """Cut every connection after so many more bytes on this way."""
         for way in self._ways(name):
             way.limit = count
-
-    def at(self, name: str, count: int, do: Callable[[], object]) -> None:
-        """Do this when so many more bytes have come on this way, on whatever connection: before the last of them go on."""
-        self._plans.append((name, self.seen[f"{name} bytes"] + count, do))
-
-    def heal(self) -> None:
-        """Nothing more is going to happen: no cut, no delay, no plan. (What is held back stays so.)"""
-        self.delay = 0.0
-        self._plans.clear()
-        for way in self._ways(UP) + self._ways(DOWN):
-            way.limit = None
-
-    def look(self, way: Way) -> bool:
-        """Bytes have come: was anything due?"""
-        due = [it for it in self._plans if it[0] == way.name and self.seen[f"{way.name} bytes"] >= it[1]]
-        for it in due:
-            self._plans.remove(it)
-            self.seen["planned"] += 1
-            it[2]()
-        return bool(due)
 
     def _ways(self, name: str) -> list[Way]:
         return [way for link in self.links for way in link.ways if way.name == name]

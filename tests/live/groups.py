@@ -1,17 +1,9 @@
-"""Primaries with replicas, real Sentinels that watch them, and what can happen to a primary.
-
-A live harness of real processes, so it sleeps. Must not know locks.
-
-All reach a server over its wire. Sentinels, replicas and clients are different users, so that a primary can
-be cut off from Sentinels and its replicas alone. Clients still reach it: that is the partition that a
-promotion guard is for.
-"""
+"""Primaries with replicas, and real Sentinels that watch them. They are real processes. Must not know locks."""
 
 from __future__ import annotations
 
 import contextlib
 import random
-import signal
 import socket
 import subprocess
 import time
@@ -20,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from contract.cluster import ask
-from failovers.wire import Wire
 
 from holdfast.embedded import find_server
 
@@ -28,9 +19,6 @@ DOWN_AFTER = 800  # milliseconds without an answer, after which a Sentinel takes
 TIMEOUT = 2000  # milliseconds: Sentinel's failover-timeout
 PATIENCE = 180.0  # seconds for anything to happen
 SECRET = "of-the-group"
-# Faults. After each, the group has a new primary, and the old one becomes its replica.
-KILL, CUT, ASKED, PAUSE = "kill", "cut", "asked", "pause"
-FAULTS = (KILL, CUT, ASKED, PAUSE)
 
 
 class Late(Exception):
@@ -65,31 +53,21 @@ class Process:
     """A server or a Sentinel with a file of settings."""
 
     def __init__(self, folder: Path, lines: Sequence[str], *, sentinel: bool = False) -> None:
-        self.own = free_port()
-        self._folder, self._sentinel = folder / str(self.own), sentinel
+        self.port = free_port()
+        self._folder, self._sentinel = folder / str(self.port), sentinel
         self._folder.mkdir()
-        # Where others reach it.
-        self.port = self.own if sentinel else free_port()
-        self.wire = None if sentinel else Wire(self.port, self.own, ("copy", "watch"))
         self._process: subprocess.Popen[bytes] | None = None
         self.start(lines)
 
     def start(self, lines: Sequence[str]) -> None:
         """Start it, without any data."""
         file = self._folder / "settings.conf"
-        settings = [f"port {self.own}", f"dir {self._folder}", "bind 127.0.0.1", *lines]
-        if not self._sentinel:
-            settings += ["replica-announce-ip 127.0.0.1", f"replica-announce-port {self.port}"]
+        settings = [f"port {self.port}", f"dir {self._folder}", "bind 127.0.0.1", *lines]
         file.write_text("\n".join([*settings, ""]))
         with (self._folder / "log").open("ab") as log:
             words = [find_server(), str(file), *(["--sentinel"] if self._sentinel else [])]
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
         until(lambda: self.ask("PING") == "PONG", f"{self.port} has started")
-
-    def signal(self, what: signal.Signals) -> None:
-        """Send a signal to it."""
-        assert self._process is not None
-        self._process.send_signal(what)
 
     def kill(self) -> None:
         """End it at once, also if it is stopped."""
@@ -101,7 +79,7 @@ class Process:
     def ask(self, *words: object) -> Any:
         """One command as the user of clients."""
         login = "" if self._sentinel else f":{SECRET}@"
-        return ask(f"redis://{login}127.0.0.1:{self.own}", *words, patience=1.0)
+        return ask(f"redis://{login}127.0.0.1:{self.port}", *words, patience=1.0)
 
     def info(self) -> dict[str, str]:
         """What it says of replication."""
@@ -148,47 +126,6 @@ class Group:
             self.primary = server
         return leads
 
-    def lose(self) -> None:
-        """Cut off the replicas: they will lack what is granted from now on."""
-        assert self.primary.wire is not None
-        self.primary.wire.cut("copy")
-
-    def strike(self, fault: str) -> None:
-        """Let a fault happen to the primary."""
-        match fault:
-            case "kill":
-                self.primary.kill()
-            case "cut":
-                assert self.primary.wire is not None
-                self.primary.wire.cut("watch")
-            case "pause":
-                self.primary.signal(signal.SIGSTOP)
-
-    def promoted(self) -> Process:
-        """Wait until a replica is a primary, and return it."""
-        found: list[Process] = []
-
-        def look() -> bool:
-            found[:] = [it for it in self.servers if it is not self.primary and it.info()["role"] == "master"]
-            return bool(found)
-
-        until(look, f"{self.name} has a new primary")
-        return found[0]
-
-    def rejoin(self, fault: str) -> None:
-        """Make the old primary a replica of the new one. It loses what it has."""
-        old = self.primary
-        new = self.promoted()
-        if fault in (KILL, PAUSE):
-            # A primary that was stopped must not go on: see docs/nodes.md.
-            old.kill()
-            old.start(self._lines(new))
-        else:
-            old.ask("REPLICAOF", "127.0.0.1", new.port)
-        assert old.wire is not None
-        old.wire.mend()
-        self.primary = new
-
     def close(self) -> None:
         """End all."""
         for it in self.servers:
@@ -229,10 +166,6 @@ class Watch:
             told = [it.ask("SENTINEL", word, group.name) for it in self._sentinels for word in ("MASTER", "REPLICAS")]
             raise Late(f"the Sentinels know {group.name}: {told}") from None
 
-    def fail_over(self, group: Group) -> None:
-        """Ask for a failover, as an operator does."""
-        until(lambda: any(it.ask("SENTINEL", "FAILOVER", group.name) == "OK" for it in self._sentinels), "a failover begins")
-
     @staticmethod
     def _sees(sentinel: Process, group: Group) -> bool:
         told = sentinel.ask("SENTINEL", "MASTER", group.name)
@@ -249,5 +182,3 @@ class Watch:
         """End all."""
         for it in self._sentinels:
             it.kill()
-
-
