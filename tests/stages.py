@@ -180,7 +180,6 @@ PUSH = [
     Stage("compat", "./task compat", 20, cores=0.6, bar=50),
     # A storm finds a planted fault by luck, which may take minutes: the night waits for it.
     Stage("clients", "./task clients -k 'not storm_finds'", 20, cores=0.6, bar=50),
-    Stage("foreign", "./task foreign --quick", 20, cores=0.6, bar=50),
     Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task fences -k mariadb", 20, cores=0.6, bar=40),
     Stage("stories", f"./task stories {SHORT_STORIES}", 30, bar=480),
     Stage("coverage", "./task coverage", 20, cores=2, bar=140),
@@ -207,7 +206,6 @@ NIGHT = [
     Stage("site", "./task site --check", 20),
     Stage("clients", "./task clients", 20, cores=0.6),
     Stage("compat", "./task compat", 20, cores=0.6),
-    Stage("foreign", "./task foreign", 20, cores=0.6),
     Stage("extras", "./task extras", 20),
     Stage("pyright", "./task pyright", 10),
     Stage("lint", "./task lint --all", 10),

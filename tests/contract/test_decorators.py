@@ -26,8 +26,6 @@ from holdfast import LeaseState, current
 from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 
-FOREVER = 60  # seconds that nobody waits for
-
 Body = Callable[..., Awaitable[Any]]
 
 
@@ -189,31 +187,6 @@ async def test_calls_of_one_function_exclude_each_other(face: Face, five: Cluste
     await asyncio.gather(*[face.call(decorated) for _ in range(10)])
 
 
-async def test_methods_know_their_object(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    seen: list[Any] = []
-
-    async def note(lease: Any, *args: Any) -> Any:
-        seen.append((lease.name, args))
-
-    plain = function(face, note)
-
-    class Account:
-        number = 7
-
-        charge = locks.locked(f"{name}:{{0.number}}")(plain)
-        every = classmethod(locks.lock(f"{name}:every")(plain))
-        static = staticmethod(locks.lock(f"{name}:static")(plain))
-
-    account = Account()
-    await face.call(account.charge, 5)
-    await face.call(account.every, 5)
-    await face.call(Account.every, 5)
-    await face.call(account.static, 5)
-    expected = [(f"{name}:7", (account, 5)), *[(f"{name}:every", (Account, 5))] * 2, (f"{name}:static", (5,))]
-    assert seen == expected
-
-
 async def test_a_function_whose_lock_is_lost_raises_when_it_is_left(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
 
@@ -329,56 +302,6 @@ async def test_what_a_step_starts_inherits_the_current_lease_until_the_function_
     assert lease.state is LeaseState.RELEASED
 
 
-async def test_current_in_a_function_that_gave_its_lock_back(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    if isinstance(face, Threads):
-
-        @locks.lock(name)
-        def gives() -> None:
-            current().release()
-            with misuse("not_held"):
-                current()
-
-    else:
-
-        @locks.lock(name)
-        async def gives() -> None:
-            await current().release()
-            with misuse("not_held"):
-                current()
-
-    await face.call(gives)
-
-
-async def test_a_lost_lease_is_current_to_its_end(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    seen: list[Any] = []
-
-    def look() -> None:
-        seen.append(current().state)
-
-    if isinstance(face, Threads):
-
-        @locks.lock(name, ttl=0.2, renew=False)
-        def loses() -> None:
-            assert current().lost.wait(FOREVER)
-            look()
-
-    else:
-
-        @locks.lock(name, ttl=0.2, renew=False)
-        async def loses() -> None:
-            try:
-                await asyncio.sleep(FOREVER)
-            finally:
-                look()
-
-    with pytest.raises(LockLost):
-        await face.call(loses)
-    assert seen == [LeaseState.LOST]
-
-
 # ------------------------------------------------ generators
 
 
@@ -443,29 +366,6 @@ async def test_what_is_thrown_at_a_generator_without_its_lock_comes_first(face: 
                 await steps.throw(KeyError("x"))
             assert "is lost (expired)" in caught.value.__notes__[0]
         assert log[1:] == ["over, held: False"]
-
-
-async def test_a_generator_that_gave_its_lock_back_runs_on(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    if isinstance(face, Threads):
-
-        @locks.lock(name)
-        def gives() -> Any:
-            current().release()
-            yield 1
-            yield 2
-
-    else:
-
-        @locks.lock(name)
-        async def gives() -> Any:
-            await current().release()
-            yield 1
-            yield 2
-
-    steps = Steps(gives())
-    assert [await steps.next(), await steps.next(), await steps.next()] == [1, 2, Steps.OVER]
 
 
 class Argument:
@@ -732,42 +632,6 @@ def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Node
         runner.run(locks.close())
 
 
-def test_a_generator_that_yields_when_it_is_closed(nodes: Nodes) -> None:
-    """RuntimeError, as without the decorator; one for threads may go on, and then end."""
-
-    def stubborn() -> Any:
-        try:
-            yield 1
-        except GeneratorExit:
-            yield 2
-
-    async def stubborn_async() -> Any:
-        try:
-            yield 1
-        except GeneratorExit:
-            yield 2
-
-    with holdfast.Holdfast(*nodes.urls) as locks:
-        for generator in (stubborn(), locks.lock("stubborn")(stubborn)()):
-            assert next(generator) == 1
-            with pytest.raises(RuntimeError, match="generator ignored GeneratorExit"):
-                generator.close()
-            assert list(generator) == []
-
-    async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
-            for generator in (stubborn_async(), locks.lock("stubborn")(stubborn_async)()):
-                assert await anext(generator) == 1
-                with pytest.raises(RuntimeError, match="async generator ignored GeneratorExit"):
-                    await generator.aclose()
-                with pytest.raises(StopAsyncIteration):
-                    await anext(generator)
-            async with locks.lock("stubborn", wait=5):
-                pass
-
-    asyncio.run(main())
-
-
 # ------------------------------------------------ names
 
 
@@ -830,23 +694,6 @@ async def test_busy_is_raised_or_skipped(face: Face, five: Cluster, name: str) -
     steps = Steps(generator(1))
     assert await steps.next() == 0
     assert await steps.next() == Steps.OVER
-
-
-async def test_only_its_own_lock_s_business_is_skipped(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    async def body(lease: Any) -> None:
-        await face.acquire(locks.lock(f"{name}:other", wait=0))
-
-    async with taken(face, five, f"{name}:other"):
-        with pytest.raises(LockBusy, match="other"):
-            await face.call(locks.locked(name, on_busy="skip")(function(face, body)))
-    steps = Steps(locks.locked(name, on_busy="skip")(counting(face, []))(3))
-    await steps.next()
-    busy = LockBusy("another", 0, None, None)
-    with pytest.raises(LockBusy) as caught:
-        await steps.throw(busy)
-    assert caught.value is busy
 
 
 async def test_no_quorum_is_never_skipped(face: Face, three: Cluster, name: str) -> None:

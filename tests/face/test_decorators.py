@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import types
-import typing
 import unittest.mock
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
@@ -23,7 +22,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from fastapi import APIRouter, FastAPI
 from proof.misuse import misuse
 
 import holdfast
@@ -32,7 +30,6 @@ from holdfast.errors import ConfigError, Misuse
 from holdfast.face.decorators import Current, Kind, current, finished, kind_of, kinds, named, unlocked
 from holdfast.primitives.once import plan as once
 from holdfast.primitives.once.plan import OnceShard
-from holdfast.primitives.rate import plan as rates
 from holdfast.protocol.timing import Timing
 
 URLS = ("redis://a", "redis://b", "redis://c")
@@ -119,13 +116,6 @@ def test_a_decorated_function_looks_like_itself(function: Any) -> None:
         assert decorated.__annotations__ == function.__annotations__
 
 
-@pytest.mark.parametrize("kind, function", EVERY)
-def test_what_a_partial_and_an_object_tell_is_kept(kind: Kind, function: Any) -> None:
-    decorated = OURS[kind].lock("x")(function)
-    assert decorated.__wrapped__ is function
-    assert inspect.signature(decorated) == inspect.signature(function)
-
-
 Command = type("Command", (Called,), {"__module__": "click.core"})
 
 
@@ -140,22 +130,6 @@ def test_what_a_framework_has_made_of_a_function_is_refused(make: Any) -> None:
     for decorator in (one, other, THREADS.limited("x", 1, 1), THREADS.once("x", keep=60), THREADS.filled("x", 1)):
         with pytest.raises(ConfigError, match=r"below the one of (_pytest|click)"):
             decorator(made)
-
-
-@pytest.mark.parametrize("app", [FastAPI(), APIRouter()])
-def test_what_an_application_has_registered_is_refused(app: Any) -> None:
-    """It runs the function, and knows nothing of what is above its own decorator."""
-    decorator = THREADS.locked("x")
-
-    @functools.wraps(print)
-    def other() -> None: ...
-
-    decorator(other)
-    with pytest.raises(ConfigError, match="below the route, not above it"):
-
-        @decorator
-        @app.get("/")
-        def function() -> None: ...
 
 
 def test_what_runs_without_the_decorators_above_it_is_found() -> None:
@@ -508,12 +482,6 @@ def test_a_name_that_is_none_is_refused_at_the_call(locks: Any, template: str, c
     test_decorating_sends_nothing_and_needs_no_loop(locks)
 
 
-def test_a_call_that_is_wrong_is_a_type_error_as_ever() -> None:
-    for template in ("{day}", "{depth}"):
-        with pytest.raises(TypeError, match="day"):
-            THREADS.locked(template)(plain)(depth=5)
-
-
 # ------------------------------------------------ options
 
 
@@ -533,28 +501,6 @@ def test_options_reach_the_lock() -> None:
     lock = named("{day}", functools.partial(THREADS.lock, ttl=5, wait=0, renew=False, max_hold=7, on_lost=print))(plain)(5)
     terms = lock._terms
     assert (terms.name, terms.timing, terms.on_lost) == ("5", Timing(5, 0, False, 7), print)
-
-
-PAIRS = {
-    "lock": "Unpack[Options]",
-    "locked": "Unpack[Options]",
-    "semaphore": "Unpack[PermitOptions]",
-    "permitted": "Unpack[PermitOptions]",
-    "election": "Unpack[ElectionOptions]",
-    "once": "Unpack[OnceOptions]",
-}
-
-
-@pytest.mark.parametrize("method", PAIRS)
-def test_type_checkers_know_the_options_of_what_is_held(method: str) -> None:
-    parameters = inspect.signature(getattr(holdfast.Holdfast, method)).parameters
-    assert parameters["options"].annotation == PAIRS[method]
-
-
-def test_type_checkers_know_the_options_of_a_rate() -> None:
-    parameters = inspect.signature(holdfast.Holdfast.rate).parameters.values()
-    taken = {it.name: it.annotation for it in parameters if it.kind is it.KEYWORD_ONLY and it.name != "key"}
-    assert {name: eval(text, vars(rates)) for name, text in taken.items()} == typing.get_type_hints(rates.RateOptions)
 
 
 # ------------------------------------------------ literal names with braces
@@ -614,17 +560,6 @@ def test_what_a_message_shows_works() -> None:
     """Both forms that the message shows: the template, and the literal name in doubled braces."""
     assert name_of("order:{day}", plain, 5) == "order:5"
     assert name_of("order:{{day}}", plain, 5) == "order:{day}"
-
-
-def test_positions_count_where_the_function_takes_any_number() -> None:
-    with pytest.raises(ConfigError, match=r"\{7\} is not filled in"):
-        THREADS.lock("{7}:x")(lambda *days: 5)
-    THREADS.lock("{7}:x")(lambda **days: 5)
-
-
-def test_a_function_that_does_not_tell_its_parameters_keeps_the_name() -> None:
-    secret = type("Secret", (), {"__call__": lambda self, day: 5, "__signature__": 5})()
-    THREADS.lock("{day}:x")(secret)
 
 
 @FACES
