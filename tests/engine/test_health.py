@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
-from itertools import combinations
 
 import pytest
 from engine.world import (
-    SCRIPTS,
     START,
     TRIP,
     WALL,
@@ -52,25 +49,8 @@ def test_the_same_server_under_two_addresses_is_refused() -> None:
     assert lines(world)[2] == "unfit" and world.nodes[2].of("SCRIPT") == []
 
 
-def test_the_same_server_is_noticed_while_its_twin_is_guarded() -> None:
-    world = World()
-    world.nodes[0].facts = {"uptime_in_seconds": 0}
-    world.nodes[1].facts = {"run_id": run_id(0)}
-    world.run(1.0)
-    assert lines(world) == ["guarded", "unfit", "up"]
 
 
-def test_the_same_server_is_noticed_while_its_twin_takes_the_scripts() -> None:
-    world = World()
-    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
-    world.nodes[1].facts = {"run_id": run_id(0)}
-    world.run(0.1)
-    world.nodes[0].dialled = world.nodes[1].dialled = "accepts"
-    original = world.nodes[0].reads
-    world.nodes[0].reads = lambda data, now: b"" if data.startswith(SCRIPTS) else original(data, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.run(0.5)
-    assert world.engine.connections[0].state.name == "LOADING"
-    assert "the same server" in str(world.engine.health.status(world.now)[1].cause)
 
 
 def test_a_server_is_not_counted_again_while_its_votes_last() -> None:
@@ -117,19 +97,6 @@ def test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out() ->
         assert lines(world) == ["up", "up", "unfit"]
 
 
-def test_which_servers_the_nodes_are() -> None:
-    world = World(node_timeout=0.5)
-    world.nodes[0].dialled = "hangs"
-    world.nodes[1].facts = {"uptime_in_seconds": 0}
-    engine = world.engine
-    assert engine.health.servers() == frozenset() and not engine.health.acquainted(0.5)
-    world.run(0.1)
-    assert lines(world) == ["connecting", "guarded", "up"]
-    assert engine.health.servers() == {run_id(1), run_id(2)}
-    assert not engine.health.acquainted(0.4), "the first one may still tell"
-    assert engine.health.acquainted(0.0)
-    away(world, 2)
-    assert engine.health.servers() == {run_id(1)} and not engine.health.acquainted(0.0)
 
 
 # ------------------------------------------------ a server that was promoted
@@ -213,13 +180,6 @@ def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: s
     assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "efficient, not safe", "safe"]
 
 
-def test_a_promoted_server_without_a_bound_is_warned_of_though_it_has_no_replica() -> None:
-    world = World()
-    world.nodes[0].facts = dict(PROMOTED)
-    world.run(0.5)
-    (told,) = [it for it in world.events if word(it) == "warned"]
-    assert told.warning.startswith("it was a replica, and was promoted. As long as the old primary goes on, two clients can hold")
-    assert world.engine.health.status(world.now)[0].guarantee == "efficient, not safe"
 
 
 def test_a_server_that_is_neither_redis_nor_valkey_is_warned_of_if_its_address_admits_it() -> None:
@@ -258,56 +218,13 @@ def test_a_bound_that_the_server_does_not_keep_is_warned_of(bound: str, facts: d
     assert (lines(world)[0], world.engine.health.status(world.now)[0].guarantee) == ("up", "safe")
 
 
-def test_a_promoted_server_with_a_bound_is_left_alone_for_that_much_longer() -> None:
-    world = World(1, query="?failover=15")
-    world.nodes[0].facts = PROMOTED | {"min_slaves_good_slaves": 1}
-    world.run(0.5)
-    (told,) = [it for it in world.events if word(it) == "guarded"]
-    assert told.left == near(47.0, abs=0.1)
 
 
-def test_a_primary_that_has_become_a_replica_is_down_and_says_why() -> None:
-    world = World().connect()
-    node = world.nodes[0]
-    node.answer = lambda asked: b"-READONLY You can't write against a read only replica.\r\n"
-    node.facts = {"role": "slave"}
-    claim = world.claim()
-    world.run(0.5)
-    assert (claim.state, lines(world)) == (State.HELD, ["unfit", "up", "up"])
-    assert message_of(world.engine.health.status(world.now)[0].cause) == "it is a replica: use masters that are independent of each other"
 
 
 # ------------------------------------------------ events
 
 
-def test_node_events_come_once_for_each_change() -> None:
-    world = World(node_timeout=0.5, restart_guard=32.0)
-    world.nodes[2].facts = {"uptime_in_seconds": 23}
-    world.run(1.0)
-    up = [f"redis://n{number}:1" for number in range(3)]
-    guard = [it for it in world.events if word(it) == "guarded"]
-    assert [(it.node, it.left) for it in guard] == [(up[2], 10.0)]
-    assert [it.node for it in world.events if word(it) == "up"] == up[:2]
-    assert len(world.events) == 3
-    world.events.clear()
-    world.run(10.0)
-    assert world.events == [events.NodeEvent(state="up", node=up[2])]
-    world.events.clear()
-    away(world, 1)
-    assert world.events == []  # it is dialled once more before anybody is alarmed
-    world.run(30.0)
-    assert [(word(it), it.node, str(it.cause)) for it in world.events if word(it) == "down"] == [
-        ("down", up[1], "refused 1")
-    ]
-    assert len(world.events) == 1
-    assert world.events[0].at == datetime.fromtimestamp(WALL + 11 + TRIP, UTC)
-    world.events.clear()
-    world.nodes[1].dialled = "accepts"
-    world.run(3.0)
-    (told,) = world.events
-    # (It was told to be down after the second try, and tries are up to two seconds apart.)
-    assert (word(told), told.node) == ("up", up[1])
-    assert 28.0 < told.down < 33.0
 
 
 def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_the_scripts() -> None:
@@ -334,19 +251,6 @@ def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
     assert [str(it.cause) for it in world.engine.record.events if word(it) == "down"] == ["no connection"]
 
 
-def test_a_server_that_may_evict_locks_is_warned_of_once() -> None:
-    world = World()
-    world.nodes[1].facts = {"maxmemory_policy": "allkeys-lru"}
-    world.run(2.0)
-    world.cut(1)
-    world.run(2.0)
-    told = [it for it in world.events if word(it) == "warned"]
-    warning = "its maxmemory-policy is allkeys-lru: it may evict locks that are held. Set maxmemory-policy noeviction."
-    assert told == [events.NodeEvent(state="warned", node="redis://n1:1", warning=warning, about="eviction")]
-    world.nodes[1].facts = {"maxmemory_policy": "volatile-ttl"}  # another one is another warning
-    world.cut(1)
-    world.run(2.0)
-    assert len([it for it in world.events if word(it) == "warned"]) == 2
 
 
 # ------------------------------------------------ jobs
@@ -401,35 +305,10 @@ def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float)
     assert told or nodes > 1
 
 
-@pytest.mark.parametrize("late", [-9.0, 9.0])
-@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
-def test_a_clock_that_is_off_is_warned_of_once(nodes: int, late: float) -> None:
-    world = World(nodes)  # a quarter of the guard is 8 s
-    world.nodes[0].ahead = late
-    world.run(1.0)
-    assert clocks(world) == {"n0": "9 s behind" if late < 0 else "9 s ahead of"}
-    world.nodes[0].ahead *= 2  # otherwise than before
-    world.cut(0)
-    world.run(2.0)
-    assert lines(world) == ["up" if nodes == 1 else "down"] + ["up"] * (nodes - 1)
-    assert len(clocks(world)) == 1
 
 
-@pytest.mark.parametrize("off", list(combinations(range(5), 2)))
-def test_two_clocks_of_five_that_are_off_are_warned_of_in_whatever_order_they_come(off: tuple[int, int]) -> None:
-    world = World(5)
-    for number in off:
-        world.nodes[number].ahead = 9.0
-    world.run(1.0)
-    assert set(clocks(world)) == {f"n{number}" for number in off}
 
 
-def test_two_clocks_that_differ_are_judged_by_ours() -> None:
-    for off in (0, 1):
-        world = World(2)
-        world.nodes[off].ahead = -20.0
-        world.run(1.0)
-        assert clocks(world) == {f"n{off}": "20 s behind"}
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
@@ -454,20 +333,8 @@ def test_clocks_are_compared_when_whoever_is_dialled_has_spoken_or_is_down() -> 
     assert clocks(world) == {"n2": "100 s behind"}
 
 
-def test_a_clock_is_found_out_although_a_node_never_speaks() -> None:
-    world = World(3, node_timeout=0.7)
-    world.nodes[0].ahead = 100.0
-    world.nodes[2].dialled = "hangs"
-    world.run(1.0)
-    assert clocks(world) == {"n0": "100 s ahead of"}
 
 
-@pytest.mark.parametrize("off", [7.9, -7.9])
-def test_a_clock_that_is_off_by_little_is_no_danger(off: float) -> None:
-    world = World(3)
-    world.nodes[0].ahead = off
-    world.run(1.0)
-    assert warnings(world) == []
 
 
 def greeted_late(off: float, late: float) -> World:
@@ -482,13 +349,6 @@ def greeted_late(off: float, late: float) -> World:
     return world
 
 
-@pytest.mark.parametrize("late", [1.0, 7.0, 18.0, 60.0])
-def test_an_answer_that_lay_unread_makes_no_clock_wrong(late: float) -> None:
-    """A client on a busy core reads what nodes said seconds ago."""
-    world = greeted_late(0.0, late)
-    assert lines(world) == ["up"] * 3
-    assert warnings(world) == []
-    assert all(node.connection == 1 for node in world.nodes)
 
 
 @pytest.mark.parametrize("off", [-12.5, 12.5])
@@ -522,13 +382,6 @@ def test_a_node_whose_clock_is_far_off_is_not_used_until_it_is_set(nodes: int, l
     assert claim.counting(world.now) == nodes
 
 
-@pytest.mark.parametrize("late", [-9.0, 9.0])
-def test_a_node_that_is_alone_is_used_whatever_its_clock_says(late: float) -> None:
-    world = World(1)
-    world.nodes[0].ahead = late
-    claim = world.claim()
-    world.run(1.0)
-    assert claim.state is State.HELD
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
@@ -589,15 +442,6 @@ def test_a_fence_that_no_clock_allows_is_warned_of_once_and_clocks_are_asked_aga
     assert lines(world) == ["up"] * 3
 
 
-@pytest.mark.parametrize("reply", [b"-ERR no\r\n", b":5\r\n"])
-def test_a_node_that_does_not_tell_its_clock_again_keeps_the_one_that_it_told(reply: bytes) -> None:
-    world = World().connect()
-    world.run(1300.0)
-    answers = world.nodes[1]._answers
-    world.nodes[1]._answers = lambda words, now: reply if words == [b"TIME"] else answers(words, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.claim()
-    world.run(2.0)
-    assert lines(world) == ["up"] * 3
 
 
 # ------------------------------------------------ what callers want
@@ -677,26 +521,6 @@ def test_the_kinds_of_the_warnings_about_each_node() -> None:
 # ------------------------------------------------ scripts that are used later
 
 
-def test_the_verdict_on_the_nodes() -> None:
-    world = World(telling=True)
-    world.nodes[0].dialled = world.nodes[1].dialled = "refuses"
-    early = world.engine.health.verdict(0.0, START)
-    assert type(early) is NoQuorum and early.causes == {}
-    world.run(0.5)
-    verdict = world.engine.health.verdict(1.5, world.now)
-    assert type(verdict) is NoQuorum
-    assert {node: str(cause) for node, cause in verdict.causes.items()} == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
-    assert "could not reach 'a majority of the nodes': fewer than 2 nodes are usable" in str(verdict)
-    assert "(waited 1.500 s; no majority for 0.5 s)" in str(verdict)
-    world.nodes[0].dialled = "accepts"
-    world.run(2.0)
-    assert world.engine.health.verdict(1.5, world.now) is None  # a majority is enough
-    world.nodes[1].dialled, world.nodes[1].facts = "accepts", {"role": "slave"}
-    world.run(3.0)
-    verdict = world.engine.health.verdict(1.5, world.now)
-    assert type(verdict) is ConfigError  # but what time will not mend is told at once
-    why = "it is a replica: use masters that are independent of each other"
-    assert message_of(verdict) == f"these nodes cannot be used:\n  redis://n1:1: {why}"
 
 
 def test_a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
@@ -773,33 +597,6 @@ def test_a_caller_waits_until_the_servers_are_known() -> None:
 # ------------------------------------------------ tickets
 
 
-@pytest.mark.parametrize(
-    "clocks, ticket",
-    [
-        ([], 0.0),
-        ([-5.0], 0.0),  # (where a node has told nothing, our own clock has its voice)
-        ([7.0, 1000.0], 0.0),
-        ([6.0, 7.0, 7.5], 6.0),
-        ([1000.0, -9000.0, 7.0], 0.0),
-        ([7.0, 7.0, -9000.0, 5.0, 1000.0], 7.0),
-        ([500.0, 501.0, 502.0, 503.0, 504.0], 502.0),
-    ],
-)
-def test_tickets_follow_the_wall_clock_until_nodes_have_told_the_time_and_then_their_median(clocks: list[float], ticket: float) -> None:
-    world = World(5)
-    for number, node in enumerate(world.nodes):
-        node.dialled = "accepts" if number < len(clocks) else "refuses"
-        node.ahead = clocks[number] if number < len(clocks) else 0.0
-    world.run(2.0)
-
-    def ahead() -> float:
-        return world.claim().ticket / 1e6 - WALL - (world.now - START)
-
-    assert ahead() == near(ticket, abs=0.01)
-    away(world, *range(len(clocks)))  # what they told is still known
-    world.run(2.0)
-    world.engine.record.epoch += 500.0  # and nobody asks our own clock any longer
-    assert ahead() == near(ticket if clocks else 500.0, abs=0.01)
 
 
 def test_tickets_are_strictly_increasing() -> None:
