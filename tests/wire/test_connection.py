@@ -27,7 +27,6 @@ from wire.servers import (
     log,
     meet,
     message,
-    near,
     push,
     up,
 )
@@ -60,16 +59,6 @@ def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
 
 
 LATER = b"return 'later'"
-
-
-def test_a_script_that_is_used_later_goes_before_whatever_is_said_next() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.learn(LATER, 1.0)
-    connection.say(Asked(b"and then", 1.0))
-    assert connection.take() == command(b"SCRIPT", b"LOAD", LATER) + b"and then"
-    connection.received(bulk(b"%040d" % 0) + b":1\r\n", 1.5)
-    assert (connection.bad, log(connection)) == (None, [(7, b"and then", 1, 1.5)])
 
 
 def test_a_script_goes_with_the_others_where_they_are_not_loaded_yet() -> None:
@@ -114,15 +103,6 @@ def test_the_mean_round_trip_is_that_of_the_latest_prompt_answers() -> None:
     connection.received(b":1\r\n", 1000.0 + PROMPT)
     assert connection.rtt == pytest.approx(0.25, rel=0.01), "one that took a second tells nothing of the way"
     assert connection.answered == answered + AVERAGED * 8 + 1
-
-
-def test_the_first_answers_all_count_the_same() -> None:
-    connection = a_connection(scripts=())
-    connection.dial(0.0)
-    connection.connected(0.0)
-    for number, answer in enumerate(it for it in Server().answers() if not it.startswith(b">")):
-        connection.received(answer, number / 50)
-        assert connection.rtt == near(number / 100)
 
 
 def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said() -> None:
@@ -192,10 +172,6 @@ def converse(greeting: Callable[[bytes], list[bytes]], talk: Callable[[bytes], l
 
 def whole(data: bytes) -> list[bytes]:
     return [data]
-
-
-def in_bytes(data: bytes) -> list[bytes]:
-    return [data[at : at + 1] for at in range(len(data))]
 
 
 def cut(at: int) -> Callable[[bytes], list[bytes]]:
@@ -301,28 +277,9 @@ def test_answers_go_to_whoever_asked_and_pushes_to_the_engine_in_the_order_of_th
     assert_understood(converse(whole, whole))
 
 
-def test_the_same_byte_by_byte() -> None:
-    assert_understood(converse(in_bytes, in_bytes))
-
-
 def test_the_same_wherever_the_stream_is_cut() -> None:
     for at in range(max(len(Server().greets()), len(LOADED + TALK))):
         assert_understood(converse(cut(at), cut(at)))
-
-
-@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
-def test_every_kind_of_buffer_is_read(kind: Callable[[bytes], bytes]) -> None:
-    assert_understood(converse(lambda data: [kind(data)], lambda data: [kind(data)]))
-
-
-def test_what_is_understood_of_half_an_answer_is_nothing() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?", 0.0))
-    connection.received(b"*1\r\n", 1.0)
-    assert (log(connection), connection.bad, len(connection.ledger)) == ([], None, 1)
-    connection.received(b":1\r\n", 2.0)
-    assert (log(connection), connection.bad, len(connection.ledger)) == ([(7, b"?", [1], 2.0)], None, 0)
 
 
 def test_an_answer_that_nobody_asked_for() -> None:
@@ -346,18 +303,6 @@ RUBBISH = {
 }
 
 
-@pytest.mark.parametrize("which", RUBBISH)
-def test_what_is_no_answer_is_bad(which: str) -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(RUBBISH[which], 1.0)
-    assert type(connection.bad) is ConnectionError and log(connection) == []
-    assert str(connection.bad).startswith("it does not speak the servers' protocol: ")
-    connection.received(b":1\r\n", 1.0)
-    assert log(connection) == []
-
-
 def test_what_is_larger_than_any_answer_is_refused_before_it_is_read() -> None:
     # Rule T10.
     connection = a_connection()
@@ -368,28 +313,6 @@ def test_what_is_larger_than_any_answer_is_refused_before_it_is_read() -> None:
     assert type(connection.bad) is ConnectionError
     assert str(connection.bad) == "it sends more than any answer to this client can be: a list of 2147483647 items"
     assert log(connection) == []
-
-
-def test_a_reply_that_never_ends_is_refused_though_each_piece_of_it_is_usual() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(b"*1000000\r\n", 1.0)
-    for _ in range(33):
-        assert connection.bad is None
-        connection.received(b"$1048560\r\n" + b"x" * 1048560 + b"\r\n", 1.0)
-    assert "a reply of more than 33554432 bytes" in str(connection.bad)
-
-
-def test_replies_that_end_may_be_as_many_as_there_are() -> None:
-    connection = a_connection()
-    up(connection)
-    for _ in range(40):
-        connection.say(Asked(b"?"))
-        for piece in (b"*1\r\n$1048560\r\n", b"x" * 1048560, b"\r\n"):
-            connection.received(piece, 1.0)
-    assert connection.bad is None
-    assert len(log(connection)) == 40
 
 
 INSERTS = (b"~1\r\n*0\r\n", b"*0\r\n", b">0\r\n", b"(99\r\n", b"|1\r\n+a\r\n+b\r\n", b"-\xff\r\n", b"$-1\r\n", b"=1\r\nt\r\n", b",nan\r\n")
@@ -464,68 +387,6 @@ def test_a_probe_that_the_node_cannot_run_is_not_taken_for_a_lack_of_rights(erro
     assert message_of(connection.bad).startswith(told) and "Grant it" not in message_of(connection.bad)
 
 
-@pytest.mark.parametrize("error", ["ERR NOSCRIPT", "WRONGTYPE Operation", "OOM command not allowed", "ERR no READONLY here", "MOVEDX"])
-def test_another_error_is_an_answer(error: str) -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"one"))
-    connection.say(Asked(b"two"))
-    connection.received(b"-" + error.encode() + b"\r\n:1\r\n", 1.0)
-    assert log(connection) == [(7, b"one", f"refused: {error}", 1.0), (7, b"two", 1, 1.0)]
-    assert connection.bad is None
-
-
-def test_an_answer_that_only_looks_like_an_error_is_one() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"one"))
-    connection.received(b"+NOSCRIPT\r\n", 1.0)
-    assert (log(connection), connection.bad) == ([(7, b"one", b"NOSCRIPT", 1.0)], None)
-
-
-# ------------------------------------------------ what a node is to watch
-
-
-CACHING = command(b"CLIENT", b"CACHING", b"YES")
-
-
-UNTRACKED = b"-ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled\r\n"
-
-
-@pytest.mark.parametrize("caching", [OK, UNTRACKED])
-def test_a_question_that_watches_is_said_behind_the_word_for_it_and_answers_stay_in_step(caching: bytes) -> None:
-    connection = a_connection()
-    up(connection)
-    for question in (Asked(b"first"), Asked(b"watching", watch=True), Asked(b"last")):
-        connection.say(question)
-    assert connection.take() == b"first" + CACHING + b"watching" + b"last"
-    connection.received(b":1\r\n" + caching + b":2\r\n" + invalidate(array(bulk(b"a"))) + b":3\r\n", 1.0)
-    assert log(connection) == [(7, b"first", 1, 1.0), (7, b"watching", 2, 1.0), (7, ("changed", b"a"), 1.0), (7, b"last", 3, 1.0)]
-    assert (connection.bad, list(connection.ledger)) == (None, [])
-
-
-def test_the_word_for_watching_may_be_owed_for_as_long_as_its_question() -> None:
-    connection = a_connection(patience=2.0)
-    up(connection)
-    connection.say(Asked(b"watching", sent=5.0, watch=True))
-    assert (connection.due(), connection.late(6.9), connection.late(7.0)) == (7.0, False, True)
-    connection.received(OK, 6.0)
-    assert connection.due() == 7.0
-    connection.received(b":1\r\n", 6.5)
-    assert connection.due() == inf
-
-
-def test_what_was_to_be_watched_is_forgotten_with_its_connection() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"watching", watch=True))
-    connection.broke(1.0)
-    connection.say(Asked(b"watching", watch=True))
-    assert (connection.take(), list(connection.ledger), connection.unsaid) == (b"", [], [])
-    up(connection, 2.0)
-    assert connection.take() == b""
-
-
 # ------------------------------------------------ breaks
 
 
@@ -575,21 +436,6 @@ def test_a_release_is_said_until_it_is_answered_or_its_lease_has_run_out() -> No
     assert [it.data for it in connection.ledger] == [b"in time"]  # once
 
 
-def test_the_next_connection_begins_with_nothing_of_the_last() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(b"*2\r\n:1\r\n", 1.0)  # half an answer
-    connection.received(b"!", 1.0)
-    assert connection.bad is not None
-    connection.broke(2.0)
-    assert connection.bad is None
-    up(connection, 3.0)
-    connection.say(Asked(b"!"))
-    connection.received(b":1\r\n", 4.0)
-    assert log(connection) == [(7, b"!", 1, 4.0)]
-
-
 def test_the_back_off_grows_and_is_capped() -> None:
     connection = a_connection(jitter=1.0)
     assert (connection.state, connection.wake, connection.due()) == (ConnectionState.DOWN, 0.0, 0.0)  # to be dialled at once
@@ -607,14 +453,6 @@ def test_the_back_off_grows_and_is_capped() -> None:
     assert connection.fails == 9
 
 
-@pytest.mark.parametrize("jitter, part", [(0.0, 0.5), (0.4, 0.7), (1.0, 1.0)])
-def test_the_back_off_is_not_everybodys(jitter: float, part: float) -> None:
-    connection = a_connection(jitter=jitter)
-    connection.dial(0.0)
-    connection.broke(0.0)
-    assert connection.wake == pytest.approx(0.02 * part)
-
-
 def test_a_connection_that_was_of_use_is_dialled_at_once_and_the_back_off_starts_anew() -> None:
     connection = a_connection()
     for _ in range(5):
@@ -630,48 +468,3 @@ def test_a_connection_that_was_of_use_is_dialled_at_once_and_the_back_off_starts
     assert connection.fails == 1 and connection.wake == pytest.approx(12.02)
 
 
-def test_a_connection_that_was_of_use_for_a_moment_only_is_a_failure() -> None:
-    connection = a_connection()
-    up(connection, 10.0)
-    connection.broke(10.0 + SHORT - 0.01)
-    assert connection.fails == 1 and connection.wake == pytest.approx(11.01)
-    meet(connection, 11.0)
-    connection.broke(20.0)  # in its guard it was of no use
-    assert connection.fails == 2
-    up_again = 30.0
-    meet(connection, up_again)
-    connection.opened(up_again)
-    connection.broke(up_again)  # opened is counted from this connection, not from an earlier one
-    assert connection.fails == 3
-
-
-def test_a_node_that_failed_before_is_of_use_when_it_has_taken_the_scripts() -> None:
-    connection = a_connection(timeout=1.5)
-    connection.say(Asked(b"owed", 0.0, again=True))
-    connection.dial(0.0)
-    connection.broke(0.0)
-    meet(connection, 10.0)
-    connection.opened(11.0)
-    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.LOADING, 12.5, 12.5)
-    connection.say(Asked(b"not yet"))
-    assert connection.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
-    connection.received(bulk(b"1" * 40), 11.5)
-    assert (connection.state, connection.take()) == (ConnectionState.LOADING, b"")
-    connection.received(bulk(b"2" * 40), 12.0)
-    assert (connection.state, connection.wake, connection.take()) == (ConnectionState.UP, inf, b"owed")
-    connection.received(b":1\r\n", 12.0)
-    assert log(connection) == [(7, b"owed", 1, 12.0)]
-
-
-def test_scripts_that_are_taken_while_it_is_of_use_change_nothing() -> None:
-    connection = a_connection()
-    meet(connection)
-    connection.opened(0.0)
-    connection.say(Asked(b"?"))
-    assert connection.state is ConnectionState.UP
-    connection.received(LOADED, 0.0)
-    assert (connection.state, [it.data for it in connection.ledger]) == (ConnectionState.UP, [b"?"])
-    connection.say(Asked(b"release", again=True))  # is not kept for later, and so not said twice
-    connection.received(b":1\r\n:2\r\n", 0.0)
-    connection.broke(5.0)
-    assert connection.unsaid == []
