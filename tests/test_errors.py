@@ -104,16 +104,6 @@ def test_an_error_survives_pickling_and_copying(error: HoldfastError) -> None:
         assert str(vars(twin)) == str(vars(error))
 
 
-@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
-def test_what_was_added_to_an_error_survives_too(error: HoldfastError) -> None:
-    noted = copy.copy(error)
-    noted.add_note("while the report was written")
-    twin = pickle.loads(pickle.dumps(noted))
-    assert twin.__notes__ == ["while the report was written"]
-    assert twin.args == error.args
-    assert not hasattr(error, "__notes__")
-
-
 def test_an_error_has_its_facts_on_the_other_side() -> None:
     busy = pickle.loads(pickle.dumps(LockBusy("a", 0.25, "host:1", 2.0)))
     assert (busy.name, busy.waited, busy.holder, busy.ttl_left) == ("a", 0.25, "host:1", 2.0)
@@ -175,27 +165,6 @@ def test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own() -> No
 def test_an_error_of_a_closed_client_is_told_from_others() -> None:
     assert [it for it in EVERY if is_closed(it)] == [it for it in EVERY if isinstance(it, Misuse) and it.reason == "closed"]
     assert is_closed(errors.closed()) and not is_closed(KeyError())
-
-
-def test_causes_that_name_their_page_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "message_of", str)
-    with pytest.raises(AssertionError):
-        test_a_message_of_several_lines_has_the_address_on_a_line_of_its_own()
-
-
-def test_an_error_of_a_class_without_a_page_names_that_of_its_base() -> None:
-    class Ours(LockBusy):
-        """A user's own."""
-
-    assert Ours("a", 1.5, None, None).page == "holdfast/errors#lockbusy"
-    assert errors.Overtaken("a", 1.5).page == "holdfast/errors#notacquired"
-
-
-def test_the_causes_are_a_copy() -> None:
-    causes: dict[str, Exception] = {"n1": OSError("refused")}
-    error = NoQuorum("a", 1.5, causes, 2)
-    causes.clear()
-    assert set(error.causes) == {"n1"}
 
 
 @pytest.mark.parametrize("error", EVERY[-6:], ids=lambda error: type(error).__name__)
@@ -263,16 +232,6 @@ def test_what_cannot_be_printed_is_escaped(text: str, told: str) -> None:
 )
 def test_a_long_text_is_cut(text: str, most: int, told: str) -> None:
     assert errors.readable(text, most) == told
-
-
-def test_the_longest_sentence_of_a_server_stays_whole() -> None:
-    misconf = (
-        "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk. Commands that may modify the "
-        "data set are disabled, because this instance is configured to report errors during writes if RDB snapshotting fails "
-        "(stop-writes-on-bgsave-error option). Please check the Redis logs for details about the RDB error."
-    )
-    assert errors.readable(misconf) == misconf
-    assert len(errors.readable("x" * 20_000_000)) < 410
 
 
 def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:

@@ -100,16 +100,6 @@ def test_an_event_prints_as_the_call_that_makes_it() -> None:
     assert repr(event) == f"Called(at={at!r}, name='a', kind='rate', how='allowed', took=3.5, key_given=False, retry_after=0.0)"
 
 
-def test_an_event_can_be_matched_by_its_fields() -> None:
-    match events.Ended(how="lost", name="a", token="t", waited=0.5, fence=7, reason="gap"):
-        case events.Ended(how="released") | events.Ended(how="lost", reason="expired"):
-            pytest.fail("another event")
-        case events.Ended(how="lost", reason="gap", fence=fence):
-            assert fence == 7
-        case _:
-            pytest.fail("no event")
-
-
 def test_events_load_nothing_that_is_slow_to_load() -> None:
     """`dataclasses` loads `inspect`: together they take longer than all of holdfast's events."""
     before = "import sys, importlib.util as util; "

@@ -8,9 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
-from zipfile import ZipFile
 
 import extras
 import pytest
@@ -33,25 +31,6 @@ def test_the_page_about_the_installation_lists_every_extra() -> None:
     page = (extras.ROOT / "docs/installation.md").read_text()
     assert unlisted(page) == set()
     assert unlisted(page.replace("holdfast[otel]", "holdfast[hotel]")) == {"otel"}
-
-
-def wheel_of(folder: Path, names: Iterable[str]) -> Path:
-    """Make a wheel that holds these files."""
-    wheel = folder / "a.whl"
-    with ZipFile(wheel, "w") as archive:
-        for name in names:
-            archive.writestr(name, "")
-    return wheel
-
-
-def test_a_wheel_holds_the_package_without_the_swarm(tmp_path: Path) -> None:
-    """The files of the tree, as hatchling puts them into a wheel. (`./task extras` looks at a wheel that it has built.)"""
-    source = extras.ROOT / "src"
-    names = [str(it.relative_to(source)) for it in (source / "holdfast").rglob("*") if it.is_file() and "__pycache__" not in it.parts]
-    assert "holdfast/testing/simulation.py" in names
-    shared = [f"holdfast-1.data/data/share/{it}" for it in extras.SHARED]
-    assert extras.surplus(wheel_of(tmp_path, [*names, "holdfast-1.dist-info/METADATA", *shared])) == []
-    assert extras.surplus(wheel_of(tmp_path, [*names, *shared[1:]])) == ["the wheel lacks share/man/man1/holdfast.1"]
 
 
 @pytest.mark.parametrize("extra", extras.PROGRAMS)

@@ -58,14 +58,6 @@ def test_nothing_that_can_be_reached_from_a_client_shows_a_password(kind: Any, o
     assert SECRET not in f"{client!r} {client.settings} {client.urls} {client.shards}"
 
 
-def test_the_walk_would_find_a_password() -> None:
-    class Careless:
-        def __init__(self) -> None:
-            self.nodes = (URLS[0],)
-
-    assert "tuple" in showing([Careless()])
-
-
 @KINDS
 @pytest.mark.parametrize(
     "mistake",

@@ -5,18 +5,13 @@ The builds, the tools and the smoke are for the task itself, because they take a
 
 from __future__ import annotations
 
-import gzip
-import io
 import json
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
-from zipfile import ZipFile, ZipInfo
 
 import pytest
-from release import api, artefacts, papers, smoke, wire, workflows
-from release.artefacts import Built
+from release import api, artefacts, papers, wire, workflows
 
 pytestmark = pytest.mark.guards
 
@@ -62,12 +57,6 @@ def test_the_interface_is_frozen() -> None:
     assert "\nasync holdfast.aio.Lock.acquire(self) -> Lease\n" in frozen
 
 
-CHANGES = {
-    "a method": ("face/lock.py", "    def try_acquire(", "    def surprise(self) -> None: ...\n\n    def try_acquire("),
-    "a name": ("testing/__init__.py", '"at_end", "memory"]\n', '"memory"]\n'),
-}  # fmt: skip
-
-
 def test_a_frozen_file_changes_with_the_changelog(tmp_path: Path) -> None:
     def git(*words: str) -> None:
         own = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
@@ -106,48 +95,6 @@ def test_a_frozen_file_changes_with_the_changelog(tmp_path: Path) -> None:
 
 # ------------------------------------------------ artefacts
 
-METADATA = "License-Expression: MIT\nLicense-File: LICENSE\nRequires-Python: >=3.11\nKeywords: a\nClassifier: Typing :: Typed\n\n"
-INSIDE = {
-    "holdfast/__init__.py": "",
-    "holdfast/a.lua": "",
-    "holdfast/py.typed": "",
-    "h.dist-info/METADATA": METADATA,
-    "h.dist-info/licenses/LICENSE": "",
-    "h.dist-info/sboms/h.cdx.json": "{}",
-}
-SOURCES = ["holdfast/__init__.py", "holdfast/a.lua", "holdfast/py.typed"]
-
-
-def made(folder: Path, inside: dict[str, str], packed: list[str], moment: int = 0) -> Built:
-    """Make a wheel and an sdist."""
-    folder.mkdir(exist_ok=True)
-    built = Built(folder / "h.whl", folder / "h.tar.gz")
-    with ZipFile(built.wheel, "w") as archive:
-        for name, text in inside.items():
-            archive.writestr(ZipInfo(name, (2026, 1, 1, 0, 0, moment)), text)
-    with gzip.GzipFile(built.sdist, "w", mtime=0) as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
-        for name in packed:
-            tar.addfile(tarfile.TarInfo(f"h-1/{name}"), io.BytesIO())
-    return built
-
-
-# Says what is in the tree that it should build, in the place of a wheel.
-BUILDER = '#!/bin/sh\nmkdir -p "$5"\nfind "$6" -type f >"$5/a.whl"\n: >"$5/a.tar.gz"\n'
-
-
-def test_what_git_ignores_is_not_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a clone whose own path `.gitignore` names, hatchling took what other commands had put into `build`."""
-    clone, builder = tmp_path / "build/clone", tmp_path / "builder"
-    (clone / "build").mkdir(parents=True)
-    for name, text in {".gitignore": "build/\n", "build/left.txt": "", "a.py": ""}.items():
-        (clone / name).write_text(text)
-    subprocess.run(["git", "init", "-q", clone], check=True)
-    builder.write_text(BUILDER)
-    builder.chmod(0o755)
-    monkeypatch.setattr(artefacts, "ROOT", clone)
-    built = artefacts.build(builder, tmp_path / "one", "0")
-    assert sorted(Path(it).name for it in built.wheel.read_text().splitlines()) == [".gitignore", "a.py"]
-
 
 def test_the_sources_are_those_of_the_package() -> None:
     found = artefacts.sources()
@@ -157,10 +104,6 @@ def test_the_sources_are_those_of_the_package() -> None:
 
 
 # ------------------------------------------------ smoke, and the report
-
-
-def test_this_python_is_found() -> None:
-    assert f"{sys.version_info.major}.{sys.version_info.minor}" in smoke.pythons()
 
 
 def test_the_bill_of_materials_lists_scripts_and_requirements(monkeypatch: pytest.MonkeyPatch) -> None:

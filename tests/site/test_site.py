@@ -105,6 +105,3 @@ def test_links_fit_the_site(build: ModuleType, tmp_path: Path, monkeypatch: pyte
     assert linked == f'{kept}[test](https://host/blob/1/src/it.py "src/it.py: test_x"){code}'
 
 
-def test_a_line_about_a_page_is_its_first_sentence(build: ModuleType) -> None:
-    text = "# Locks\n\n![a](b.svg)\n\n```python\nx\n```\n\n**Use** a [lock](c.md) for `that`. Then more.\n"
-    assert build.summary(text) == "Use a lock for `that`."
