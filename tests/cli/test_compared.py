@@ -16,25 +16,9 @@ FLOCK = shutil.which("flock")
 pytestmark = pytest.mark.skipif(FLOCK is None, reason="flock belongs to util-linux")
 
 
-def test_flock_passes_status_and_stdin_on(tmp_path: Path) -> None:
-    words = ["flock", tmp_path / "lock", "sh", "-c", "tr a-z A-Z; exit 7"]
-    done = subprocess.run(words, input="to be", capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (7, "TO BE")
-
-
 def _child_of(supervisor: int) -> int:
     found: int = until(lambda: tree.children(supervisor))[0]
     return found
-
-
-def test_a_signal_to_flock_does_not_reach_the_command(tmp_path: Path) -> None:
-    with subprocess.Popen(["flock", tmp_path / "lock", "sh", "-c", f"echo > {tmp_path}/mark; exec sleep 60"]) as process:
-        until((tmp_path / "mark").exists)
-        child = _child_of(process.pid)
-        process.send_signal(signal.SIGTERM)
-        process.wait(10)
-        assert alive(child)
-        tree.send(child, signal.SIGKILL)
 
 
 def test_the_command_of_a_flock_that_is_killed_lives_on_and_keeps_the_lock(tmp_path: Path) -> None:

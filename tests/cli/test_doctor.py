@@ -141,16 +141,6 @@ def test_clients_with_other_settings_are_found(options: dict[str, Any], fix: str
     assert told["verdict"] == "unsafe"
 
 
-def test_who_is_connected_is_told(tmp_path: Path) -> None:
-    with Nodes(1) as nodes, Holdfast(*nodes.urls, owner="web-3") as other, redis.Redis.from_url(nodes.urls[0]) as node:
-        other.ready()
-        node.client_setname("celery-worker")
-        told = examined(tmp_path, nodes.environment)
-    (found,) = (it["found"] for it in told["checks"] if it["check"] == "clients")
-    assert "1 other clients of holdfast (web-3)" in found
-    assert "1 of other programs" in found
-
-
 def test_clients_are_told_apart() -> None:
     listed = (
         "id=3 addr=a name=holdfast:web-3:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
@@ -187,19 +177,6 @@ def test_keys_of_other_programs_are_found(case: str, tmp_path: Path) -> None:
     assert found["level"] == level, found
     if level == "warning":
         assert command[1] in found["found"]
-
-
-def test_it_is_said_how_many_keys_were_looked_at(tmp_path: Path) -> None:
-    with Nodes(1) as nodes, redis.Redis.from_url(nodes.urls[0]) as node:
-        few = examined(tmp_path, nodes.environment)
-        node.mset({f"{{own}}:{it}": "x" for it in range(5001)})
-        for it in range(21):
-            node.set(f"lock{it}", "x", px=60_000)
-        many = examined(tmp_path, nodes.environment)
-    found = [it["found"] for told in (few, many) for it in told["checks"] if it["check"] == "keys"]
-    assert found[0] == "no other program's keys are in the way of names of locks"
-    # (This client leaves keys of its own.)
-    assert re.search(r"looked at 1,000 of 5,0\d\d keys", found[1]), found[1]
 
 
 def test_how_much_was_looked_at() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -167,24 +166,3 @@ def test_the_manual_and_the_completion_are_those_of_the_parsers() -> None:
     writer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(writer)
     assert {it: it.read_text() for it in SHIPPED.iterdir()} == writer.files(), "./task man"
-
-
-def test_the_manual_has_every_verb_option_and_status() -> None:
-    text = (SHIPPED / "holdfast.1").read_text().replace("\\-", "-")
-    for name in VERBS:
-        part = text.split(f"\n.SS \\fBholdfast {name}\\fR\n")[1].split("\n.SS ")[0]
-        own = [it for group in parser_of(name)._action_groups if group.title != "which nodes" for it in group._group_actions]
-        for action in own:
-            for option in action.option_strings:
-                assert option in part or action.dest == "help", (name, option)
-    for code, meaning in codes.MEANINGS.items():
-        assert f".B {code}\n{meaning.splitlines()[0]}" in text
-
-
-def test_the_manual_is_good_roff() -> None:
-    groff = shutil.which("groff")
-    if groff is None:
-        pytest.skip("groff is not installed")
-    done = subprocess.run([groff, "-man", "-Tutf8", "-ww", SHIPPED / "holdfast.1"], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    assert "holdfast once" in re.sub(r".\x08", "", done.stdout)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
@@ -308,25 +307,6 @@ def test_a_command_is_told_each_time_that_its_lease_is_in_danger(monkeypatch: py
     assert told == ["danger", "danger"]
 
 
-def test_the_lock_is_free_when_it_returns(holdfast: Command, nodes: Nodes) -> None:
-    with Holdfast(*nodes.urls) as locks:
-        for _ in range(3):
-            assert holdfast.run("run", "-n", "free", "true").returncode == 0
-            assert not locks.is_locked("free")
-
-
-def test_many_at_once(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
-    count = tmp_path / "count"
-    count.write_text("0")
-    line = f"read -r n < {count}; sleep 0.01; echo $((n + 1)) > {count}"
-    with ThreadPoolExecutor(4) as pool:
-        codes = list(pool.map(lambda _: holdfast.run("run", "many", "-c", line).returncode, range(12)))
-    assert codes == [0] * 12
-    assert count.read_text().strip() == "12"
-    with Holdfast(*nodes.urls) as locks:
-        assert "many" not in locks.names("*")
-
-
 def test_a_password_is_never_shown(holdfast: Command) -> None:
     done = holdfast.run("run", "-n", "--nodes", "redis://user:hunter2@127.0.0.1:1", "x", "true")
     assert done.returncode == 69
@@ -341,13 +321,6 @@ def test_a_user_without_rights_is_77(tmp_path: Path) -> None:
         done = Command(tmp_path, {"HOLDFAST_NODES": f"redis://poor:hunter2@{poor}"}).run("run", "-n", "x", "true")
     assert done.returncode == 77, done.stderr
     assert "hunter2" not in done.stderr
-
-
-def test_a_wrong_password_is_77(tmp_path: Path) -> None:
-    with Nodes(1, tcp=True) as nodes:
-        wrong = nodes.urls[0].replace("redis://:", "redis://:x")
-        done = Command(tmp_path, {"HOLDFAST_NODES": wrong}).run("run", "-n", "x", "true")
-    assert done.returncode == 77, done.stderr
 
 
 @pytest.mark.parametrize("spare", [-1, 0])

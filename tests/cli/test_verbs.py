@@ -378,12 +378,6 @@ def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast)
     assert done.stderr == ""
 
 
-def test_help_starts_no_client(holdfast: Command) -> None:
-    listed = "import sys; from holdfast.cli import main; main(['--help']); print('redis' in sys.modules, 'asyncio' in sys.modules)"
-    done = subprocess.run([*holdfast.words()[:1], "-c", listed], env=holdfast.environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "False False"
-
-
 # ------------------------------------------------ a value that never expires
 
 

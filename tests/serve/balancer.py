@@ -9,7 +9,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 CONFIG = """
@@ -86,11 +86,3 @@ class Balancer:
         self._process.wait()
 
 
-@contextlib.contextmanager
-def balanced(folder: Path, ports: Sequence[int]) -> Iterator[Balancer]:
-    """A balancer that ends."""
-    balancer = Balancer(folder, ports)
-    try:
-        yield balancer
-    finally:
-        balancer.close()

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import socket
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
-from cli.kit import SOURCE
 from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
@@ -27,16 +24,6 @@ PATIENT = 60.0
 def gateway_app(locks: Holdfast, **options: Any) -> Starlette:
     """The application, which serves all requests however busy the machine is."""
     return app(locks, **{"max_lag": PATIENT, **options})
-
-
-def copied(folder: Path, file: str, before: str, after: str) -> Path:
-    """Copy the package, with another text in one file. Returns where the copy is."""
-    copy = folder / "copy"
-    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    text = (copy / file).read_text()
-    assert text.count(before) == 1, f"{file} has changed: plant {after!r} elsewhere"
-    (copy / file).write_text(text.replace(before, after))
-    return copy
 
 
 @dataclass

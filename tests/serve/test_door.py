@@ -23,7 +23,7 @@ import httpx
 import pytest
 import redis
 import trustme
-from cli.kit import Command, until
+from cli.kit import Command
 from serve.serving import address, gateway_app, serving
 
 from holdfast import ConfigError, Misuse
@@ -429,20 +429,6 @@ def raw(url: str, request: str) -> tuple[int, dict[str, Any]]:
     return int(head.split()[1]), json.loads(body) if body else {}
 
 
-def test_targets_in_absolute_form(url: str) -> None:
-    end = "host: evil.example\r\nconnection: close\r\n\r\n"
-    status, said = raw(url, f"GET http://localhost:7420/v1/locks/a%2Fb?x HTTP/1.1\r\n{end}")
-    assert (status, said["errors"][0]["pointer"]) == (422, "/x")
-    assert raw(url, f"GET http://localhost/v1/locks/a%2Fb HTTP/1.1\r\n{end}")[1]["name"] == "a/b"
-    # It is the address that counts, and not the header.
-    assert raw(url, f"GET http://evil.example/v1/nodes HTTP/1.1\r\n{end.replace('evil.example', 'localhost')}")[0] == 421
-    assert raw(url, f"GET http://10.0.0.1 HTTP/1.1\r\n{end}")[0] == 404
-    assert raw(url, f"GET http://[evil HTTP/1.1\r\n{end}")[0] == 400
-    assert raw(url, f"PUT /v1/leases/{ID} HTTP/1.1\r\norigin: http://[evil\r\n{end.replace('evil.example', 'localhost')}")[0] == 403
-    assert raw(url, f"OPTIONS * HTTP/1.1\r\n{end}")[0] == 404
-    assert raw(url, f"HEAD /readyz HTTP/1.1\r\n{end}")[1] == {}
-
-
 def test_what_the_server_says_of_bad_requests_does_not_reach_stderr(holdfast: Command) -> None:
     with holdfast.started(*ANY, **PIPES) as process:
         url = address(process)
@@ -462,20 +448,6 @@ async def test_a_whole_number_may_have_a_point(client: httpx.AsyncClient) -> Non
     for wrong in (b"5000.5", b"1e400", b"true"):
         answer = await client.put(f"/v1/leases/{ID}", content=body.replace(b"5000.0", wrong), headers=headers)
         assert answer.status_code == 422, wrong
-
-
-def test_it_brings_its_own_nodes(tmp_path: Path) -> None:
-    holdfast = Command(tmp_path, {})
-    with holdfast.started(*ANY, "--local", "--max-ttl", "1s", **PIPES) as process:
-        assert process.stderr is not None
-        assert "one machine" in process.stderr.readline()
-        url = address(process)
-        # An earlier one may have granted a lease, so it waits for as long as that could last.
-        assert httpx.get(f"{url}/readyz").status_code == 503
-        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
-        with httpx.Client(base_url=url) as client:
-            assert held(client, "door:local")["votes"] >= 3
-    assert "own nodes" in holdfast.run("serve", "--local", "--nodes", "redis://a").stderr
 
 
 # An answer's lines, and those of every kind of problem, in each shell that people use.

@@ -6,19 +6,15 @@ import itertools
 import shlex
 import time
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
-import redis.asyncio
 from serve.serving import Serving, gateway_app, serving
 
 from holdfast.aio import Holdfast
-from holdfast.embedded import Nodes
-from holdfast.face.lease import LeaseState
 from holdfast.fencing.http import fences_in
-from holdfast.serve import Gateway, leasing
+from holdfast.serve import Gateway
 
 numbers = itertools.count()
 
@@ -139,31 +135,6 @@ async def test_a_lease_that_is_over_does_not_grow_with_each_request(
     assert hold.problem.__traceback__ is hold.problem.__context__ is None
 
 
-async def test_the_place_of_a_waiter_is_found_without_a_look_at_other_leases(
-    client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway
-) -> None:
-    """Otherwise, each answer to one of 10,000 waiters looks at all of them."""
-    held = await locks.lock("leases:place", "leases:elsewhere").acquire()
-    mine, other = new(), new()
-    assert (await put(client, other, "leases:elsewhere", wait_ms=50)).json()["place"] == 1
-
-    class Unseen:
-        """When another lease was asked for. Nobody may compare it."""
-
-        def __lt__(self, when: object) -> bool:
-            raise AssertionError("somebody has looked at a lease that has another name")
-
-        __gt__ = __lt__
-
-    (elsewhere,) = gateway.leases
-    was = elsewhere.began, elsewhere.wanted
-    elsewhere.began, elsewhere.wanted = Unseen(), Unseen()  # type: ignore[assignment]  # planted
-    assert (await put(client, mine, "leases:place", wait_ms=50)).json()["place"] == 1
-    # It is granted soon.
-    elsewhere.began, elsewhere.wanted = was
-    await held.release()
-
-
 async def test_left_alone_a_waiter_leaves_the_line(client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway) -> None:
     held = await locks.lock("leases:linger").acquire()
     assert (await put(client, new(), "leases:linger", wait_ms=50, linger_ms=500)).status_code == 202
@@ -209,20 +180,6 @@ async def test_a_grant_that_nobody_listens_to_lives_for_its_linger(live: Serving
     await other.release()
 
 
-async def test_a_disconnect_ends_a_wait_after_a_while(live: Serving, locks: Holdfast) -> None:
-    held = await locks.lock("leases:cut").acquire()
-    async with httpx.AsyncClient(base_url=live.url) as client:
-        with contextlib.suppress(httpx.ReadTimeout):
-            await client.put(
-                f"/v1/leases/{new()}", json={"names": ["leases:cut"], "wait_ms": 30_000, "linger_ms": 500}, timeout=0.3
-            )
-    assert live.gateway.leases.waiting == 1
-    async with asyncio.timeout(5):
-        while live.gateway.leases.waiting:
-            await asyncio.sleep(0.05)
-    await held.release()
-
-
 async def test_an_attempt_goes_on_while_one_of_two_requests_waits_for_it(live: Serving, locks: Holdfast) -> None:
     held = await locks.lock("leases:two").acquire()
     lease, wanted = new(), {"names": ["leases:two"], "wait_ms": 30_000, "linger_ms": 500}
@@ -235,14 +192,6 @@ async def test_an_attempt_goes_on_while_one_of_two_requests_waits_for_it(live: S
         await held.release()
         assert (await stays).json()["state"] == "held"
         assert (await client.delete(f"/v1/leases/{lease}")).status_code == 200
-
-
-def test_a_lease_in_doubt_is_an_event() -> None:
-    lease = SimpleNamespace(state=LeaseState.DOUBT)
-    hold: Any = SimpleNamespace(check=lambda: None, state="held", lease=lease, problem=None)
-    assert leasing._state(hold) == "doubt"
-    lease.state = LeaseState.HELD
-    assert leasing._state(hold) == "held"
 
 
 async def test_a_lease_that_is_taken_away_says_so_at_once(client: httpx.AsyncClient, locks: Holdfast) -> None:
@@ -285,17 +234,6 @@ async def test_several_names(client: httpx.AsyncClient, locks: Holdfast) -> None
     assert not await locks.is_locked("leases:a")
 
 
-async def _other_kind(url: str) -> None:
-    async with redis.asyncio.from_url(url) as node:
-        await node.lpush("leases:mismatch", "a list")
-
-
-async def test_a_kind_mismatch(client: httpx.AsyncClient, nodes: Nodes) -> None:
-    await asyncio.gather(*[_other_kind(it) for it in nodes.urls])
-    answer = await put(client, new(), "leases:mismatch")
-    assert (answer.status_code, answer.json()["type"]) == (409, "/problems/kind-mismatch"), answer.text
-
-
 async def test_many_keepalives_in_one(client: httpx.AsyncClient, locks: Holdfast) -> None:
     leases = [new() for _ in range(20)]
     for at, lease in enumerate(leases):
@@ -335,43 +273,6 @@ async def test_events_are_hints(live: Serving, locks: Holdfast) -> None:
                     if seen[-1] == "held":
                         await locks.force_release("leases:events", "a test")
         assert seen == ["waiting", "held", "lost"]
-
-
-async def test_in_doubt(own_nodes: Nodes) -> None:
-    async with Holdfast(*own_nodes.urls, node_timeout=0.3) as locks:
-        transport = httpx.ASGITransport(gateway_app(locks))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            lease = new()
-            await put(client, lease, "leases:doubt")
-            for node in range(3):
-                own_nodes.freeze(node)
-            answer = await client.post(f"/v1/leases/{lease}/keepalive", json={})
-            said = answer.json()
-            assert (answer.status_code, said["type"]) == (503, "/problems/in-doubt")
-            assert 8_000 < said["valid_ms"] < 9_800
-            assert len(said["nodes"]) == 3
-            said = (await put(client, new(), "leases:none")).json()
-            assert said["type"] == "/problems/no-quorum"
-            assert (await client.get(f"/v1/leases/{lease}")).json()["doubt"]
-            for node in range(3):
-                own_nodes.thaw(node)
-
-
-async def test_draining(client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway) -> None:
-    held, waiting = new(), new()
-    await put(client, held, "leases:drain")
-    wait = asyncio.create_task(put(client, waiting, "leases:drain", wait_ms=10_000))
-    async with asyncio.timeout(5):
-        while not gateway.leases.waiting:
-            await asyncio.sleep(0.01)
-    gateway.drain()
-    assert (await wait).json()["type"] == "/problems/draining"
-    assert (await put(client, new(), "leases:later")).json()["type"] == "/problems/draining"
-    assert (await client.post(f"/v1/leases/{held}/keepalive", json={})).status_code == 200
-    await locks.close(leave=True)
-    other = Holdfast(*locks.urls)
-    assert await other.is_locked("leases:drain")
-    await other.close()
 
 
 async def test_limits(locks: Holdfast) -> None:

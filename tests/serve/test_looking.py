@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import asyncio
 from urllib.parse import quote, urlencode
 
 import httpx
-import redis
-from serve.serving import gateway_app
 
 from holdfast.aio import Holdfast
-from holdfast.embedded import Nodes
 from holdfast.serve.problems import mark
 
 
@@ -84,36 +80,3 @@ async def test_questions_about_several_locks_that_cannot_be_answered(client: htt
     assert (both.status_code, "leave out limit, pattern" in both.json()["detail"]) == (400, True)
     assert (await client.get(named("these:a", "x" * 600))).json()["type"] == "/problems/name-too-long"
     assert (await client.get(named("these:a", ""))).json()["type"] == "/problems/invalid"
-
-
-async def reads(client: httpx.AsyncClient, nodes: Nodes, asked: list[str]) -> list[int]:
-    """How often each node has read something from a connection while these questions were asked one after another."""
-
-    def read() -> list[int]:
-        found = []
-        for url in nodes.urls:
-            with redis.Redis.from_url(url) as node:
-                found.append(int(node.info("stats")["total_reads_processed"]))
-        return found
-
-    before = await asyncio.to_thread(read)
-    for it in asked:
-        assert (await client.get(it)).status_code == 200
-    return [after - it for it, after in zip(before, await asyncio.to_thread(read), strict=True)]
-
-
-async def test_the_questions_about_several_locks_go_out_together(own_nodes: Nodes) -> None:
-    names = [f"serve-together:{at}" for at in range(30)]
-    async with Holdfast(*own_nodes.urls) as locks:
-        await locks.ready()
-        transport = httpx.ASGITransport(gateway_app(locks))
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
-            # The nodes are asked a few other things meanwhile.
-            assert max(await reads(client, own_nodes, [named(*names)])) < len(names) / 2
-            assert min(await reads(client, own_nodes, [named(it) for it in names])) >= len(names)
-
-
-async def test_no_other_name(client: httpx.AsyncClient) -> None:
-    answer = await client.get("/v1/nodes", headers={"host": "evil.example"})
-    assert (answer.status_code, answer.json()["type"]) == (421, "/problems/misdirected")
-    assert answer.headers["x-request-id"] == answer.json()["instance"]

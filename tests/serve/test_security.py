@@ -156,12 +156,6 @@ async def test_strangers_pages_and_rebound_names_are_refused(client: httpx.Async
     assert preflight.status_code == 405
 
 
-async def test_get_changes_nothing(client: httpx.AsyncClient) -> None:
-    schema = (await client.get("/openapi.json")).json()
-    gets = {path for path, methods in schema["paths"].items() if "get" in methods}
-    assert not {it for it in gets if it.endswith(("/keepalive", "/publish", "/take", "/result"))}
-
-
 @pytest.mark.parametrize(
     "body,headers,kind",
     [
@@ -185,11 +179,6 @@ async def test_a_body_without_a_length_is_bounded_too(client: httpx.AsyncClient)
 
     answer = await client.put(PUT, content=endless(), headers={"content-type": "application/json"})
     assert (answer.status_code, answer.json()["type"]) == (413, "/problems/too-large")
-
-
-async def test_no_such_address(client: httpx.AsyncClient) -> None:
-    assert (await client.get("/v1/nothing")).json()["type"] == "/problems/not-found"
-    assert (await client.patch("/v1/nodes", json={})).json()["type"] == "/problems/not-allowed"
 
 
 async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -256,11 +245,6 @@ def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=why):
         identity.read(str(path))
-
-
-async def test_a_gateway_has_no_guardian() -> None:
-    with pytest.raises(ConfigError, match="its clients live on when it is killed"):
-        Gateway(Holdfast("redis://a", guardian=True), Options())
 
 
 def test_patterns_cover_whole_names_and_cases() -> None:
@@ -370,10 +354,6 @@ def test_addresses_that_others_reach_need_tls_and_tokens(address: ListenAddress,
             address.check(asks)
     else:
         assert address.check(asks) == ""
-
-
-def test_insecure_is_said() -> None:
-    assert "no TLS and tokens" in ListenAddress(host="0.0.0.0", insecure=True).check(False)
 
 
 def test_options_that_cannot_work(locks: Holdfast) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from cli.kit import SOURCE, Command, until
-from serve.serving import address, copied
+from cli.kit import Command, until
+from serve.serving import address
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -29,20 +29,6 @@ def put(url: str, lease: str, name: str, **more: Any) -> httpx.Response:
 
 def locks_of(nodes: Nodes) -> Holdfast:
     return Holdfast(*nodes.urls)
-
-
-def test_a_drain_serves_what_is_held_until_it_ends(holdfast: Command, nodes: Nodes) -> None:
-    with holdfast.started("serve", *ANY, **PIPES) as process, locks_of(nodes) as locks:
-        url = address(process)
-        assert put(url, "a-lease-of-the-drain", "verb:drain").status_code == 201
-        process.send_signal(signal.SIGTERM)
-        until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
-        assert httpx.get(f"{url}/healthz").status_code == 200
-        assert put(url, "another-lease-later", "verb:other").json()["type"] == "/problems/draining"
-        assert httpx.post(f"{url}/v1/leases/a-lease-of-the-drain/keepalive", json={}).status_code == 200
-        assert locks.is_locked("verb:drain")
-        assert httpx.delete(f"{url}/v1/leases/a-lease-of-the-drain").status_code == 200
-        assert process.wait(10) == 0
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
@@ -145,52 +131,7 @@ def test_without_the_extra_it_says_which_one(holdfast: Command, tmp_path: Path) 
     assert holdfast.run("serve", "--new-token", "a", "--tokens", str(tmp_path / "tokens"), env=path).returncode == 0
 
 
-def test_it_is_ready_before_anybody_has_asked_for_a_lease(holdfast: Command) -> None:
-    with holdfast.started("serve", *ANY, **PIPES) as process:
-        url = address(process)
-        until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
-
-
 def test_importing_the_library_loads_nothing_of_it() -> None:
     script = "import sys, holdfast, holdfast.aio, holdfast.cli; print(*sys.modules)"
     loaded = set(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split())
     assert not loaded & {"starlette", "uvicorn", "httpx", "pydantic", "prometheus_client", "holdfast.serve"}
-
-
-# What stands for the gateway has Python look at all objects once, and makes many more. It says how often
-# Python has looked since.
-CROWD = """
-import asyncio, gc, sys
-from holdfast.cli import main, serving
-
-class Runner:
-    def __init__(self, **more):
-        pass
-    def __enter__(self):
-        return self
-    def __exit__(self, *raised):
-        pass
-    def run(self, gateway):
-        gateway.close()
-        gc.collect()
-        before = gc.get_stats()[-1]["collections"]
-        kept = [[] for _ in range(500_000)]
-        print(gc.get_stats()[-1]["collections"] - before)
-
-asyncio.Runner, serving.QUICK = Runner, float(sys.argv[1])
-main(["serve", "--bind", "127.0.0.1:0"])
-"""
-
-
-def looks_at_all(holdfast: Command, source: Path, quick: str) -> int:
-    """How often Python looks at all objects of a crowd, if what takes so many seconds is quick."""
-    environment = {**holdfast.environment, "PYTHONPATH": str(source)}
-    words = [sys.executable, "-c", CROWD, quick]
-    return int(subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout)
-
-
-def test_a_look_at_all_objects_comes_rarely_once_it_takes_long(holdfast: Command, tmp_path: Path) -> None:
-    assert looks_at_all(holdfast, SOURCE, "0") == 0
-    assert looks_at_all(holdfast, SOURCE, "inf") > 0
-    usual = copied(tmp_path, "holdfast/cli/serving.py", "    _collect_by_cost()\n", "")
-    assert looks_at_all(holdfast, usual, "0") > 0

@@ -128,30 +128,3 @@ def line(page: Any, name: str) -> Any:
     return page.locator(f".line:has(.name[title={name!r}])")
 
 
-# Pairs of what a reader sees that lie over each other.
-OVERLAPS = """() => {
-    const seen = [...document.querySelectorAll(
-        ".top > *, .top .status > *, .alarm, .node > *, .node .guard > *, .totals > *, .filters > *, .chip, .row.head > *, .foot, " +
-        ".detail header > *, dl > *, .detail > *, .actions > *, dialog label")]
-        .filter(it => it.checkVisibility() && it.getBoundingClientRect().width > 1);
-    const found = [];
-    for (const [at, a] of seen.entries()) for (const b of seen.slice(at + 1)) {
-        if (a.contains(b) || b.contains(a)) continue;
-        // What is scrolled out of view in one part lies under another part, where nobody sees it.
-        if (a.closest(".detail, .nodes, dialog") !== b.closest(".detail, .nodes, dialog")) continue;
-        const p = a.getBoundingClientRect(), q = b.getBoundingClientRect();
-        const x = Math.min(p.right, q.right) - Math.max(p.left, q.left);
-        const y = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
-        const [one, two] = [a, b].map(it => `${it.className || it.tagName} "${it.textContent.slice(0, 20)}"`);
-        if (x > 1 && y > 1) found.push(`${one} over ${two}`);
-    }
-    if (document.documentElement.scrollWidth > document.documentElement.clientWidth) found.push("wider than the window");
-    // What is cut off and has no tooltip cannot be read.
-    const whole = ".top *, .totals > *, .chip, .foot, .row.head button, .node th, .node .state, .node .trip, .guard span, .line .number";
-    for (const it of document.querySelectorAll(whole)) {
-        const cut = it.scrollWidth > it.clientWidth + 1 && getComputedStyle(it).display !== "inline";
-        if (it.checkVisibility() && cut && !it.closest(".unseen"))
-            found.push(`cut off: ${it.className || it.tagName} "${it.textContent.slice(0, 30)}"`);
-    }
-    return found;
-}"""

@@ -13,14 +13,13 @@ from typing import Any
 import pytest
 from browser import AUDIT, axe  # docs/site
 from playwright.sync_api import expect
-from serve.page.kit import OVERLAPS, PATIENCE, Gateway, client, gateway, line, opened
+from serve.page.kit import PATIENCE, Gateway, client, gateway, line, opened
 
 from holdfast import Holdfast, HoldfastError, LockLost
 from holdfast.embedded import Nodes
 
 expect.set_options(timeout=PATIENCE * 1000)
 
-WIDTHS = (320, 390, 820, 1440)
 HOSTILE = {
     "<img src=x onerror=alert(1)>": "<img src=x onerror=alert(1)>",
     "right\u202eleft": "right\\u202eleft",
@@ -114,18 +113,6 @@ def test_axe_finds_nothing(browser: Any, scene: Holdfast, serving: Gateway, them
 
 # All findings, of whatever impact.
 ALL = AUDIT % ("", ["minor", "moderate", "serious", "critical"])
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-def test_nothing_overlaps(browser: Any, scene: Holdfast, serving: Gateway, width: int) -> None:
-    page = opened(browser, serving.url, width=width)
-    line(page, "deploy").click()
-    expect(page.locator("#take")).to_be_visible()
-    expect(page.locator(".foot")).to_contain_text("complete")
-    assert page.evaluate(OVERLAPS) == []
-    page.click("#take")
-    assert page.evaluate(OVERLAPS) == []
-    page.context.close()
 
 
 def test_the_keyboard_alone_is_enough(browser: Any, nodes: Nodes, scene: Holdfast, serving: Gateway) -> None:
@@ -254,56 +241,6 @@ def test_the_cursor_stays_on_its_lock(browser: Any, nodes: Nodes, serving: Gatew
             leases[it].release()
 
 
-def test_a_line_that_comes_into_sight_takes_the_place_of_one_that_leaves_it(browser: Any, nodes: Nodes, serving: Gateway) -> None:
-    """A browser makes and removes nothing while somebody scrolls: that is what costs it most."""
-    with client(nodes, "one") as locks:
-        leases = [locks.lock(f"scrolled:{it:02}").acquire() for it in range(80)]
-        page = opened(browser, serving.url, place="#sort=name")
-        page.fill("#filter", "scrolled:")
-        expect(page.locator(".line")).not_to_have_count(80)
-        # All of them are known, and the heading is a row, too.
-        expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "81")
-        expect(line(page, "scrolled:00")).to_have_count(1)
-        before = page.evaluate("[...document.querySelectorAll('.line')].map(it => { it.seen = true; return it.id; })")
-        for top in (700, 1400):
-            page.evaluate(f"document.getElementById('grid').scrollTop = {top}")
-            expect(page.locator(f"#row-{top // 32 + 3}")).to_have_count(1)
-        now = page.evaluate("[...document.querySelectorAll('.line')].map(it => [it.id, it.seen === true])")
-        assert {it for it, _ in now}.isdisjoint(before)
-        # The elements from the top are used again. Whether one line more is in sight depends on where the window begins.
-        assert sum(kept for _, kept in now) >= len(before) - 1
-        page.context.close()
-        for lease in leases:
-            lease.release()
-
-
-# Scrolls one pixel to and fro, without end.
-SCROLLING = """() => { window.scrolling = setInterval(() => {
-    const grid = document.getElementById("grid");
-    grid.scrollTop = grid.scrollTop === 1 ? 2 : 1;
-}, 30); }"""
-
-
-def test_the_lines_stand_still_while_somebody_scrolls(browser: Any) -> None:
-    """Nothing jumps then, and no frame has to sort 10,000 lines. What the page says above the table goes on."""
-    with Nodes(1) as own, gateway(own) as serving, client(own, "one") as locks:
-        leases = [locks.lock(f"still:{it:02}").acquire() for it in range(60)]
-        page = opened(browser, serving.url, place="#sort=name")
-        expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
-        expect(line(page, "still:00")).to_have_count(1)
-        page.evaluate(SCROLLING)
-        with locks.lock("still:"):
-            expect(page.locator(".totals b").first).to_have_text("61")
-            # The page has heard of the lock, and has been drawn since.
-            expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "61")
-            page.evaluate("clearInterval(window.scrolling)")
-            expect(page.locator("#grid")).to_have_attribute("aria-rowcount", "62")
-            expect(line(page, "still:")).to_have_count(1)
-        page.context.close()
-        for lease in leases:
-            lease.release()
-
-
 def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> None:
     page = opened(browser, serving.url)
     page.get_by_role("button", name="slots", exact=True).click()
@@ -315,14 +252,6 @@ def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> N
     page.locator(".line").nth(1).click()
     expect(page.locator("#detail")).to_contain_text("train-")
     page.context.close()
-
-
-def test_what_a_page_shows_where_nothing_is_held(browser: Any) -> None:
-    with Nodes(1) as empty, gateway(empty) as serving:
-        page = opened(browser, serving.url)
-        expect(page.locator(".nothing")).to_contain_text('locks.lock("deploy", wait=5)')
-        expect(page.locator(".nothing")).to_contain_text("holdfast run deploy -- ./deploy.sh")
-        page.context.close()
 
 
 def test_without_rights_there_is_no_button_and_the_gateway_refuses(browser: Any, nodes: Nodes) -> None:
