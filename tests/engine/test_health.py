@@ -49,10 +49,6 @@ def test_the_same_server_under_two_addresses_is_refused() -> None:
     assert lines(world)[2] == "unfit" and world.nodes[2].of("SCRIPT") == []
 
 
-
-
-
-
 def test_a_server_is_not_counted_again_while_its_votes_last() -> None:
     world = World(restart_guard=None).connect()
     claim = world.claim(ttl=30.0, renew=False)
@@ -95,8 +91,6 @@ def test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out() ->
         world.cut(0)
         world.run(3.0)
         assert lines(world) == ["up", "up", "unfit"]
-
-
 
 
 # ------------------------------------------------ a server that was promoted
@@ -180,8 +174,6 @@ def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: s
     assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "efficient, not safe", "safe"]
 
 
-
-
 def test_a_server_that_is_neither_redis_nor_valkey_is_warned_of_if_its_address_admits_it() -> None:
     world = World(query="?unproven=true")
     world.nodes[1].facts = {"garnet_version": "1.0.84"}
@@ -218,13 +210,7 @@ def test_a_bound_that_the_server_does_not_keep_is_warned_of(bound: str, facts: d
     assert (lines(world)[0], world.engine.health.status(world.now)[0].guarantee) == ("up", "safe")
 
 
-
-
-
-
 # ------------------------------------------------ events
-
-
 
 
 def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_the_scripts() -> None:
@@ -249,8 +235,6 @@ def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
     world = World()
     world.engine.upkeep.lost(0, START, None)  # type: ignore[arg-type]  # (the mistake)
     assert [str(it.cause) for it in world.engine.record.events if word(it) == "down"] == ["no connection"]
-
-
 
 
 # ------------------------------------------------ jobs
@@ -305,12 +289,6 @@ def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float)
     assert told or nodes > 1
 
 
-
-
-
-
-
-
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
 def test_our_own_clock_is_not_the_nodes_fault(nodes: int) -> None:
     world = World(nodes)
@@ -333,10 +311,6 @@ def test_clocks_are_compared_when_whoever_is_dialled_has_spoken_or_is_down() -> 
     assert clocks(world) == {"n2": "100 s behind"}
 
 
-
-
-
-
 def greeted_late(off: float, late: float) -> World:
     """Three nodes, of which one has another clock, have answered the greeting, and the answers lie unread for so many seconds."""
     world = World(3)
@@ -347,8 +321,6 @@ def greeted_late(off: float, late: float) -> World:
     world.engine.upkeep.excuse(world.now, late)
     world.run(1.0)
     return world
-
-
 
 
 @pytest.mark.parametrize("off", [-12.5, 12.5])
@@ -380,8 +352,6 @@ def test_a_node_whose_clock_is_far_off_is_not_used_until_it_is_set(nodes: int, l
     claim = world.claim("b")
     world.run(1.0)
     assert claim.counting(world.now) == nodes
-
-
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
@@ -440,8 +410,6 @@ def test_a_fence_that_no_clock_allows_is_warned_of_once_and_clocks_are_asked_aga
     assert len(world.nodes[0].of("TIME")) == before + 1
     assert len(warnings(world)) == 1
     assert lines(world) == ["up"] * 3
-
-
 
 
 # ------------------------------------------------ what callers want
@@ -521,8 +489,6 @@ def test_the_kinds_of_the_warnings_about_each_node() -> None:
 # ------------------------------------------------ scripts that are used later
 
 
-
-
 def test_a_caller_that_waits_for_the_nodes_is_told_in_time() -> None:
     world = World(telling=True)
     engine = world.engine
@@ -595,8 +561,6 @@ def test_a_caller_waits_until_the_servers_are_known() -> None:
 
 
 # ------------------------------------------------ tickets
-
-
 
 
 def test_tickets_are_strictly_increasing() -> None:
