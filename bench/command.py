@@ -1,4 +1,4 @@
-"""`./task start-up`: what `holdfast run NAME -- true` costs on five nodes, beside other commands that lock.
+"""`./task bench start-up`: what `holdfast run NAME -- true` costs on five nodes, beside other commands that lock.
 
 Knows processes and their CPU time. Must not know how any of them works. All are measured in one run, in turn, and each
 begins a round in its turn: a machine that is busy for a while is so for all of them.
@@ -167,7 +167,7 @@ def bars(rows: Mapping[str, Sequence[Spent]], handed: Sequence[float]) -> list[B
 
 def main() -> int:
     """Measure, and print medians and bars. A bar that is missed is no failure: the machine may be busy."""
-    parser = argparse.ArgumentParser(prog="./task start-up", description="What a command under a lock costs, beside others.")
+    parser = argparse.ArgumentParser(prog="./task bench start-up", description="What a command under a lock costs, beside others.")
     parser.add_argument("--rounds", type=int, default=50, help="how often each is run (default 50)")
     rounds = parser.parse_args().rounds
     rows, handed = measure(rounds), handed_over(rounds)

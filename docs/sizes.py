@@ -1,4 +1,4 @@
-"""What holdfast costs a node: memory, commands, bytes and connections, counted by the servers themselves. `./task sizes`.
+"""What holdfast costs a node: memory, commands, bytes and connections, counted by the servers themselves. `./task bench sizes`.
 
 Knows INFO and the asyncio face. Must not know how the library keeps its keys, but for two: whatever is there is counted.
 """

@@ -1,4 +1,4 @@
-"""Lists the examples, and runs the one that is named: `./task example naive_lock`."""
+"""Lists the examples, and runs the one that is named: `./task demo naive_lock`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def main(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print("Each example plays what breaks in a lock as people build it, then the same with holdfast:\n")
         for name, file in names.items():
-            print(f"  ./task example {name:19}  {about(file)}")
+            print(f"  ./task demo {name:19}  {about(file)}")
         return 0
     if words[0] not in names:
         print(f"there is no example {words[0]!r}. There are: {', '.join(names)}", file=sys.stderr)

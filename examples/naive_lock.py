@@ -10,7 +10,7 @@ Unsafe in the original:
 - it looks in one step and takes in another. A: GET, nothing; B: GET, nothing; A: SET, inside; B:
   SET, inside;
 - the key has no owner. When A leaves, its DEL opens the door behind which B still is, and C comes
-  in (`./task example plain_del` plays it). A process that is interrupted while it still waits
+  in (`./task demo plain_del` plays it). A process that is interrupted while it still waits
   deletes the key, too, and never had it;
 - the key has no expiry: a process that dies inside keeps all others out for ever.
 

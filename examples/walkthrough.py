@@ -8,7 +8,7 @@ Unsafe in the original:
 
 - no lock: all five requests look before one writes;
 - version 0 looks in one step and takes in another, and its key outlives the process that held the lock;
-- version 1 forgets the lock when its only server restarts (with a replica: `./task failover`);
+- version 1 forgets the lock when its only server restarts (with a replica: `./task demo failover`);
 - version 2 waits for a server that hangs, although the others are a majority;
 - version 2.1 works without the lock when a majority is dead, and also when the lock is only busy.
 

@@ -1,4 +1,4 @@
-"""Checks the model of the lock protocol with Spin: `./task spec`. Exits with 1 if a verdict is not the expected one.
+"""Checks the model of the lock protocol with Spin: `./task model spec`. Exits with 1 if a verdict is not the expected one.
 
 Each run translates `spec/lock.pml`, compiles the verifier and visits every state within the bounds of
 the run. The first runs are of the whole protocol, and must find nothing. In each of the others one rule
@@ -167,7 +167,7 @@ def check(run: Run, seconds: float) -> Result:
 def main(arguments: list[str] | None = None) -> int:
     """Run all checks, two at a time, and print one line for each."""
     summary, _, more = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(prog="./task spec", description=summary, epilog=more)
+    parser = argparse.ArgumentParser(prog="./task model spec", description=summary, epilog=more)
     parser.add_argument("--whole", action="store_true", help="also the larger runs")
     parser.add_argument("--only", default="", metavar="TEXT", help="only runs with this text in their names")
     options = parser.parse_args(arguments)

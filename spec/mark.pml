@@ -6,7 +6,7 @@
  * meets a node that has restarted asks two others for the mark, and uses the node after LOW and SLACK if neither has
  * one. Otherwise it waits for WHOLE. Time is counted in ticks. A command stays under way for as long as it likes, and is
  * gone if its node restarts. A client that begins anew knows what the uptime of the nodes says. Leases are granted at
- * once, which is the worst case. `./task spec --whole --only mark` has the runs.
+ * once, which is the worst case. `./task model spec --whole --only mark` has the runs.
  *
  * S1 has to hold in every state. WITHOUT=x takes a part away:
  *   WRITES   the mark is written before the ttl is used

@@ -50,7 +50,7 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-# A module or a test with one of these marks is not part of `./task test`, but of `./task test --all`; stories are part of `./task stories`.
+# A module or a test with one of these marks is not part of `./task test`, but of `./task test --all`; stories have a part of their own.
 # The mark of a whole module is read from its text: nobody has to import it.
 KINDS = {
     "slow": "waits for real time, or computes for more than half a second",

@@ -1,4 +1,4 @@
-"""Builds the wheel, looks at what is in it, and runs what each extra is for, installed alone: `./task extras`.
+"""Builds the wheel, looks at what is in it, and runs what each extra is for, installed alone: `./task release extras`.
 
 The environments get the newest packages, as a new user's does, and not those of constraints.txt. So a package is
 noticed that no longer brings what it used to bring. In .venv the extras hide such a gap from each other.

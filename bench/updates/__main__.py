@@ -1,4 +1,4 @@
-"""`./task lost-updates`: clients update a register under a lock, and are stopped for longer than their leases. How many updates are lost?
+"""`./task bench lost-updates`: clients update a register under a lock, and are stopped for longer than their leases. How many are lost?
 
 Knows the command line, and how results are shown. Must not know how the experiment is done.
 """
@@ -116,7 +116,7 @@ def run(
 def main() -> int:
     """The command line."""
     form = argparse.RawDescriptionHelpFormatter
-    parser = argparse.ArgumentParser(prog="./task lost-updates", description=STORY, epilog=STATUS, formatter_class=form)
+    parser = argparse.ArgumentParser(prog="./task bench lost-updates", description=STORY, epilog=STATUS, formatter_class=form)
     parser.add_argument("--seconds", type=float, help="for each of the three conditions (default: 120)")
     parser.add_argument("--quick", action="store_true", help="only what is certain: pauses before a write, with and without a fence")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of the pauses, and of how long clients think")
@@ -134,7 +134,7 @@ def main() -> int:
         return 130
     made = {
         "when": time.strftime("%Y-%m-%d", time.gmtime()), "seconds": seconds, "seed": options.seed, "machine": described(server),
-        "command": shlex.join(["./task", "lost-updates", *sys.argv[1:]]),
+        "command": shlex.join(["./task", "bench", "lost-updates", *sys.argv[1:]]),
     }  # fmt: skip
     found = results(outcomes, made)
     _write(found, PLACE if options.docs else OUT)

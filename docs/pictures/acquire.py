@@ -299,14 +299,14 @@ def draw(trace: Trace) -> str:
         line("tick", x(at), AXIS, x(at), AXIS + 5)
         text("small mid", x(at), AXIS + 20, f"{at} µs" if at == 0 else f"{at:,}".replace(",", "\u202f"))
     text("", 24, HEIGHT - 20, f"Median of {TRIES}: {trace.faulty:.0f} µs like this, {trace.healthy:.0f} µs with all five nodes well.")
-    text("small right", RIGHT, HEIGHT - 20, "./task picture")
+    text("small right", RIGHT, HEIGHT - 20, "./task site picture")
 
     described = (
         f"A time line. The client asks the four nodes to which it has a connection, all at once. Three answer within {quorum:.0f} "
         f"microseconds, which is a majority, and the caller has the lock after {trace.held:.0f}. The hung node was asked and stays silent, "
         f"the dead one was not asked. After {trace.left - trace.held:.0f} microseconds more the lock is released."
     )
-    made = f"docs/pictures/acquire.py (`./task picture`): {trace.made}"
+    made = f"docs/pictures/acquire.py (`./task site picture`): {trace.made}"
     return frame.done("acquire", described, made, STYLE, asdict(trace))
 
 

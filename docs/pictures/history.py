@@ -1,4 +1,4 @@
-"""Draw the histories that docs/site/scenes.py has lived through in the simulator. `./task picture history`.
+"""Draw the histories that docs/site/scenes.py has lived through in the simulator. `./task site picture history`.
 
 Knows what a history has: lanes, beliefs, faults and messages. Must not know the protocol. Each picture can be drawn again
 from the committed history, to the last byte.
@@ -84,7 +84,7 @@ def draw(history: dict[str, Any]) -> str:
     axis = height - 66
     _axis(frame, x, axis, history["seconds"])
     _legend(frame, height - 18, history)
-    return frame.done(history["name"], described(history), "docs/pictures/history.py (`./task picture history`)", STYLE)
+    return frame.done(history["name"], described(history), "docs/pictures/history.py (`./task site picture history`)", STYLE)
 
 
 def _bar(frame: Frame, left: float, right: float, y: float, state: str, words: str) -> None:

@@ -210,7 +210,7 @@ def draw(trace: Trace) -> str:
         line("tick", x(moment), AXIS, x(moment), AXIS + 5)
         text("small mid", x(moment), AXIS + 20, f"{moment} ms" if moment == 0 else str(moment))
     text("", 24, HEIGHT - 18, "Blue: how many items a request saw. Green or red: how many exist after its write.")
-    text("small right", WIDTH - 24, HEIGHT - 18, "./task picture interleaving")
+    text("small right", WIDTH - 24, HEIGHT - 18, "./task site picture interleaving")
 
     described = (
         f"A time line of {REQUESTS} requests without a lock. All of them look within {last_look:.0f} milliseconds, and each sees 0 items. "
@@ -218,7 +218,7 @@ def draw(trace: Trace) -> str:
         f"in the end {REQUESTS} items exist, although {ALLOWED} are allowed. "
         "(The walkthrough holds each request after its look until all have looked.)"
     )
-    made = f"docs/pictures/interleaving.py (`./task picture interleaving`): {trace.made}"
+    made = f"docs/pictures/interleaving.py (`./task site picture interleaving`): {trace.made}"
     return frame.done("interleaving", described, made, STYLE, asdict(trace))
 
 

@@ -1,4 +1,4 @@
-"""Screenshots of the live page in both themes, of a scene on real nodes: `./task picture page`.
+"""Screenshots of the live page in both themes, of a scene on real nodes: `./task site picture page`.
 
 Knows Playwright, the command and the example of a crowd. Must not know how the page draws anything. One node is down and one is
 guarded when the pictures are made. With `--states FOLDER` it writes each state at three widths, to look at after a change of the page.
@@ -108,7 +108,7 @@ def states(browser: Browser, nodes: Nodes, gateway: subprocess.Popen[bytes], fol
 
 def main() -> None:
     """Make the pictures."""
-    parser = argparse.ArgumentParser(prog="./task picture page", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./task site picture page", description=__doc__)
     parser.add_argument("--states", type=Path, metavar="FOLDER", help="write every state at three widths, and not the two pictures")
     parser.add_argument("--history", type=float, default=HISTORY, help="seconds in which the crowd makes a history (default: %(default)s)")
     options = parser.parse_args()

@@ -276,7 +276,8 @@ def wrong(found: dict[str, Found]) -> list[str]:
 
 def main() -> int:
     """Run the campaign."""
-    parser = argparse.ArgumentParser(prog="./task cli-kills", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="./task nemesis command", description=__doc__, formatter_class=form)
     parser.add_argument("--runs", type=int, default=20, help="faults of each class (default 20)")
     parser.add_argument("--fault", action="append", choices=FAULTS, help="only this class; may be repeated")
     parser.add_argument("--at-once", type=int, default=4, help="arenas at the same time (default 4)")

@@ -165,4 +165,4 @@ def test_the_manual_and_the_completion_are_those_of_the_parsers() -> None:
     assert spec.loader is not None
     writer = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(writer)
-    assert {it: it.read_text() for it in SHIPPED.iterdir()} == writer.files(), "./task man"
+    assert {it: it.read_text() for it in SHIPPED.iterdir()} == writer.files(), "./task site man"

@@ -1,4 +1,4 @@
-"""What starting the command costs: modules that it does not load, and the instrument of `./task start-up`."""
+"""What starting the command costs: modules that it does not load, and the instrument of `./task bench start-up`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tests can run: those whose library is installed. `./task compat` has an environment with all of them."""
+"""Which tests can run: those whose library is installed. `./task test compat` has an environment with all of them."""
 
 from importlib.util import find_spec
 

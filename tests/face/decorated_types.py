@@ -1,4 +1,4 @@
-"""What type checkers see of decorated functions: `./task types` reads this, and nobody runs it.
+"""What type checkers see of decorated functions: `./task lint types` reads this, and nobody runs it.
 
 An error that has to be found is one that is ignored here: strict checkers complain of an `ignore` that ignores nothing.
 """

@@ -16,7 +16,7 @@ from holdfast.metrics import alerts
 # No wheel has Prometheus. `.ci/run` gives Debian's.
 FOLDER = os.environ.get("HOLDFAST_PROMETHEUS", "")
 PROMTOOL = Path(FOLDER) / "promtool"
-NEEDS_PROMETHEUS = pytest.mark.skipif(not FOLDER, reason="HOLDFAST_PROMETHEUS=/usr/bin tests it, as ./task metrics does")
+NEEDS_PROMETHEUS = pytest.mark.skipif(not FOLDER, reason="HOLDFAST_PROMETHEUS=/usr/bin tests it, as ./task test metrics does")
 pytestmark = NEEDS_PROMETHEUS
 
 

@@ -1,6 +1,6 @@
 """The formal model of the lock protocol, `spec/lock.pml`, and its table of runs: what can be held without Spin.
 
-`./task spec` checks the model itself.
+`./task model spec` checks the model itself.
 """
 
 from __future__ import annotations

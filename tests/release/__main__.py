@@ -1,9 +1,9 @@
-"""Everything about a release that a machine can check before the tag: `./task release-check`.
+"""Everything about a release that a machine can check before the tag: `./task release`.
 
-    ./task release-check                 all of it
-    ./task release-check --quick         only the oldest Python, and no tools of other languages
-    ./task release-check --freeze        write tests/api.txt and tests/wire.txt
-    ./task release-check --tag v0.1.0    what a tag needs, too; --keep DIST keeps what was built
+    ./task release                 all of it
+    ./task release --quick         only the oldest Python, and no tools of other languages
+    ./task release --freeze        write tests/api.txt and tests/wire.txt
+    ./task release --tag v0.1.0    what a tag needs, too; --keep DIST keeps what was built
 
 The tools come from the package index, by pip and npm, into build/release. What nobody can check here is
 listed in CONTRIBUTING.md.
@@ -68,7 +68,7 @@ def frozen(wheel: Path, folder: Path, write: bool = False) -> list[str]:
             file.write_text(now)
         elif (before := file.read_text()) != now:
             lines = difflib.unified_diff(before.splitlines(), now.splitlines(), f"tests/{name}.txt", "the wheel", lineterm="", n=0)
-            wrong.append("\n".join([*list(lines)[:30], "if this is meant: ./task release-check --freeze, and a line in CHANGELOG.md"]))
+            wrong.append("\n".join([*list(lines)[:30], "if this is meant: ./task release --freeze, and a line in CHANGELOG.md"]))
     return wrong
 
 
@@ -91,7 +91,7 @@ class Report:
 
 def main() -> int:
     """Check all that was asked for. Returns 1 if something is wrong."""
-    parser = argparse.ArgumentParser(prog="./task release-check", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./task release", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="only the oldest Python")
     parser.add_argument("--freeze", action="store_true", help="write the frozen files, and end")
     parser.add_argument("--tag", help="the tag that is to be released")

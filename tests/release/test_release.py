@@ -1,4 +1,4 @@
-"""What `./task release-check` finds: each check passes on what there is.
+"""What `./task release` finds: each check passes on what there is.
 
 The builds, the tools and the smoke are for the task itself, because they take a minute and a network.
 """
@@ -47,12 +47,12 @@ def test_a_tag_must_be_the_version() -> None:
 
 
 def test_the_wire_is_frozen() -> None:
-    assert (ROOT / "tests/wire.txt").read_text() == wire.described(), "if this is meant: ./task release-check --freeze"
+    assert (ROOT / "tests/wire.txt").read_text() == wire.described(), "if this is meant: ./task release --freeze"
 
 
 def test_the_interface_is_frozen() -> None:
     frozen = (ROOT / "tests/api.txt").read_text()
-    assert frozen == api.described(ROOT / "src"), "if this is meant: ./task release-check --freeze"
+    assert frozen == api.described(ROOT / "src"), "if this is meant: ./task release --freeze"
     assert "\nholdfast.Lock.acquire(self, cancel: threading.Event | None = None) -> Lease\n" in frozen
     assert "\nasync holdfast.aio.Lock.acquire(self) -> Lease\n" in frozen
 

@@ -1,4 +1,4 @@
-"""A short run of the harness: `./task serve-kills` is the long one."""
+"""A short run of the harness: `./task nemesis gateway` is the long one."""
 
 from __future__ import annotations
 

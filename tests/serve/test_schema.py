@@ -16,7 +16,7 @@ from serve.serving import address
 PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 QUOTAS = ("--max-requests", "100000", "--max-keepalives", "100000")
 SERVE = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", *QUOTAS, "--allow-force", "--no-page")
-# Of each operation. `./task serve -k schemathesis` with 170 makes 2,000 cases.
+# Of each operation. `./task test serve -k schemathesis` with 170 makes 2,000 cases.
 EXAMPLES = os.environ.get("HOLDFAST_SCHEMA_EXAMPLES", "8")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 PATIENCE = 240

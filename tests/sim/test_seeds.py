@@ -137,7 +137,7 @@ def test_the_first_violation_ends_it_and_is_told(capsys: pytest.CaptureFixture[s
     told = capsys.readouterr().out.splitlines()
     assert told[0].startswith("seed 0 (three), at ")
     assert "majority: " in told[0]
-    assert told[-1] == "All of it: ./task replay 0"
+    assert told[-1] == "All of it: ./task sim replay 0"
     assert 40 < len(told) < 80
     assert main(["--replay", "0"]) == 1
     assert len(capsys.readouterr().out.splitlines()) > 40

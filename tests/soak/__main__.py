@@ -280,7 +280,10 @@ def main() -> int:
     """The command line."""
     summary, _, more = (__doc__ or "").partition("\n")
     parser = argparse.ArgumentParser(
-        prog="./task soak", description=summary, epilog=f"{more.strip()}\n\n{STATUS}", formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="./task nemesis soak",
+        description=summary,
+        epilog=f"{more.strip()}\n\n{STATUS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--minutes", type=float, default=WHOLE[0], help="for which users work (default: 30)")
     parser.add_argument("--names", type=int, help="how many there are (default: a million in 30 minutes, and fewer in less time)")

@@ -221,7 +221,7 @@ def _command(seed: int, which: Which) -> str:
         "--skewed": which.get("skewed"),
         "--promoted": which.get("promoted"),
     }
-    return " ".join([f"./task replay {seed}", *(option for option, on in kinds.items() if on)])
+    return " ".join([f"./task sim replay {seed}", *(option for option, on in kinds.items() if on)])
 
 
 def _seeds(text: str) -> range:

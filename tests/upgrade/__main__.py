@@ -1,4 +1,4 @@
-"""The upgrade of a running fleet: `./task upgrade`.
+"""The upgrade of a running fleet: `./task test upgrade`.
 
 Builds the wheel of an earlier version from the history of this repository, and today's, and lets
 processes of both contend for one lock while one replaces the other.
@@ -71,7 +71,7 @@ def version_of(commit: str) -> Path:
 
 def main() -> int:
     """Run the storm. Returns 1 if two held the lock at once, a fence did not grow, or a version got too little."""
-    parser = argparse.ArgumentParser(prog="./task upgrade", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="./task test upgrade", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help=f"a storm of {QUICK:g} s, and not of {LONG:g} s")
     parser.add_argument("--seconds", type=float, help="how long it lasts")
     parser.add_argument("--commit", help="the earlier version (the newest tag)")

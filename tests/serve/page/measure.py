@@ -1,4 +1,4 @@
-"""Measure the live page in Chromium: `./task page --measure`.
+"""Measure the live page in Chromium: `./task bench page`.
 
 Servers, the crowd, the gateway and the browser share this machine. `--held`, `--changes`, `--viewers` and `--minutes` choose the load.
 """
@@ -154,7 +154,7 @@ def measured(options: argparse.Namespace, nodes: Nodes, stack: ExitStack) -> Non
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="./task page --measure", description=__doc__)
+    parser = argparse.ArgumentParser(prog="./task bench page", description=__doc__)
     parser.add_argument("--held", type=int, default=10_000, help="locks that are held (default: %(default)s)")
     parser.add_argument("--changes", type=float, default=100, help="locks that change each second (default: %(default)s)")
     parser.add_argument("--viewers", type=int, default=20, help="of which two are browsers (default: %(default)s)")
