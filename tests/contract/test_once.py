@@ -704,29 +704,6 @@ async def test_no_key_that_moves_is_run_again(face: Face, name: str) -> None:
         assert job.runs == len(moving.keys)
 
 
-async def test_what_is_run_in_between_is_known_before_and_after(face: Face, name: str) -> None:
-    async with face.nodes(3) as a, face.nodes(3) as b:
-        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
-        assert not await result(face, moving.both.once(moving.key, keep=60))
-        assert await run(face, moving.both.once(moving.key, keep=60), job) == {"run": 1}
-        for client in (moving.old, moving.new, moving.both):
-            assert await run(face, client.once(moving.key, keep=60), job) == {"run": 1}
-        hourly = moving.both.once(f"{moving.key}", keep=9000, per=3600).at(0)
-        assert await run(face, hourly, job) == {"run": 2}
-        assert (await result(face, moving.old.once(moving.key, keep=9000, per=3600).at(0))).value == {"run": 2}
-
-
-@pytest.mark.slow
-async def test_who_knows_both_sets_waits_for_a_run_on_the_old_one(face: Face, name: str) -> None:
-    async with face.nodes(3) as a, face.nodes(3) as b:
-        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs}, takes=0.4)
-        first = asyncio.create_task(run(face, moving.old.once(moving.key, keep=60), job))
-        await face.until(lambda: job.runs)
-        others = [asyncio.create_task(run(face, moving.both.once(moving.key, keep=60), job)) for _ in range(3)]
-        assert await asyncio.gather(first, *others) == [{"run": 1}] * 4
-        assert (await result(face, moving.new.once(moving.key, keep=60))).value == {"run": 1}
-
-
 async def test_what_is_forgotten_while_a_key_moves_is_forgotten_on_both_sets(face: Face, name: str) -> None:
     async with face.nodes(3) as a, face.nodes(3) as b:
         moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})

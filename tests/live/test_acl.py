@@ -15,9 +15,6 @@ from contract.faces import Face, Threads
 
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotAcquired
-from holdfast.scripts import PROBE
-from holdfast.wire import rights
-from holdfast.wire.resp import pack
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
 RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", DOCUMENT.read_text(), re.MULTILINE)}
@@ -304,21 +301,3 @@ async def test_a_right_that_a_primitive_lacks_is_an_error_at_its_first_use(face:
             # Nobody else arrives.
             pass
     await face.finish()
-
-
-def test_the_probe_takes_a_node_60_microseconds_at_most_and_the_page_says_how_many_bytes(one: Cluster) -> None:
-    load, question = pack(b"SCRIPT", b"LOAD", PROBE.source), rights.question("")
-    page = (DOCUMENT.parent / "watching.md").read_text()
-    assert f"| Bytes to the node | {len(load) + len(question):,}: " in page
-    words = ("EVALSHA", PROBE.sha.decode(), 1, "{holdfast}:probe")
-    assert one.ask(0, "SCRIPT", "LOAD", PROBE.source.decode()) == PROBE.sha.decode()
-    took = []
-    for _ in range(5):
-        one.ask(0, "CONFIG", "RESETSTAT")
-        assert asks(one.urls[0], [words] * 200) == [[]] * 200
-        found = re.search(r"cmdstat_evalsha:calls=200,.*?usec_per_call=([0-9.]+)", one.ask(0, "INFO", "commandstats"))
-        assert found is not None
-        took.append(float(found[1]))
-    # The machine may be busy with something else.
-    assert min(took) <= 60
-    assert one.ask(0, "EXISTS", "{holdfast}:probe") == 0

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gc
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
@@ -206,41 +206,6 @@ async def test_lost_and_cancelled_from_outside_in_either_order(nodes: Nodes, fir
         assert idle(locks)
 
 
-@pytest.mark.parametrize("inner", ["timeout", "lock"])
-@pytest.mark.parametrize("first", ["loss", "time"])
-@calm
-async def test_lost_and_out_of_time(nodes: Nodes, inner: str, first: str) -> None:
-    """With `asyncio.timeout` around the block, or in it, and both at once: the outer one has the last word."""
-    async with await connected(nodes) as locks:
-        lock = locks.lock(some("both"))
-
-        def both(lease: Lease, timeout: asyncio.Timeout) -> None:
-            for what in ("loss", "time") if first == "loss" else ("time", "loss"):
-                if what == "loss":
-                    lose(lease)
-                else:
-                    timeout.reschedule(asyncio.get_running_loop().time())
-
-        async def lock_inside() -> None:
-            async with asyncio.timeout(SOON) as timeout, lock as lease:
-                both(lease, timeout)
-                await asyncio.sleep(0.05)
-                raise AssertionError("it ran on")
-
-        async def timeout_inside() -> None:
-            async with lock as lease, asyncio.timeout(SOON) as timeout:
-                both(lease, timeout)
-                await asyncio.sleep(0.05)
-                raise AssertionError("it ran on")
-
-        if inner == "lock":
-            await raised(TimeoutError, lock_inside())
-        else:
-            await raised(LockLost, timeout_inside())
-        assert me().cancelling() == 0
-        await turns(3)
-
-
 @pytest.mark.parametrize("moment", ["awaited", "not awaited"])
 @calm
 async def test_a_time_out_and_a_loss_at_the_same_moment(nodes: Nodes, moment: str) -> None:
@@ -310,23 +275,6 @@ async def test_a_body_that_swallows_the_cancellation(nodes: Nodes) -> None:
 
 
 @calm
-async def test_a_body_that_makes_another_error_of_the_cancellation(nodes: Nodes) -> None:
-    async with await connected(nodes) as locks:
-
-        async def replaces() -> None:
-            async with locks.lock(some("replace")) as lease:
-                lose(lease)
-                try:
-                    await asyncio.sleep(SOON)
-                except asyncio.CancelledError:
-                    raise ValueError from None
-
-        assert "lost (forced)" in (await raised(ValueError, replaces())).__notes__[0]
-        assert me().cancelling() == 0
-        await turns(3)
-
-
-@calm
 async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
     """A lock that is used while the task cleans up after a cancellation: that one is not ours to take back."""
     async with await connected(nodes) as locks:
@@ -348,30 +296,6 @@ async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled() and seen == [1]
-
-
-@calm
-async def test_a_task_group_in_the_body(nodes: Nodes) -> None:
-    async with await connected(nodes) as locks:
-        ended: list[str] = []
-
-        async def child() -> None:
-            try:
-                await asyncio.sleep(SOON)
-            finally:
-                ended.append("child")
-
-        async def works() -> None:
-            async with locks.lock(some("group")) as lease, asyncio.TaskGroup() as group:
-                for _ in range(3):
-                    group.create_task(child())
-                await turns(1)
-                lose(lease)
-                await asyncio.sleep(SOON)
-
-        await raised(LockLost, works())
-        assert ended == ["child"] * 3
-        assert me().cancelling() == 0
 
 
 # ------------------------------------------------ on_lost
@@ -402,30 +326,6 @@ async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nod
             leases.clear()
         await eye.gone(name, within=4.0)
         assert len(seen) == 1
-
-
-@pytest.mark.parametrize("lost", [False, True])
-@calm
-async def test_entered_in_one_task_and_left_in_another(nodes: Nodes, eye: Eye, lost: bool) -> None:
-    """As fixtures are: the task that entered is over, and whoever leaves is not cancelled."""
-    async with await connected(nodes) as locks:
-        name = some("fixture")
-
-        async def fixture() -> AsyncIterator[Lease]:
-            async with locks.lock(name) as lease:
-                yield lease
-
-        generator = fixture()
-        lease: Lease = await asyncio.create_task(anext(generator))  # type: ignore[arg-type]  # (anext of an async generator is a coroutine)
-        assert lease.held
-        if lost:
-            eye.forced(lease)
-            await true(lambda: lease.lost.is_set())
-            assert me().cancelling() == 0
-        with pytest.raises(LockLost if lost else StopAsyncIteration):
-            await asyncio.create_task(anext(generator))  # type: ignore[arg-type]  # (anext of an async generator is a coroutine)
-        await eye.gone(name)
-        assert idle(locks)
 
 
 @calm

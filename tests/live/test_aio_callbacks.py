@@ -6,7 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
-from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, eye, some, true, turns
+from live.test_aio_kit import SOON, calm, client, connected, eye, some, true, turns
 from proof.books import word
 
 from holdfast import events
@@ -15,6 +15,7 @@ from holdfast.clock import clock
 from holdfast.embedded import Nodes
 
 __all__ = ["eye"]
+
 
 TTL = 0.6
 SHORT: dict[str, Any] = {"ttl": 0.2, "renew": False}  # a lease that is lost soon
@@ -53,33 +54,6 @@ async def test_an_observer_that_takes_its_time_loses_no_lease(nodes: Nodes) -> N
 
 
 # ------------------------------------------------ the end
-
-
-def test_close_does_not_wait_for_ever_for_an_observer(nodes: Nodes, eye: Eye) -> None:
-    cancelled: list[bool] = []
-    name = some("hung")
-
-    async def observer(event: events.Event) -> None:
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            cancelled.append(True)
-            raise
-
-    async def main() -> None:
-        locks = await connected(nodes, observer=observer, node_timeout=0.3)
-        held.append(await locks.lock(name).acquire())
-        began = clock()
-        await locks.close()
-        assert 0.3 <= clock() - began < SOON
-        assert locks.stats().dropped > 0
-        assert eye.left(name) == []
-
-    held: list[Lease] = []
-    with Complaints() as complaints:
-        asyncio.run(main())
-    assert complaints.heard == []
-    assert cancelled != []
 
 
 @calm

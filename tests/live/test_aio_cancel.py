@@ -156,25 +156,6 @@ async def test_at_the_moment_of_being_served(nodes: Nodes, eye: Eye, use: Callab
         await there_at_once(lock)
 
 
-@calm
-async def test_a_try_that_fails(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks, await connected(nodes) as others:
-        name = some("busy")
-        held = await others.lock(name).acquire()
-
-        async def after(outcome: str) -> None:
-            assert only_me() and idle(locks)
-            assert held.held
-
-        async def fails() -> None:
-            assert await locks.lock(name).try_acquire() is None
-
-        assert await at_every_turn(fails, after) > 2
-        await true(lambda: len(eye.left(name)) == 5)
-        await held.release()
-        await there_at_once(others.lock(name))
-
-
 @pytest.mark.parametrize("use", [acquire, try_acquire, stay])
 @calm
 async def test_while_connecting(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
@@ -286,27 +267,6 @@ def _slow(link: Any, may: Callable[[], bool]) -> None:
             pump()
 
     link.transport = Tapped(link.transport, write=later)
-
-
-@calm
-async def test_an_extension_leaves_the_lease_as_it_was(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("extend")
-        lease = await locks.lock(name, ttl=5).acquire()
-
-        async def after(outcome: str) -> None:
-            assert only_me()
-            assert lease.held
-            lease.check()
-
-        async def extend() -> None:
-            assert await lease.extend(10) > 5
-
-        assert await at_every_turn(extend, after) > 1
-        assert await lease.extend(20) > 15
-        await lease.release()
-        await eye.gone(name)
-        assert idle(locks)
 
 
 @pytest.mark.parametrize("confirm", [False, True])

@@ -4,50 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from live.test_aio_body import me, raised
-from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, ended, eye, idle, lose, some, true, turns
+from live.test_aio_kit import SOON, calm, connected, ended, eye, lose, some, true, turns
 
 from holdfast.aio import current
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost
 
 __all__ = ["eye"]
-
-# ------------------------------------------------ coroutines
-
-
-@calm
-async def test_cancelled_from_outside_at_every_turn_nothing_is_left(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        name = some("cut")
-
-        @locks.lock(name)
-        async def works() -> None:
-            await turns(3)
-
-        @locks.lock(name)
-        async def streams() -> Any:
-            await turns(1)
-            yield 1
-            await turns(1)
-            yield 2
-
-        async def reads() -> None:
-            async with contextlib.aclosing(streams()) as stream:
-                async for _ in stream:
-                    await turns(1)
-
-        async def nothing_left(outcome: str) -> None:
-            await eye.gone(name)
-            assert idle(locks)
-
-        for make in (works, reads):
-            assert await at_every_turn(make, nothing_left) > 3
 
 
 # ------------------------------------------------ generators
@@ -169,65 +137,3 @@ async def test_between_two_steps_nobody_is_cancelled(nodes: Nodes) -> None:
         assert (await raised(LockLost, stream.asend("x"))).reason == "forced"
         assert closed == [False]
         assert me().cancelling() == 0
-
-
-# ------------------------------------------------ loops
-
-
-@calm
-async def test_a_loop_knows_the_generator_and_not_its_body(nodes: Nodes, eye: Eye) -> None:
-    """At its end a loop closes all that it knows, at once: the lock would be left while the body still ends."""
-    async with await connected(nodes) as locks:
-        known, ends, name = list[Any](), list[str](), some("known")
-
-        @locks.lock(name)
-        async def streams() -> Any:
-            try:
-                yield 1
-            finally:
-                ends.append("begun")
-                await asyncio.sleep(0.05)
-                ends.append(f"done, held: {current().held}")
-
-        firstiter, finalizer = sys.get_asyncgen_hooks()
-
-        def notes(generator: Any) -> None:
-            known.append(generator)
-            firstiter(generator)
-
-        sys.set_asyncgen_hooks(notes, finalizer)
-        try:
-            stream = streams()
-            await anext(stream)
-            assert sys.get_asyncgen_hooks() == (notes, finalizer)
-        finally:
-            sys.set_asyncgen_hooks(firstiter, finalizer)
-        assert known == [stream]
-        await asyncio.gather(*[it.aclose() for it in known])
-        assert ends == ["begun", "done, held: True"]
-        await eye.gone(name)
-
-
-def test_a_generator_that_is_left_over_when_its_loop_ends(nodes: Nodes, eye: Eye) -> None:
-    """Dropped, or still in somebody's hands: it is closed, once, and the lock is free."""
-    locks, names, kept, ends = client(nodes), [some("left") for _ in range(2)], list[Any](), list[str]()
-
-    def streaming(name: str) -> Any:
-        @locks.lock(name)
-        async def streams() -> Any:
-            try:
-                yield current()
-            finally:
-                ends.append(name)
-
-        return streams()
-
-    async def main() -> None:
-        kept.append(streaming(names[0]))
-        await anext(kept[0])
-        async for _ in streaming(names[1]):
-            break
-
-    ended(main)
-    assert sorted(ends) == sorted(names)
-    assert eye.left(*names) == []

@@ -8,19 +8,18 @@ import logging
 import os
 import threading
 import time
-import weakref
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, ended, eye, idle, program, ran, some, true, turns
 from proof.misuse import misuse
 
-from holdfast.aio import Holdfast, Lease
+from holdfast.aio import Lease
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockLost
 
 __all__ = ["eye"]
+
 
 # ------------------------------------------------ loops
 
@@ -73,23 +72,6 @@ def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes, eye: Eye) -> Non
     held.clear()
     gc.collect()
     assert complaints.heard == []
-
-
-def test_the_end_of_a_run_that_was_cancelled_while_closing(nodes: Nodes, eye: Eye) -> None:
-    locks, names = client(nodes), [some("end") for _ in range(50)]
-
-    async def main() -> None:
-        for name in names:
-            held.append(await locks.lock(name).acquire())
-        closing = asyncio.create_task(locks.close())
-        await turns(1)
-        closing.cancel()
-
-    held: list[Lease] = []
-    with Complaints() as complaints:
-        asyncio.run(main())
-    assert complaints.heard == []
-    assert eye.left(*names) == []
 
 
 @pytest.mark.parametrize("takes", [0.0, 0.05, 60.0])
@@ -151,25 +133,6 @@ def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> Non
     assert eye.left(name, *own) == []
 
 
-@calm
-async def test_a_loop_comes_while_those_that_were_closed_are_forgotten(nodes: Nodes) -> None:
-    locks, another = client(nodes), asyncio.new_event_loop()
-
-    class Meanwhile:
-        """A loop; while it is looked at, another thread's comes."""
-
-        def is_closed(self) -> bool:
-            table[another] = here
-            return False
-
-    table: dict[Any, Any] = locks._loops[0]
-    table[Meanwhile()] = here = object()
-    async with locks:
-        locks._driver()
-        assert locks._loops[0][another] is here
-    another.close()
-
-
 def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
     locks, name = client(nodes), some("loop")
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
@@ -193,36 +156,6 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
     for loop in (first, second):
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
-
-
-def test_a_loop_that_is_closed_without_further_ado(nodes: Nodes) -> None:
-    """With somebody in the queue, and somebody in a block: their tasks, sockets and lease are complained of, and nothing fails."""
-    locks, name = client(nodes), some("closed")
-
-    async def works() -> None:
-        async with locks.lock(name):
-            await asyncio.sleep(SOON)
-
-    async def main() -> None:
-        tasks.extend(asyncio.create_task(works()) for _ in range(2))
-        await true(lambda: len(driver_of(locks).engine.live) == 2 and driver_of(locks)._leases)
-
-    tasks: list[Any] = []
-    with Complaints() as complaints:
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(main())
-        driver = loop.run_until_complete(_driver(locks))
-        loop.close()
-        tasks.clear()
-        del driver
-        locks._loops[0].clear()
-        gc.collect()
-    rest = [it for it in complaints.heard if "unclosed" not in it and "discarded without release" not in it]
-    assert [it.splitlines()[0] for it in rest] == ["Task was destroyed but it is pending!"] * 2
-
-
-async def _driver(locks: Holdfast) -> Any:
-    return driver_of(locks)
 
 
 @calm
@@ -256,24 +189,6 @@ def _sockets() -> int:
         except FileNotFoundError:  # (the list's own)
             continue
     return count
-
-
-async def test_connections_and_timers_keep_no_context_of_a_caller(nodes: Nodes) -> None:
-    """They kept that of the caller for whom they were made, with all that its context variables refer to, as long as they lived."""
-    request: ContextVar[Any] = ContextVar("request")
-
-    async def call() -> weakref.ref[Any]:
-        request.set(it := Complaints())
-        async with locks.lock(some("context")):
-            return weakref.ref(it)
-
-    async with client(nodes) as locks:
-        seen = await asyncio.create_task(call())
-        driver = driver_of(locks)
-        await true(lambda: all(driver.sockets.links) and driver._timer is not None)
-        await turns(5)
-        gc.collect()
-        assert seen() is None
 
 
 # ------------------------------------------------ processes
@@ -492,34 +407,6 @@ async def test_a_bug_in_the_engine(nodes: Nodes, eye: Eye, caplog: pytest.LogCap
         assert idle(locks)
         await eye.gone(*names)
     assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_in_the_middle_of_the_engine(nodes: Nodes, kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
-    """Nobody knows what it has left half done. It goes on to whoever asked for it, and no bug is reported."""
-    locks, held = client(nodes), []
-
-    async def main() -> None:
-        held.append(await locks.lock(some("interrupt"), ttl=0.3).acquire())
-        engine: Any = driver_of(locks).engine
-
-        def interrupted(*arguments: Any) -> Any:
-            raise kind
-
-        engine.end = interrupted
-        await held[0].release()
-
-    with pytest.raises(kind):
-        asyncio.run(main())
-    assert [it for it in caplog.records if it.levelno == logging.CRITICAL] == []
-    held.clear()
-    ended(lambda: _once(locks))
-
-
-async def _once(locks: Holdfast) -> None:
-    await locks.ready()  # (a majority is enough for the lock: some nodes may still be dialled then)
-    async with locks.lock(some("after")):
-        pass
 
 
 def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes, eye: Eye) -> None:

@@ -9,17 +9,16 @@ import asyncio
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from live.test_aio_kit import SOON, Down, Eye, Tapped, calm, client, connected, driver_of, eye, some, true, turns
+from live.test_aio_kit import SOON, Down, Eye, calm, client, connected, driver_of, eye, some, true, turns
 
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers import sockets
-from holdfast.drivers.aio import sockets as aio_sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost, is_closed
 
@@ -43,40 +42,6 @@ async def frozen(cluster: Cluster, *which: int) -> AsyncIterator[None]:
 
 
 # ------------------------------------------------ connections
-
-
-class Silent:
-    """A server that takes connections, and says nothing. What became of each: "reset", "closed" or "open"."""
-
-    def __init__(self) -> None:
-        self.ended: list[str] = []
-        self.heard: list[bytes] = []
-
-    async def __aenter__(self) -> Silent:
-        self._server = await asyncio.start_server(self._talk, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-        self._writers: list[asyncio.StreamWriter] = []
-        return self
-
-    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
-        try:
-            while data := await reader.read(65536):
-                self.heard.append(data)
-            self.ended.append("closed")
-        except ConnectionResetError:
-            self.ended.append("reset")
-        writer.close()
-        # Somebody must ask how the connection ended. Otherwise asyncio complains, depending on what is collected first.
-        with suppress(ConnectionError):
-            await writer.wait_closed()
-
-    async def __aexit__(self, *raised: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.close()
-        await self._server.wait_closed()
-        await turns(3)
 
 
 @calm
@@ -105,34 +70,6 @@ async def test_a_frozen_node_is_hung_up_with_a_reset(own: Cluster, monkeypatch: 
         assert driver_of(locks).sockets.links[3] is not link
         await true(lambda: lease.votes == 5)  # asked again with the next renewal
         await lease.release()
-
-
-@pytest.fixture(scope="module")
-def ports() -> Iterator[Nodes]:
-    """Nodes at TCP ports, to which a connection takes more than one turn."""
-    with Nodes(5, tcp=True) as nodes:
-        yield nodes
-
-
-@pytest.mark.parametrize("after", range(0, 60, 4))
-@calm
-async def test_hung_up_while_dialling(ports: Nodes, after: int) -> None:
-    """The engine gives a dial up, at any turn of it: the task ends, its socket too, and the next dial is another one."""
-    async with client(ports) as locks:
-        ready = asyncio.create_task(locks.ready(SOON))
-        await turns(after)
-        driver = driver_of(locks)
-
-        def give_up() -> None:
-            for node in range(5):
-                driver.engine.upkeep.lost(node, clock(), TimeoutError("given up"))
-
-        driver.do(give_up)
-        await ready
-        await true(lambda: all(it.state == "up" for it in locks.nodes()))
-        assert driver.sockets._dialling == {}
-        async with locks.lock(some("dial")) as lease:
-            await true(lambda: lease.votes == 5)
 
 
 @calm
@@ -185,25 +122,6 @@ async def test_a_write_buffer_that_is_full(own: Cluster, monkeypatch: pytest.Mon
         assert not any(it.held for it in leases)
         await turns(2)
         assert link.sock is None or link.sock.fileno() == -1  # what was not sent is not waited for
-
-
-@calm
-async def test_a_connection_whose_socket_is_gone_already(own: Cluster) -> None:
-    """As uvloop's is between its end and the news of it: to hang up, or to fork, then is no bug of the engine."""
-    locks = await connected(own.nodes, node_timeout=0.2)
-    driver = driver_of(locks)
-    lease = await locks.lock(some("gone")).acquire()
-    link = driver.sockets.links[2]
-    assert link is not None
-    link.transport = Tapped(link.transport, get_extra_info=lambda name: None)  # type: ignore[assignment]  # (a fake in its place)
-    async with frozen(own, 2):
-        async with locks.lock(some("gone")):
-            await true(lambda: driver.sockets.links[2] is not link)
-    assert driver.failure is None
-    assert lease.held
-    await locks.close()
-    driver.sockets.links[2] = link
-    driver.forget_inherited()
 
 
 async def _fill(locks: Holdfast, buffered: Callable[[], int]) -> None:
@@ -262,50 +180,6 @@ async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, L
     leases = await asyncio.gather(locks.lock(some("close")).acquire(), locks.lock(some("close")).acquire())
     await own.freeze(0, 1, 2)
     return leases[0], leases[1]
-
-
-# ------------------------------------------------ what lies unread is not late
-
-
-@calm
-async def test_what_has_not_left_is_not_late(own: Cluster) -> None:
-    """The second thing that is said in a turn leaves at its end; if somebody blocks the loop before that, no node has had any time."""
-    down = Down()
-    async with await connected(own.nodes, node_timeout=0.5, observer=down) as locks:
-        works = [asyncio.create_task(locks.lock(some("unsaid"), wait=SOON).acquire()) for _ in range(2)]
-        await turns(1)
-        time.sleep(0.3)
-        with Eye(own.nodes) as eye:  # the first has been answered; the answers to the second will take a while
-            eye.everywhere("CLIENT", "PAUSE", 600, "ALL")
-        time.sleep(0.3)
-        for lease in await asyncio.gather(*works):
-            await lease.release()
-        assert down.nodes == []
-
-
-@calm
-async def test_a_reader_that_is_flooded_still_hears_of_its_losses(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One who reads on and on, because every read fills the buffer, judges nobody meanwhile; but a lease that is over is over."""
-    monkeypatch.setattr(aio_sockets, "CHUNK", 512)
-    async with await connected(nodes) as locks:
-        lease = await locks.lock(some("flood"), ttl=0.5, renew=False).acquire()
-        driver, lost = driver_of(locks), lease.lost
-        links = [it for it in driver.sockets.links if it is not None]
-        began, turned = clock(), [0]
-
-        def flood() -> None:
-            turned[0] += 1
-            for link in links:
-                link.full = True
-            if not lost.is_set() and clock() < began + SOON:
-                loop.call_soon(flood)
-
-        loop = asyncio.get_running_loop()
-        flood()
-        await asyncio.wait_for(lost.wait(), SOON)
-        assert clock() < lease._want.until + 1.0
-        with pytest.raises(LockLost):
-            await lease.release()
 
 
 # ------------------------------------------------ addresses

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import pickle
 import re
 import socket
 import sys
 import threading
-import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -20,10 +18,9 @@ import pytest
 from contract.cluster import Cluster, ask, asks
 from contract.faces import Asyncio, Face, Threads
 from live.tls_kit import Papers, Proxy
-from proof.misuse import misuse
 
 import holdfast.aio
-from holdfast import Holdfast, Node
+from holdfast import Holdfast
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, HoldfastError, NoQuorum, message_of
@@ -95,27 +92,6 @@ async def test_a_user_in_the_address_and_a_password_from_a_function(face: Face, 
     assert "user=me" in ask(three.urls[0], "CLIENT", "LIST", "TYPE", "pubsub")
 
 
-async def test_credentials_that_take_their_time_keep_nobody_waiting(face: Face, shared: Cluster) -> None:
-    """Longer than a connection may take: the next attempt has the answer. Whoever needs only the others does not wait."""
-    slow = shared.urls[1]
-    for given in kinds(face, lambda node: time.sleep(0.7 * (node == slow)) or "nobody asks"):
-        asked = list[str]()
-
-        def credentials(node: str, given: Any = given, asked: list[str] = asked) -> Any:
-            asked.append(node)
-            return given(node)
-
-        one = face.client(shared, credentials=credentials, node_timeout=0.2)
-        began = face.now()
-        lease = await face.acquire(one.lock("slow", wait=15))
-        assert lease.votes == 2
-        assert [it.state for it in one.nodes()][1] != "up"
-        await face.until(lambda: [it.state for it in one.nodes()] == ["up"] * 3)  # noqa: B023 (called within this turn of the loop)
-        assert face.now() - began > 0.7
-        assert asked.count(slow) <= 3, "once at a time"
-        await face.release(lease)
-
-
 class Vault(Exception):
     """What a stranger's library might raise."""
 
@@ -177,32 +153,6 @@ async def test_credentials_that_come_back_are_tried_again(face: Face, shared: Cl
             await face.ready(one, 0.2)
         good[0] = True
         await face.until(lambda: all(it.state == "up" for it in one.nodes()))  # noqa: B023 (called within this turn of the loop)
-
-
-@pytest.mark.parametrize("option", ["credentials", "resolve"])
-async def test_a_coroutine_that_comes_after_the_end_is_closed(option: str) -> None:
-    """Else Python would warn that nobody has awaited it."""
-    asked, go, made = threading.Event(), threading.Event(), list[Coroutine[Any, Any, object]]()
-
-    async def later() -> object:
-        return None
-
-    def slow(node: str) -> Coroutine[Any, Any, object]:
-        asked.set()
-        assert go.wait(20)
-        made.append(later())
-        return made[0]
-
-    face = Asyncio()
-    one = face.kind(Node("redis://127.0.0.1:1?failover=0", **{option: slow}))
-    waiting = asyncio.create_task(one.ready(20))
-    await face.until(asked.is_set)
-    await one.close()
-    go.set()
-    await face.until(lambda: bool(made) and inspect.getcoroutinestate(made[0]) == inspect.CORO_CLOSED)
-    with misuse("closed"):
-        await waiting
-    await face.finish()
 
 
 async def test_a_coroutine_is_nothing_for_threads(shared: Cluster) -> None:
@@ -342,8 +292,3 @@ async def test_a_host_with_two_addresses_one_of_which_leads_nowhere(
         await face.ready(one, 15)
         lease = await face.acquire(one.lock("nowhere", wait=15))
         await face.release(lease)
-
-
-def test_places_take_turns() -> None:
-    assert [sockets.in_turn("abc", fails) for fails in range(4)] == [["a", "b", "c"], ["b", "c", "a"], ["c", "a", "b"], ["a", "b", "c"]]
-    assert sockets.in_turn("", 3) == []

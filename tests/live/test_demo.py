@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -58,41 +55,3 @@ def test_the_promise_holds(tmp_path: Path) -> None:
         assert int(wrong[3].split()[0]) > 9, output
     assert "killed" in single[-1]
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupted_demonstration_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if line.startswith("3. SET NX on one node: round 1"):  # nodes, the service and the faults are at work
-                break
-        started = offspring(process.pid)
-        assert len(started) >= 4 + 5, started  # and perhaps the single node, which is dead for moments
-        os.killpg(process.pid, signal.SIGINT)
-    finally:
-        output = finish(process)
-    assert process.returncode == 130, output
-    assert list(tmp_path.iterdir()) == []
-    deadline = time.monotonic() + 5
-    while (alive := [pid for pid in started if runs(pid)]) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert alive == []
-
-
-def offspring(pid: int) -> set[int]:
-    """All processes that come from this one."""
-    told = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
-    found, new = set[int](), {pid}
-    while new:
-        new = {child for child, parent in parents.items() if parent in new}
-        found |= new
-    return found
-
-
-def runs(pid: int) -> bool:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, 0)
-        return True
-    return False

@@ -11,11 +11,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -151,15 +149,6 @@ def test_servers_do_not_outlive_a_killed_process(watch: str) -> None:
 
 
 @pytest.mark.parametrize("watch", WATCHES)
-def test_frozen_servers_do_not_outlive_a_killed_process(watch: str) -> None:
-    with program(watch, "nodes.freeze(0); print(flush=True); import time; time.sleep(60)") as (process, urls):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "\n"
-        process.kill()
-        assert dead_within(2, urls)
-
-
-@pytest.mark.parametrize("watch", WATCHES)
 def test_nodes_that_nobody_closed_end_with_the_interpreter(watch: str) -> None:
     with program(watch, "print(nodes._servers[0]._folder.parent)") as (process, urls):
         assert process.stdout is not None
@@ -192,33 +181,6 @@ sys.stdin.read()
         assert [say(url, "PING") for url in urls] == ["+PONG"] * 2
 
 
-def test_a_watched_server_lives_as_long_as_a_forked_child() -> None:
-    """The watcher's limit, as its comment says: a forked child holds the pipe too, and must go before the servers do."""
-    body = "import os, time\nchild = os.fork()\nif child: print(child, flush=True)\ntime.sleep(60)"
-    with program("watcher", body) as (process, urls):
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
-        process.kill()
-        process.wait()
-        os.kill(child, 0)
-        assert not any(dead(url) for url in urls)
-        os.kill(child, signal.SIGKILL)
-        assert dead_within(2, urls)
-
-
-def test_a_thread_that_starts_nodes_may_end_before_they_do() -> None:
-    started: list[Nodes] = []
-    thread = threading.Thread(target=lambda: started.append(Nodes(2).start()))
-    thread.start()
-    thread.join()
-    with started[0] as nodes:
-        restart = threading.Thread(target=nodes.restart, args=[0])
-        restart.start()
-        restart.join()
-        time.sleep(0.2)  # the kernel's signal would have come by now
-        assert [say(url, "PING") for url in nodes.urls] == ["+PONG"] * 2
-
-
 def port_of(url: str) -> int:
     port = urlsplit(url).port
     assert port is not None
@@ -239,51 +201,7 @@ def test_a_port_that_somebody_has_is_not_used(watch: str, monkeypatch: pytest.Mo
             assert nodes.run_ids == {run_id(nodes.urls[0])} != other.run_ids
 
 
-def test_where_all_ports_are_taken_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        monkeypatch.setattr(embedded, "_free_port", lambda: taken.getsockname()[1])
-        monkeypatch.setattr(embedded, "_TRIES", 2)
-        with pytest.raises(ConfigError, match="no free port"):
-            Nodes(1, tcp=True).start()
-
-
-def test_a_node_whose_port_was_taken_meanwhile_cannot_be_restarted() -> None:
-    with Nodes(1, tcp=True) as nodes, socket.socket() as taken:
-        nodes.kill(0)
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind(("127.0.0.1", port_of(nodes.urls[0])))
-        taken.listen()
-        with pytest.raises(ConfigError, match="another program has taken port"):
-            nodes.restart(0)
-
-
 # ------------------------------------------------ other users of the machine
-
-
-def listening(pid: int) -> set[str]:
-    """The kinds of sockets at which a process listens, as the kernel says: "tcp" and "unix"."""
-    sockets = {os.readlink(it) for it in Path(f"/proc/{pid}/fd").iterdir() if os.path.islink(it)}
-    numbers = {it.removeprefix("socket:[").removesuffix("]") for it in sockets if it.startswith("socket:")}
-    found = set()
-    for kind, column, state, listens in (("tcp", 9, 3, "0A"), ("tcp6", 9, 3, "0A"), ("unix", 6, 3, "00010000")):
-        for line in Path(f"/proc/{pid}/net/{kind}").read_text().splitlines()[1:]:
-            words = line.split()
-            if words[column] in numbers and words[state] == listens:
-                found.add(kind.removesuffix("6"))
-    return found
-
-
-@ONLY_LINUX
-def test_nodes_listen_only_where_no_other_user_can_connect() -> None:
-    with Nodes(2) as nodes:
-        for node, url in enumerate(nodes.urls):
-            assert listening(nodes.pid(node)) == {"unix"}
-            path = Path(url.removeprefix("unix://"))
-            assert path.is_socket()
-            assert path.parent.parent.stat().st_mode & 0o777 == 0o700
-            assert path.parent.parent.stat().st_uid == os.getuid()
 
 
 @pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can become another user")
@@ -342,12 +260,6 @@ def test_a_folder_whose_path_no_socket_can_have_is_not_used(name: str, tmp_path:
         private("node-1/socket")
 
 
-@pytest.mark.parametrize("tcp", [0, 1, None, "yes"])
-def test_tcp_is_true_or_false(tcp: Any) -> None:
-    with pytest.raises(ConfigError, match="tcp must be True or False"):
-        Nodes(1, tcp=tcp)
-
-
 # ------------------------------------------------ clients of them
 
 
@@ -359,11 +271,6 @@ def test_a_second_client_need_not_wait_for_a_guard() -> None:
         with second.lock("x", wait=10) as later:
             assert later.fence > lease.fence
     assert time.monotonic() < began + 10, "the guard is 32 s"
-
-
-def test_a_second_client_of_ports_need_not_wait_for_a_guard_either() -> None:
-    with Nodes(1, tcp=True) as nodes, Holdfast(*nodes.urls) as locks:
-        assert [it.state for it in locks.ready()] == ["up"]
 
 
 def test_a_client_of_another_process_need_not_wait_for_a_guard_either() -> None:
@@ -380,12 +287,6 @@ def test_a_node_that_was_restarted_is_guarded_all_the_same() -> None:
         nodes.restart(0)
         with Holdfast(*nodes.urls) as locks:
             assert [it.state for it in locks.ready()] == ["guarded", "up", "up"]
-
-
-def test_servers_that_another_process_has_started_are_new_too() -> None:
-    watch = "kernel" if sys.platform == "linux" else "watcher"
-    with program(watch, "import sys; sys.stdin.read()") as (_, urls), Holdfast(*urls) as locks:
-        locks.ready(0.5)
 
 
 def test_free_ports_are_outside_the_ephemeral_range_and_bound_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -405,12 +306,6 @@ def test_a_server_that_does_not_start_tells_its_log(watch: str) -> None:
     assert nodes.urls == ()
     with pytest.raises(Misuse):
         nodes.pid(0)
-
-
-def test_a_server_that_refuses_to_answer_is_told_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "_PATIENCE", 0.3)
-    with pytest.raises(ConfigError, match="answered NOAUTH"):
-        Nodes(1, arguments=["--requirepass", "secret"]).start()
 
 
 def test_arguments_reach_every_server() -> None:
@@ -447,16 +342,6 @@ def test_dropped_nodes_are_cleaned_up() -> None:
     assert dead_within(0, urls)
 
 
-def test_a_dead_node_has_no_process_and_cannot_be_frozen() -> None:
-    with Nodes(1) as nodes:
-        nodes.kill(0)
-        for steer in (nodes.pid, nodes.freeze, nodes.thaw):
-            with pytest.raises(Misuse, match="dead"):
-                steer(0)
-        with pytest.raises(IndexError):
-            nodes.kill(1)
-
-
 def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
     with Nodes(1) as nodes:
         with monkeypatch.context() as patched:
@@ -466,12 +351,6 @@ def test_another_process_may_not_steer(monkeypatch: pytest.MonkeyPatch) -> None:
                 with misuse("wrong_process"):
                     steer()
         assert say(nodes.urls[0], "PING") == "+PONG"
-
-
-@pytest.mark.parametrize("count", [0, -1, True, 2.0, "5", None])
-def test_no_nodes_is_an_error(count: Any) -> None:
-    with pytest.raises(ConfigError, match="at least one"):
-        Nodes(count)
 
 
 def test_wrong_options_are_told_before_any_server_is_started(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,24 +134,6 @@ with locks.lock("renewed"):
 
 
 @FIRST
-def test_an_idle_client_does_nothing(three: Cluster, first: bool) -> None:
-    told = ran(
-        """
-beating.kill()
-locks = Holdfast()
-with locks.lock("idle"):
-    pass
-turns = turns_of(locks)
-gevent.sleep(1)
-told["turns"] = turns[0]
-""",
-        three,
-        first,
-    )
-    assert told["turns"] < 10
-
-
-@FIRST
 def test_a_loss_is_told(three: Cluster, first: bool) -> None:
     told = ran(
         """
@@ -242,35 +224,6 @@ told["pending_calls"] = len(locks._driver.io_thread._pending_calls)
     assert three.waiters("killed") == [0] * 3
 
 
-LEFT = """
-locks = Holdfast(ttl=20)
-told["interrupted"] = told["waited for itself"] = told["without the lock"] = 0
-
-for number in range(20):
-    lock = locks.lock("left%d" % number, reentrant=number % 2 == 0, wait=5)
-    lease = lock.acquire() if number % 4 < 2 else lock.__enter__()
-    try:
-        with gevent.Timeout(0):
-            lease.release() if number % 4 < 2 else lock.__exit__(None, None, None)
-    except gevent.Timeout:
-        told["interrupted"] += 1
-        try:
-            with lock as again:
-                gevent.sleep(0.02)
-                told["without the lock"] += not again.held
-        except HoldfastError as error:
-            told["waited for itself"] += 1
-"""
-
-
-@FIRST
-def test_a_timeout_while_a_lease_is_left(three: Cluster, first: bool) -> None:
-    """The release goes on in the background. A block that enters again does not join what is being given back."""
-    told = ran(LEFT, three, first)
-    assert (told["without the lock"], told["waited for itself"]) == (0, 0)
-    assert told["interrupted"] > 5
-
-
 @FIRST
 def test_the_end_of_the_program_releases(three: Cluster, first: bool) -> None:
     ran(
@@ -284,19 +237,6 @@ lease = locks.lock("end").acquire()
         first,
     )
     assert three.holders("end") == [None] * 3
-
-
-@FIRST
-def test_a_client_made_before_anything_was_patched(three: Cluster, first: bool) -> None:
-    """At module level, say: it works as long as it was not used."""
-    source = """
-locks = Holdfast()
-from gevent import monkey; monkey.patch_all()
-with locks.lock("module"):
-    say("held")
-"""
-    status, out, errors = run(source, three, first=PATCH if first else "")
-    assert (status, out, errors) == (0, "held\n", "")
 
 
 def test_patched_while_a_client_was_in_use_is_misuse_that_says_so(three: Cluster) -> None:

@@ -16,9 +16,7 @@ from contract.faces import Face, Threads
 
 from bench.cluster import Open
 from holdfast import LeaseState
-from holdfast.drivers.threads import io_thread as io_thread_module
-from holdfast.drivers.threads import sockets as links_module
-from holdfast.errors import HoldfastError, NoQuorum
+from holdfast.errors import NoQuorum
 from holdfast.wire.connection import Connection
 
 TTL = 2  # seconds; a flooded client has FLOODED
@@ -236,32 +234,3 @@ def cut(face: Face, client: Any) -> None:
             connection.shutdown(socket.SHUT_RDWR)
         finally:
             connection.detach()
-
-
-@pytest.mark.parametrize("what", ["by name", "with credentials"])
-async def test_a_limit_of_threads_is_that_nodes_failure_which_needs_one(
-    three: Cluster, name: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thread asks where a node is, or for the credentials: it may not start."""
-    face = Threads()
-    urls = [it.replace("127.0.0.1", "localhost") for it in three.urls] if what == "by name" else three.urls
-    options = {} if what == "by name" else {"credentials": lambda node: ("default", "")}
-    client = await connected(face, three, urls, **options)
-    lease = await face.acquire(client.lock(name))
-
-    def refused(*_: object) -> int:
-        raise RuntimeError("can't start new thread")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(io_thread_module, "start_new_thread", refused)
-        patch.setattr(links_module, "start_new_thread", refused)
-        three.ask(2, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
-        await face.until(lambda: "can't start new thread" in str(client.nodes()[2].cause))
-        await outlives(face, client, lease, name)
-        other = face.keep(face.kind(*three.urls))
-        with pytest.raises(HoldfastError, match="can't start new thread"):
-            await face.acquire(other.lock(f"{name}.third", wait=1))
-    await face.until(lambda: client.nodes()[2].state == "up", 30)
-    assert client._driver.io_thread.failure is None
-    await face.release(lease)
-    await face.finish()

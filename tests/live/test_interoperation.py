@@ -110,18 +110,6 @@ async def test_s27_others_leases_run_out_and_we_wake_without_polling(face: Face,
     await face.release(lease)
 
 
-async def test_others_release_is_noticed_at_the_next_heartbeat(face: Face, five: Cluster, other: Redlock, name: str) -> None:
-    client = await face.connected(five, ttl=1.5)
-    assert other.take(name, 20) == [True] * 5
-    waiter = asyncio.create_task(face.acquire(client.lock(name)))
-    await face.until(lambda: min(five.waiters(name)) == 1)
-    began = face.now()
-    assert other.give(name) == [1] * 5
-    lease = await waiter
-    assert face.now() - began < 0.5 + 2 * TICK
-    await face.release(lease)
-
-
 async def test_others_on_a_minority_are_no_obstacle(face: Face, five: Cluster, other: Redlock, name: str) -> None:
     client = await face.connected(five)
     for node in other.nodes[:2]:
@@ -190,20 +178,6 @@ async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str)
             other.close()
 
     await turns.play(lambda: client.lock(name, ttl=0.3, wait=0.2), compete, 4)
-
-
-async def test_the_lock_of_redis_py_on_one_node(face: Face, name: str) -> None:
-    async with face.nodes(1) as one:
-        client = await face.connected(one)
-        lease = await face.acquire(client.lock(name))
-        with redis.Redis.from_url(one.urls[0]) as node:
-            theirs = node.lock(name, timeout=20)
-            assert not theirs.acquire(blocking=False)
-            await face.release(lease, confirm=True)
-            assert theirs.acquire(blocking=False)
-            assert await face.try_acquire(client.lock(name)) is None
-            theirs.release()
-        await face.release(await face.acquire(client.lock(name, wait=0)))
 
 
 async def test_s11_the_lock_of_redis_py_without_a_timeout(face: Face, name: str) -> None:

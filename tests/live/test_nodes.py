@@ -385,16 +385,6 @@ async def test_s10_clients_that_differ_are_warned_once(
 # ------------------------------------------------ ways to get there
 
 
-async def test_a_database_of_its_own(face: Face, three: Cluster, name: str) -> None:
-    client = face.keep(face.kind(*[f"{it}?db=3" for it in three.urls], restart_guard=None))
-    await face.ready(client)
-    lease = await face.acquire(client.lock(name))
-    assert three.holders(name) == [None] * 3
-    # (two of the lock, and six of the registry)
-    await face.until(lambda: re.search(r"db3:keys=([78]),expires=\1", three.ask(0, "INFO", "keyspace")))
-    await face.release(lease)
-
-
 async def test_operators_see_whose_connections_they_are_and_that_they_are_kept_alive(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three, owner="billing@worker-7")
     lease = await face.acquire(client.lock(name))
@@ -510,25 +500,6 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
 
 
 # ------------------------------------------------ nodes that answer, and are of no use
-
-
-@pytest.mark.parametrize(
-    "setting, told", [(("maxmemory", "1"), "OOM"), (("min-replicas-to-write", "1"), "NOREPLICAS")], ids=["full", "without replicas"]
-)
-async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
-    face: Face, three: Cluster, setting: tuple[str, str], told: str
-) -> None:
-    client = face.client(three)
-    assert [it.state for it in await face.ready(client)] == ["up"] * 3
-    assert three.ask(0, "CONFIG", "SET", *setting) == "OK"
-    nodes = await face.ready(client)
-    assert [it.state for it in nodes] == ["refusing", "up", "up"]
-    assert told in str(nodes[0].cause)
-    assert three.ask(1, "CONFIG", "SET", *setting) == "OK"
-    with pytest.raises(NoQuorum, match="2 nodes") as caught:
-        await face.ready(client)
-    assert set(caught.value.causes) == set(three.urls[:2])
-    assert all(told in str(it) for it in caught.value.causes.values())
 
 
 @pytest.mark.parametrize("wait", [0, 30])

@@ -14,7 +14,6 @@ from holdfast.embedded import Nodes
 MONTH = 30 * 86400.0
 # (A busy machine answers later than within the usual 50 ms for such a ttl.)
 OPTIONS: dict[str, Any] = {"ttl": 0.5, "max_ttl": 0.5, "node_timeout": 0.5}
-GUARD = 2.5  # seconds: max_ttl and two more
 
 
 @pytest.fixture

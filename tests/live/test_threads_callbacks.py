@@ -13,11 +13,9 @@ import pytest
 from contract.cluster import Cluster
 from contract.programs import run
 from live.kit import connected, io_thread_of, until
-from live.test_threads_driver import ONLY_LINUX, things
 from proof.books import word
 
 from holdfast import Holdfast, LeaseState, events
-from holdfast.drivers.callbacks import ThreadCalls
 from holdfast.errors import LockLost, Misuse
 
 TTL = 0.6
@@ -62,10 +60,6 @@ def hung() -> Iterator[Hung]:
     it = Hung()
     yield it
     it.go_on.set()
-
-
-def queues(client: Holdfast) -> tuple[ThreadCalls, ...]:
-    return io_thread_of(client).aside.all
 
 
 # ------------------------------------------------ nothing that a user registers stops a renewal
@@ -180,46 +174,7 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
     assert "'exit' is lost: closed" in errors
 
 
-def test_the_interpreter_does_not_wait_for_ever_for_a_callback(three: Cluster) -> None:
-    source = """
-    locks = Holdfast(observer=lambda event: time.sleep(60), node_timeout=0.3)
-    lease = locks.lock("exit", on_lost=lambda lease: time.sleep(60)).acquire()
-    """
-    began = time.monotonic()
-    status, _, errors = run(source, three)
-    assert status == 0, errors
-    assert time.monotonic() - began < 30
-
-
 # ------------------------------------------------ threads come and go
-
-
-@ONLY_LINUX
-def test_a_client_that_registers_nothing_has_no_thread_for_it(three: Cluster) -> None:
-    logging.getLogger("holdfast").setLevel(logging.WARNING)
-    try:
-        before = things()[0]
-        with connected(three) as client:
-            for _ in range(10):
-                client.lock("quiet").acquire().release()
-            assert things()[0] == before + 1, "the I/O thread"
-            assert not any(it._running.locked() for it in queues(client))
-    finally:
-        logging.getLogger("holdfast").setLevel(logging.NOTSET)
-
-
-def test_a_lease_that_was_told_is_not_kept(three: Cluster) -> None:
-    import gc
-    import weakref
-
-    told: list[weakref.ref[Any]] = []
-    with connected(three) as client:
-        lease = client.lock("kept", **SHORT, on_lost=lambda it: told.append(weakref.ref(it))).acquire()
-        until(lambda: told)
-        del lease
-        gc.collect()
-        until(lambda: told[0]() is None, within=5)
-        assert queues(client)[0]._running.locked(), "while its thread still sleeps"
 
 
 def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
@@ -244,23 +199,3 @@ def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
     """
     status, out, errors = run(source, three)
     assert (status, out) == (0, "True parent\nFalse child\n"), errors
-
-
-def test_a_fork_within_a_callback_makes_no_call_of_the_parent_s(three: Cluster) -> None:
-    source = """
-    def on_lost(lease):
-        if not children:
-            time.sleep(0.5)  # others are lost meanwhile, and wait for their calls
-            children.append(os.fork())
-        os.write(1, f"{os.getpid() == parent} {lease.name}\\n".encode())
-
-    parent, children = os.getpid(), []
-    locks = Holdfast()
-    leases = [locks.lock(f"fork{i}", ttl=0.2, renew=False, on_lost=on_lost).acquire() for i in range(3)]
-    time.sleep(1.5)
-    os.kill(children[0], signal.SIGKILL)
-    os.waitpid(children[0], 0)
-    """
-    status, out, errors = run(source, three)
-    assert status == 0, errors
-    assert sorted(out.split("\n")) == ["", "False fork0", "True fork0", "True fork1", "True fork2"], errors

@@ -124,48 +124,6 @@ def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest
 # ------------------------------------------------ how it sends and receives
 
 
-class Yielding(socket.socket):
-    """A socket that counts what is sent and received with it by Python: each time, other threads may run."""
-
-    count = 0
-
-    def send(self, *arguments: Any) -> int:
-        Yielding.count += 1
-        return super().send(*arguments)
-
-    def recv_into(self, *arguments: Any) -> int:
-        Yielding.count += 1
-        return super().recv_into(*arguments)
-
-
-@pytest.mark.parametrize("able", [True, False], ids=["with the C library", "without"])
-def test_the_io_thread_sends_and_receives_without_letting_others_run(three: Cluster, able: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "socket", Yielding)
-    monkeypatch.setattr(Yielding, "count", 0)
-    if not able:
-        for name in ("send", "recv", "read"):
-            monkeypatch.setattr(unyielding, name, lambda *_: -1)
-    with connected(three) as client:
-        for number in range(10):
-            client.lock(f"unyielding{number}").acquire().release(confirm=True)
-    assert (Yielding.count == 0) is able
-
-
-def test_what_is_too_much_for_one_call_is_sent_in_several(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unyielding, "MOST", 50)
-    sent: list[int] = []
-    send = unyielding.send
-
-    def noted(file: int, data: bytes, size: int, flags: int) -> int:
-        sent.append(size)
-        return send(file, data, size, flags)
-
-    monkeypatch.setattr(unyielding, "send", noted)
-    with connected(three) as client, client.lock("in pieces") as lease:
-        until(lambda: lease.votes == 3)
-    assert max(sent) == 50
-
-
 def test_where_there_is_no_ctypes_sockets_do_it_all() -> None:
     program = "import sys; sys.modules['ctypes'] = None; from holdfast.drivers import unyielding as it; "
     program += "print(it.send(1, b'', 0, 0), it.place(bytearray(9)))"
@@ -226,12 +184,6 @@ def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(three:
         assert io_thread_of(client) is io_thread
     client.close()
     assert not runs(client)
-
-
-def test_asking_again_and_again_whether_nodes_are_ready_leaves_nothing(client: Holdfast) -> None:
-    for _ in range(50):
-        client.ready()
-    until(lambda: not io_thread_of(client).waiting.news)
 
 
 @pytest.mark.parametrize("method", ["tick", "received", "begin"])
@@ -326,15 +278,6 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, mon
         assert things()[0] <= before + 6, "one for each node, beside the waiter, the I/O thread and the log"
         waiter.join(15)
     assert len(asked) <= 6
-
-
-def test_a_name_that_means_nothing_is_a_cause() -> None:
-    host = "no-such-host.invalid"
-    with Holdfast(f"redis://{host}:6379", outage=0.1) as client:
-        with pytest.raises(HoldfastError) as caught:
-            client.lock("nowhere", wait=3).acquire()
-        assert host in str(caught.value)
-        assert client._driver.io_thread.failure is None
 
 
 # ------------------------------------------------ a wait that another thread ends

@@ -16,7 +16,7 @@ from contract.cluster import Cluster
 from contract.programs import run
 from live.kit import until
 
-from holdfast import Holdfast, HoldfastError, LockBusy, Misuse
+from holdfast import Holdfast, HoldfastError, Misuse
 
 HITS = 5000
 
@@ -211,43 +211,6 @@ def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster, interrup
         holder.release()
         with client.lock("busy", wait=5):
             assert threading.active_count() == threads
-
-
-def test_an_interrupted_extension_and_an_interrupted_release(three: Cluster, interrupts: None) -> None:
-    with Holdfast(*three.urls) as client:
-        client.ready()
-        lease = client.lock("held").acquire()
-        three.nodes.freeze(0)
-        three.nodes.freeze(1)
-        for wants in (lease.extend, lambda: lease.release(confirm=True)):
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(Interrupt):
-                wants()
-        assert not lease.held  # it was said before it was interrupted
-        lease.release()
-        three.nodes.thaw(0)
-        three.nodes.thaw(1)
-        until(lambda: three.holders("held") == [None] * 3)
-
-
-def test_an_interrupted_start(three: Cluster, interrupts: None) -> None:
-    with Holdfast(*three.urls) as client:
-        client.ready()
-        three.nodes.freeze(0)
-        three.nodes.freeze(1)
-        with Holdfast(*three.urls, node_timeout=3) as cold:
-            signal.setitimer(signal.ITIMER_REAL, 0.2)
-            with pytest.raises(Interrupt):
-                cold.ready()
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(Interrupt):
-                cold.lock("start").acquire()
-            three.nodes.thaw(0)
-            three.nodes.thaw(1)
-            with pytest.raises(LockBusy), client.lock("start"):
-                cold.lock("start", wait=0).acquire()
-            with cold.lock("start", wait=5):
-                pass
 
 
 @pytest.mark.parametrize("kind", ["lock", "semaphore", "election"])

@@ -20,8 +20,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from contract.cluster import Cluster, ask
-from contract.programs import run
+from contract.cluster import ask
 from proof.misuse import misuse
 
 from holdfast import Holdfast, LeaseState, Lock
@@ -29,7 +28,7 @@ from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
-from holdfast.errors import HoldfastError, LockBusy, LockLost, Misuse, NoQuorum
+from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.sync import lease as leases
 from holdfast.face.sync.lock import Lock as LockOfThreads
 
@@ -456,74 +455,3 @@ def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
         assert not user.is_alive(), "it hangs"
 
 
-# ------------------------------------------------ an I/O thread that does not answer
-
-
-@pytest.fixture
-def blocked(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Holdfast, threading.Event]]:
-    """A client, and what keeps its I/O thread busy until it is set, as soon as somebody asks the I/O thread for something more."""
-    monkeypatch.setattr(io_thread_module, "SLACK", 0.3)
-    go_on = threading.Event()
-    with Holdfast(*six.urls[:3], node_timeout=0.2) as client:
-        client.ready()
-        yield client, go_on
-        go_on.set()
-
-
-def bounded(call: Callable[[], object]) -> object:
-    """It ends soon, though the I/O thread does not answer: with what."""
-    (outcome,) = together(call)
-    return outcome
-
-
-def test_every_wait_for_an_io_thread_that_is_blocked_is_bounded(
-    blocked: tuple[Holdfast, threading.Event], caplog: pytest.LogCaptureFixture
-) -> None:
-    client, go_on = blocked
-    lease, other = client.lock("blocked").acquire(), client.lock("other").acquire()
-    io_thread = client._driver.io_thread
-    io_thread.ask(lambda now: go_on.wait(60) and None)
-    calls: dict[str, Callable[[], object]] = {
-        "extend": lease.extend,
-        "acquire": client.lock("third", wait=0.1).acquire,
-        "ask": lambda: client.inspect("third"),
-        "listen": client._driver.listen,
-    }
-    for name, call in calls.items():
-        error = bounded(call)
-        assert type(error) is HoldfastError and "did not respond" in str(error), (name, error)
-        assert "allback" not in str(error), "those have threads of their own"
-    assert lease.held
-    assert bounded(lease.release) == 0
-    assert bounded(lambda: other.release(confirm=True)) == 0
-    assert not lease.held and not other.held
-    told = [it.args for it in caplog.records if "has not been sent" in it.msg]
-    assert told == [("blocked", io_thread.patience), ("other", io_thread.patience)]
-    go_on.set()
-    for name in ("blocked", "other", "third"):
-        client.lock(name, wait=SOON).acquire().release()
-
-
-def test_while_a_process_is_stopped_the_io_thread_is_not_late(six: Nodes) -> None:
-    """The time to be patient runs out while everything stands still: the I/O thread gets its time afterwards."""
-    source = """
-    from holdfast.drivers.threads import io_thread
-    io_thread.SLACK = 2.3
-    with Holdfast(*URLS[:3], ttl=20, max_ttl=20, node_timeout=0.2) as locks:
-        lease = locks.lock("stopped", wait=5).acquire()
-        io_thread = locks._driver.io_thread
-        io_thread.ask(lambda now: time.sleep(0.5))
-        stop = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGSTOP))
-        wake = os.fork()
-        if wake == 0:
-            time.sleep(3.5)
-            os.kill(os.getppid(), signal.SIGCONT)
-            os._exit(0)
-        stop.start()
-        lease.release()
-        os.waitpid(wake, 0)
-        say(not lease.held)
-    """
-    status, out, errors = run(source, Cluster(six))
-    assert (status, out) == (0, "True\n")
-    assert "has not been sent" not in errors

@@ -116,22 +116,6 @@ async def test_versions_of_tls(face: Face, front: Front, name: str, version: ssl
     await works(face, client(face, front), name)
 
 
-async def test_a_connection_that_is_cut_is_made_anew(face: Face, front: Front, name: str) -> None:
-    one = client(face, front)
-    await face.ready(one)
-    lease = await face.acquire(one.lock(name))
-    waiter = asyncio.create_task(face.acquire(one.lock(name, wait=15)))
-    for _ in range(3):
-        for node in range(3):
-            for kind in ("normal", "pubsub"):
-                front.nodes.ask(node, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-        await face.sleep(0.1)
-        await face.until(lambda: all(it.state == "up" for it in one.nodes()))
-    assert lease.held
-    await face.release(lease)
-    await face.release(await waiter)
-
-
 async def test_bursts_are_split_into_records_and_sent_in_parts(
     face: Face, front: Front, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,19 +151,6 @@ async def test_callers_leave_what_is_encrypted_to_the_io_thread(face: Face, fron
     assert len(direct.sockets.by_file) == 3
     assert not direct.near
     assert len(direct.sockets.files) == 0
-
-
-async def test_close_leaves_nothing_behind(face: Face, front: Front, name: str) -> None:
-    """What was said last is heard: nothing that lies unread resets the connection."""
-    for turn in range(10):
-        one = client(face, front, ttl=20)
-        await face.ready(one)
-        leases = await asyncio.gather(*[face.acquire(one.lock(f"{name}.{turn}.{number}")) for number in range(20)])
-        await face.close(one)
-        for lease in leases:
-            assert lease.state is not LeaseState.HELD
-        # (A node that is slow may execute it later; what a reset takes away would stay for the ttl.)
-        await face.until(lambda held=leases: not any(any(front.nodes.holders(it.name)) for it in held), within=10)
 
 
 FORKS = """
@@ -516,9 +487,3 @@ def test_the_interface_in_an_address_is_no_part_of_a_name(papers: Papers) -> Non
             server.do_handshake()
         tunnel.received(given.read())
     assert (tunnel.open, tunnel.fault) == (True, None)
-
-
-def test_nodes_with_the_same_options_share_a_context(papers: Papers) -> None:
-    one = Holdfast(*[f"rediss://h:{port}?ssl_ca_certs={papers.authority}" for port in (1, 2)], "rediss://h:3", "redis://h:4")
-    first, second, third, fourth = [it._context for it in one._shards.all[0].access]
-    assert first is second is not None and third not in (None, first) and fourth is None

@@ -17,7 +17,7 @@ from live.groups import SECRET, free_port, until
 from live.tls_kit import FRONTS, Papers
 
 from holdfast.embedded import find_server
-from holdfast.errors import ConfigError, NoQuorum
+from holdfast.errors import NoQuorum
 
 pytestmark = pytest.mark.skipif("own" not in FRONTS, reason="this server was built without TLS")
 
@@ -123,44 +123,10 @@ async def test_a_lock_where_sentinels_have_tls_and_users(face: Face, place: Plac
     assert node.node == f"rediss+sentinel://127.0.0.1:1,{place.places}/it"
 
 
-@pytest.mark.parametrize(
-    "user, told",
-    [
-        ("&sentinel_username=app&sentinel_password=wrong", "refuses: WRONGPASS"),
-        ("&sentinel_username=nobody&sentinel_password=x", "refuses: WRONGPASS"),
-        ("", "refuses: NOPERM"),
-    ],
-)
-async def test_sentinels_that_refuse_the_user(face: Face, place: Place, papers: Papers, user: str, told: str) -> None:
-    one = client(face, place, papers.authority, user)
-    first = r"no majority of its Sentinels says where 'it' is: 127\.0\.0\.1:1 cannot be reached: Connection refused"
-    with pytest.raises(NoQuorum, match=first) as caught:
-        await face.ready(one, 1)
-    assert str(caught.value).count(told) == 3 and "wrong" not in str(caught.value)
-    assert "before it said a word" not in str(caught.value), "no server was connected to"
-
-
-async def test_a_group_that_they_do_not_know(face: Face, place: Place, papers: Papers) -> None:
-    """One of them is down, and may know it: so the others' word is no proof, and the cause says what each of them says."""
-    with pytest.raises(NoQuorum) as caught:
-        await face.ready(client(face, place, papers.authority, group="other"), 1)
-    assert str(caught.value).count("does not know the group") == 3
-    url = f"rediss+sentinel://{place.places}/other?ssl_ca_certs={papers.authority}{APP}"
-    with pytest.raises(ConfigError, match="its Sentinels know no group 'other'"):
-        await face.ready(face.keep(face.kind(url, node_timeout=5)), 20)
-
-
 async def test_sentinels_whose_authority_is_not_trusted(face: Face, place: Place, papers: Papers) -> None:
     with pytest.raises(NoQuorum, match="'it'") as caught:
         await face.ready(client(face, place, papers.stranger), 1)
     assert str(caught.value).count("its certificate is not good for 127.0.0.1") == 3
-
-
-async def test_sentinels_without_tls(face: Face, place: Place, papers: Papers) -> None:
-    plain = ",".join(f"127.0.0.1:{it.plain}" for it in place.sentinels)
-    url = f"rediss+sentinel://app:{SECRET}@{plain}/it?ssl_ca_certs={papers.authority}"
-    with pytest.raises((NoQuorum, ConfigError), match="'it'"):
-        await face.ready(face.keep(face.kind(url, node_timeout=1)), 3)
 
 
 async def test_a_failover_is_followed_over_tls(face: Face, place: Place, papers: Papers) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -98,24 +97,3 @@ def test_everything_happens_as_told(tmp_path: Path) -> None:
     assert "    400 - {'detail': 'Cannot create more than 3 items.'}" in told
     assert "    503 - {'detail': \"NoQuorum: " in told
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_interrupted_walk_leaves_nothing_behind(tmp_path: Path) -> None:
-    process = start(tmp_path, "--only", "version-2")
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            if line.startswith("  one of three servers hangs"):
-                break
-        os.killpg(process.pid, signal.SIGINT)
-    finally:
-        told = finish(process)
-    assert process.returncode == 130, told
-    assert "interrupted" in told
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_version_that_does_not_exist_is_refused(tmp_path: Path) -> None:
-    status, told = walk(tmp_path, "--plant", "version-3=bare")
-    assert status == 2
-    assert "must be VERSION=OTHER, with two of bare, version-0, version-1, version-2, version-2.1, holdfast" in told
