@@ -9,30 +9,20 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine import world as world_
 from engine.world import (
     ANOTHER,
-    CEDE,
     INBOX,
-    SCRIPTS,
-    START,
     TRIP,
-    TRY,
-    WAIT,
     World,
     away,
     busy,
     causes,
-    denied,
     granted,
     lines,
     near,
-    noted,
-    rests,
     run_id,
     usual,
 )
-from proof.books import word
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready
@@ -55,67 +45,6 @@ def test_an_engine_begins_with_nothing() -> None:
     assert b"LIB-VER\r\n$1\r\n0\r\n" in fresh.connections[0].take()
 
 
-def test_nothing_is_sent_before_somebody_wants_something_but_the_greeting() -> None:
-    world = World()
-    assert world.engine.next_wake() <= START  # nodes are dialled as soon as the engine runs
-    world.run(50.0)
-    for node in world.nodes:
-        assert node.connection == 1
-        assert node.writes[1] == SCRIPTS
-        assert {note for _, _, note in node.noted} == {noted(world)}
-        assert b"".join(node.writes).count(b"HELLO") == 1
-    assert (lines(world), world.engine.owing, rests(world)) == (["up"] * 3, False, True)
-    assert b"$20\r\nholdfast:me:01234567\r\n" in world.nodes[0].writes[0] and b"\r\n1.2\r\n" in world.nodes[0].writes[0]
-
-
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_claim_before_anything_is_connected_waits_and_goes_out_with_the_scripts(patient: bool) -> None:
-    world = World()
-    claim = world.claim(patient=patient)
-    assert (claim.state, lines(world)) == (State.WAITING, ["connecting"] * 3)
-    world.run(5 * TRIP)
-    assert (claim.state, world.settled, claim.since) == (State.HELD, [claim], START + 5 * TRIP)
-    for node in world.nodes:
-        assert len(node.writes) == 2  # the greeting; the scripts and the request
-        assert node.writes[1].startswith(SCRIPTS + b"*13\r\n$7\r\nEVALSHA\r\n")
-        assert [(it.name, it.token, it.ttl, it.mode) for it in node.of("request")] == [
-            (b"a", claim.token, 10_000, WAIT if patient else TRY)
-        ]
-
-
-def test_connected_nodes_are_asked_at_once_and_together() -> None:
-    world = World().connect()
-    claim = world.claim()
-    assert [node.writes[2:] for node in world.nodes] == [[world.nodes[0].writes[2]]] * 3
-    world.run(2 * TRIP)
-    assert (claim.state, claim.fence, claim.since) == (State.HELD, claim.ticket, START + 0.5 + 2 * TRIP)
-    assert world.settled == [claim]
-
-
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_dead_node_costs_nothing(patient: bool) -> None:
-    world = World()
-    world.nodes[1].dialled = "refuses"
-    first = world.claim("first", patient=patient)
-    world.run(5 * TRIP)
-    assert (first.state, first.since) == (State.HELD, START + 5 * TRIP)  # as if it were not there
-    second = world.claim("second", patient=patient)
-    world.run(2 * TRIP)
-    assert (second.state, second.since) == (State.HELD, START + 7 * TRIP)
-    assert world.nodes[1].asked == []
-
-
-def test_a_try_is_over_when_too_few_nodes_could_be_spoken_to_for_node_timeout() -> None:
-    world = World(node_timeout=0.7)
-    world.nodes[0].dialled = world.nodes[2].dialled = "refuses"
-    claim = world.claim(patient=False)
-    world.run(0.7)
-    assert claim.state is State.WAITING
-    world.run(TRIP)
-    assert (claim.state, world.settled) == (State.OVER, [claim])
-    assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n2:1": "refused 2"}
-
-
 def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
     world = World(node_timeout=0.7)
     world.nodes[0].dialled = "hangs"
@@ -124,53 +53,6 @@ def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
     world.run(0.01)
     assert lines(world) == ["down", "up", "up"]
     assert str(world.engine.health.status(world.now)[0].cause) == "no connection within 0.7 s"
-
-
-def test_a_node_that_accepts_and_never_answers_counts_as_down_until_it_answers() -> None:
-    world = World(node_timeout=0.7, telling=True)
-    silent = world.nodes[2]
-    silent.mute = True
-    claim = world.claim()
-    world.run(0.7)
-    assert (claim.state, lines(world)) == (State.HELD, ["up", "up", "connecting"])
-    world.run(TRIP)  # it was connected to one trip after everything began
-    assert (lines(world)[2], silent.linked) == ("down", False)
-    for _ in range(20):
-        world.run(0.3)
-        assert lines(world)[2] == "down"  # also while it is dialled and greeted once more
-    assert silent.connection > 3
-    assert [it.node for it in world.events if word(it) == "down"] == ["redis://n2:1"]
-    world.run(1.0)
-    silent.mute = False
-    world.run(3.0)
-    assert lines(world)[2] == "up"
-
-
-@pytest.mark.parametrize("node_timeout", [0.75, 1.0, 3.0])
-def test_a_node_that_greets_and_then_takes_no_scripts_counts_as_down(node_timeout: float) -> None:
-    world = World(node_timeout=node_timeout)
-    frozen = world.nodes[2]
-    answers = frozen.reads
-    frozen.reads = lambda data, now: b"" if data.startswith(SCRIPTS) else answers(data, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.run(node_timeout + 3 * TRIP)
-    assert lines(world)[2] == "down"  # it was up for as long as nothing was known against it
-    claim = world.claim("other")
-    for _ in range(20):
-        world.run(1.0)
-        assert lines(world)[2] == "down"
-    assert frozen.connection > 3
-    assert (claim.state, frozen.of("request")) == (State.HELD, [])
-
-
-def test_a_node_may_owe_an_answer_for_node_timeout() -> None:
-    world = World(node_timeout=0.75).connect()
-    world.nodes[1].mute = True
-    world.claim()
-    world.run(0.75 - TRIP)
-    assert (lines(world), world.nodes[1].connection) == (["up"] * 3, 1)
-    world.run(TRIP)
-    assert (lines(world)[1], world.nodes[1].linked) == ("down", False)
-    assert str(world.engine.health.status(world.now)[1].cause) == "silent for 0.75 s"
 
 
 def test_only_a_tick_finds_a_node_late() -> None:
@@ -266,18 +148,6 @@ def test_an_outage_counts_only_without_a_break() -> None:
     assert claim.state is State.OVER
 
 
-def test_an_outage_that_is_shorter_than_a_third_of_the_lease_ends_waiting_in_time() -> None:
-    world = World(outage=1.0).connect()
-    busy(world)
-    claim = world.claim()
-    world.run(0.5)
-    away(world, 0, 1)
-    world.run(0.99)
-    assert claim.state is State.WAITING
-    world.run(0.02)
-    assert claim.state is State.OVER
-
-
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_caller_that_comes_late_to_an_outage_has_the_lock_as_soon_as_the_nodes_are_back(patient: bool) -> None:
     """Rule C17: it does not wait for the next attempt to connect, which is up to 1.28 s away, and does not fail before it."""
@@ -305,52 +175,7 @@ def test_callers_of_an_outage_dial_no_more_than_ten_times_a_second() -> None:
     assert 2 * 15 < world.dials - before <= 2 * 20
 
 
-def test_a_minority_that_is_away_is_no_outage() -> None:
-    world = World(outage=7.0).connect()
-    busy(world)
-    away(world, 2)
-    claim = world.claim()
-    world.run(100.0)
-    assert claim.state is State.WAITING
-
-
 # ------------------------------------------------ reconnects
-
-
-def test_a_connection_of_use_that_breaks_is_dialled_at_once_and_nobody_is_alarmed() -> None:
-    world = World(telling=True).connect()
-    world.run(1.0)
-    changes = world.engine.changes
-    world.cut(0)
-    assert lines(world)[0] == "connecting"
-    assert world.engine.health.status(world.now)[0].cause is None
-    world.run(5 * TRIP)
-    assert lines(world)[0] == "up"
-    assert world.events == []
-    assert world.engine.changes == changes + 2  # those who watch may look
-
-
-def test_claims_that_wait_ask_again_at_once_and_holders_at_their_next_renewal() -> None:
-    world = World(in_step=True).connect()
-    busy(world, b"waited for")
-    holders = []
-    for name in ("held", "held later"):
-        holders.append(world.claim(name))
-        world.run(1.0)
-    waits = world.claim("waited for")
-    tries = world.claim("tried", patient=False)
-    world.run(0.2)
-    asked = world.nodes[0].asked
-    world.cut(0)
-    asked.clear()
-    world.run(3 * TRIP)
-    assert [it.word for it in asked if it.word in ("request", "release")] == []
-    world.run(TRIP)
-    assert [(it.token, it.mode) for it in world.nodes[0].of("request")] == [(waits.token, WAIT)]
-    assert [it.state for it in holders] == [State.HELD, State.HELD] and tries.state is State.HELD
-    world.run(4.0)
-    renewed = [(it.token, round(it.at - START, 2)) for it in world.nodes[0].of("request") if it.name.startswith(b"held")]
-    assert renewed == [(holders[0].token, 3.73), (holders[1].token, 4.73)]  # a third of their lease after its begin: spread
 
 
 @pytest.mark.parametrize("guard, restarted, asked", [(None, True, 1), (None, False, 0), (DEFAULT_GUARD, True, 0)])
@@ -382,20 +207,6 @@ def test_without_a_guard_a_restart_of_all_nodes_is_told_as_soon_as_they_are_conn
         world.cut(node.number)
     world.run(0.1)
     assert (claim.state, claim.reason) == (State.LOST, "gap")
-
-
-def test_a_try_asks_a_node_that_comes_back_as_a_try() -> None:
-    world = World().connect()
-    world.run(1.0)
-    world.nodes[0].mute = world.nodes[1].mute = True
-    claim = world.claim(patient=False)
-    world.run(0.1)
-    for number in (0, 1):
-        world.nodes[number].mute = False
-        world.cut(number)
-    world.run(0.1)
-    assert [it.mode for it in world.nodes[0].of("request")] == [TRY, TRY]
-    assert claim.state is State.HELD
 
 
 def test_claims_in_doubt_ask_again_at_once() -> None:
@@ -451,24 +262,6 @@ def test_a_release_that_was_not_answered_is_said_again_once() -> None:
     assert [node.holders for node in world.nodes] == [{}, {}, {}]
 
 
-@pytest.mark.parametrize("offset", range(0, 20, 2))
-def test_a_node_that_comes_back_is_not_hung_up_over_a_release_that_is_said_again(offset: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(world_, "TRIP", 0.05)  # long enough for the engine to look at its connections meanwhile: it dials another node
-    world = World(5)
-    world.run(3.0)
-    claim = world.claim()
-    world.run(0.5)
-    away(world, 3)
-    world.run(offset / 32)
-    away(world, 4)
-    world.end(claim)
-    world.run(5.0)
-    before = world.nodes[4].connection
-    world.nodes[4].dialled = "accepts"
-    world.run(5.0)
-    assert (lines(world)[4], world.nodes[4].connection) == ("up", before + 1)
-
-
 def test_a_release_is_not_said_any_more_when_its_lease_has_run_out() -> None:
     for pause, said in ((29.0, 1), (31.0, 0)):
         world = World().connect()
@@ -490,34 +283,12 @@ def releases(world: World, number: int) -> list[tuple[bytes, bytes]]:
     return [(it.name, it.token) for it in world.nodes[number].of("release")]
 
 
-def test_a_pushed_grant_is_a_vote() -> None:
-    world = World().connect()
-    busy(world)
-    claim = world.claim()
-    world.run(0.1)
-    assert claim.state is State.WAITING
-    for number in (0, 2):
-        world.publishes(number, b"g %b %d a" % (claim.token, claim.ticket + 5))
-    assert (claim.state, claim.fence, world.settled) == (State.HELD, claim.ticket + 5, [claim])
-    assert releases(world, 0) == []
-
-
 def test_a_grant_that_nobody_wants_is_given_back() -> None:
     world = World().connect()
     world.publishes(1, b"g %b 5 a name {with} spaces %%s and \xff" % ANOTHER)
     assert world.nodes[1].writes[-1] == undo(b"a name {with} spaces %s and \xff", ANOTHER, world.settings.horizon)
     assert releases(world, 1) == [(b"a name {with} spaces %s and \xff", ANOTHER)]
     assert releases(world, 0) == releases(world, 2) == []
-
-
-def test_a_grant_that_is_given_back_and_not_answered_is_found_out() -> None:
-    world = World().connect()
-    world.run(5.0)
-    assert rests(world)
-    world.nodes[0].mute = True
-    world.publishes(0, b"g %b 5 a" % ANOTHER)
-    world.run(1.0)
-    assert lines(world)[0] == "down"
 
 
 def test_a_grant_that_nobody_wants_any_more_is_given_back() -> None:
@@ -590,13 +361,6 @@ def test_news_end_the_wait_of_a_claim_that_heeds_them() -> None:
     assert releases(world, 1) == [(b"a", claim.token)]
 
 
-def test_whoever_waits_for_changes_is_told_of_the_end() -> None:
-    world = World().connect()
-    before = world.engine.changes
-    world.engine.close(world.now)
-    assert world.engine.changes == before + 1
-
-
 def test_a_lock_that_is_taken_away_is_lost() -> None:
     world = World().connect()
     claim = world.claim()
@@ -606,45 +370,6 @@ def test_a_lock_that_is_taken_away_is_lost() -> None:
     world.publishes(1, b"x %b 0 a" % claim.token)
     assert (claim.state, claim.reason, world.settled) == (State.LOST, "forced", [claim, claim])
     assert claim.token not in world.engine.live
-
-
-MALFORMED = [
-    b"",
-    b" ",
-    b"g",
-    b"g " + ANOTHER,
-    b"g %b 5" % ANOTHER,
-    b"g %b x a" % ANOTHER,
-    b"g %b -5 a" % ANOTHER,
-    b"g %b 5.0 a" % ANOTHER,
-    b"g %b  a" % ANOTHER,
-    b"g %b %b a" % (ANOTHER, b"1" * 17),
-    b"g  %b 5 a" % ANOTHER,
-    b"g  5 a",
-    b"g token 5 a",
-    b"g %b0 5 a" % ANOTHER,
-    b"g %b 5 a" % (b"x" * 58),
-    b"g %b 5 a" % ANOTHER.upper(),
-    b"g %b\r\n 5 a" % ANOTHER,
-    b"g " + b"x" * 58 + b"\r\n$5\r\n16000\r\n*1\r\n$8\r\nFLUSHALL 5 a",  # commands of its own, for whoever packs it as a token
-    b"\xff\xfe\x00 \xff 5 a",
-    b"x %b 0 a" % ANOTHER,
-    b"i %b 0 a" % ANOTHER,
-    b"G %b 5 a" % ANOTHER,
-]
-
-
-@pytest.mark.parametrize("message", MALFORMED)
-def test_a_message_that_no_script_of_ours_sends_is_ignored(message: bytes) -> None:
-    world = World().connect()
-    claim = world.claim()
-    world.run(0.1)
-    settled = list(world.settled)
-    writes = [list(node.writes) for node in world.nodes]
-    world.publishes(0, message)
-    world.run(0.1)
-    assert (lines(world), [node.writes for node in world.nodes]) == (["up"] * 3, writes)
-    assert (claim.state, world.settled) == (State.HELD, settled)
 
 
 def test_a_message_about_a_claim_that_no_script_of_ours_sends_is_ignored() -> None:
@@ -691,18 +416,6 @@ def test_a_claim_that_starts_over_is_known_by_its_new_token() -> None:
     world.nodes[0].dialled = "accepts"
     world.run(2.0)
     assert [(it.word, it.token) for it in world.nodes[0].asked if it.token] == [("release", old)]
-
-
-def test_a_cede_is_said_as_one() -> None:
-    world = World().connect()
-    busy(world, numbers=(1, 2))
-    world.nodes[0].answer = lambda asked: denied() if asked.mode == CEDE else granted(asked.fence, lower=1, fresh=1)
-    claim = world.claim(ttl=12.0)
-    world.run(0.1)
-    assert [(it.mode, it.ttl, it.fence) for it in world.nodes[0].of("request")] == [
-        (WAIT, 12_000, claim.ticket),
-        (CEDE, 12_000, claim.ticket),
-    ]
 
 
 # ------------------------------------------------ a long ttl

@@ -20,7 +20,6 @@ from engine.world import (
     granted,
     lines,
     loads,
-    near,
     plant,
     rests,
     states,
@@ -86,16 +85,6 @@ def test_a_try_and_a_release_that_meet_a_node_without_the_scripts_are_said_again
     assert [(node.holders, node.connection) for node in world.nodes[:2]] == [({}, 1), ({}, 3)]
 
 
-def test_a_node_that_says_rubbish_is_hung_up_and_the_others_go_on() -> None:
-    world = World().connect()
-    claim = world.claim()
-    world.says(1, b"HTTP/1.1 400 Bad Request\r\n\r\n")
-    assert not world.nodes[1].linked
-    assert str(world.engine.health.status(world.now)[1].cause).startswith("it does not speak the servers' protocol")
-    world.run(0.1)
-    assert claim.state is State.HELD
-
-
 @pytest.mark.parametrize("reply", [b":1\r\n", b"$16\r\n0000000000000001\r\n", granted(1)])
 def test_a_grant_below_the_proposed_fence_is_out_of_step_and_ends_the_connection(reply: bytes) -> None:
     """Rules F1 and T5: two such answers made it held, with fence 1."""
@@ -139,19 +128,6 @@ def test_one_node_that_answers_rubbish_takes_nothing_from_the_others(which: str)
     assert tries.state is State.HELD
 
 
-@pytest.mark.parametrize("inbox, pause", [(b"0" * 32, 0.64), (b"f" * 32, 1.28), (b"8000" + b"0" * 28, 0.96)])
-def test_a_node_that_refuses_us_is_down_and_dialled_ever_more_rarely_each_client_at_its_own_pace(inbox: bytes, pause: float) -> None:
-    world = World(inbox=inbox)
-    world.nodes[0].reads = lambda data, now: b"-WRONGPASS invalid username-password pair\r\n" * 9  # type: ignore[method-assign]  # (a fake in its place)
-    assert world.engine.connections[0].settings.jitter == int(inbox[:4], 16) / 65535  # from 0 to 1
-    world.run(10.0)
-    before = world.nodes[0].connection
-    world.run(50.0)
-    assert type(world.engine.health.status(world.now)[0].cause) is ConfigError
-    assert world.nodes[0].connection - before == near(50.0 / pause, abs=1.5)
-    assert [word(it) for it in world.events].count("down") == 1
-
-
 # ------------------------------------------------ everything at once
 
 
@@ -192,18 +168,6 @@ def test_after_any_storm_everything_is_put_in_order(seed: int) -> None:
         world.run(0.0 if rests(world) and not timers(world) else 1.0)
     assert (lines(world), world.engine.live, world.engine.owing) == (["up"] * 5, {}, False)
     assert (timers(world), rests(world)) == (0, True)
-
-
-def test_the_driver_may_ask_for_patience_with_what_it_could_not_send() -> None:
-    world = World().connect()
-    world.nodes[1].mute = True
-    world.claim()
-    world.run(0.5)
-    world.engine.upkeep.excuse(world.now, 0.5)
-    world.run(world.engine.node_set.patience - 0.1)
-    assert lines(world) == ["up"] * 3
-    world.run(0.2)
-    assert lines(world)[1] != "up"
 
 
 # ------------------------------------------------ what is said along
@@ -253,37 +217,6 @@ def test_what_is_said_along_is_good_until_the_lease_ends() -> None:
     world.engine.extend(claim, 25.0, world.now)
     world.run(1)
     assert any(it.startswith(statement(claim.token, claim.fence, 25) + b"*13\r\n") for it in world.nodes[0].writes)
-
-
-def test_whoever_does_not_hold_it_says_nothing() -> None:
-    world = World().connect()
-    busy(world)
-    claim = speaks(world)
-    world.run(20)
-    assert claim.state is State.WAITING
-    world.end(claim)
-    world.run(1)
-    assert {it for it, _ in said(world)} == {"request", "release"}
-
-
-def test_a_lease_that_is_lost_is_over_for_everybody() -> None:
-    world = World().connect()
-    claim = speaks(world, max_hold=5.0)
-    world.run(6)
-    assert (claim.state, claim.reason) == (State.LOST, "max_hold")
-    assert world.nodes[2].writes[-1].startswith(statement(claim.token, claim.fence, 0) + b"*9\r\n")
-
-
-def test_a_node_that_cannot_be_spoken_to_hears_it_with_a_later_renewal() -> None:
-    world = World().connect()
-    claim = speaks(world)
-    world.run(1)
-    away(world, 1)
-    world.run(4)
-    world.nodes[1].dialled = "accepts"
-    world.run(4)
-    assert [it for it, _ in said(world, 1)] == ["request", "SAYS", "SAYS", "request"]
-    assert claim.state is State.HELD
 
 
 # ------------------------------------------------ what fails at one connection

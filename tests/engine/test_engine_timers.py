@@ -8,7 +8,6 @@ from itertools import pairwise
 
 import pytest
 from engine.world import (
-    ANOTHER,
     START,
     TRIP,
     World,
@@ -23,8 +22,8 @@ from proof.books import word
 
 from holdfast import events
 from holdfast.engine.engine import GRACE, TURN
-from holdfast.errors import ConfigError, LockBusy, message_of
-from holdfast.protocol.claim import Claim, State
+from holdfast.errors import ConfigError, message_of
+from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 
@@ -38,28 +37,6 @@ def test_a_claim_that_waits_asks_again_every_third_of_its_lease() -> None:
     world.run(3.5)
     assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == near([0.0, 1.0, 2.0, 3.0])
     assert claim.state is State.WAITING
-
-
-def test_the_first_in_line_asks_again_when_the_holders_key_has_run_out() -> None:
-    world = World().connect()
-    for number, node in enumerate(world.nodes):
-        node.answer = lambda asked, number=number: denied(left=500, place=number)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-    world.claim()
-    world.run(1.0)
-    first, second = world.nodes[0].of("request")
-    assert second.at - first.at == near(0.501 + 2 * TRIP, abs=1e-6)
-    assert [len(node.of("request")) for node in world.nodes[1:]] == [1, 1]  # others wait for their turn
-
-
-def test_a_lease_is_renewed_every_third_of_it() -> None:
-    world = World(in_step=True).connect()
-    claim = world.claim(ttl=3.0)
-    world.run(3.5)
-    drift = 3.0 / 100 + 0.002
-    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == near(
-        [0.0, *[k * 1.0 - drift for k in (1, 2, 3)]], abs=0.1
-    )
-    assert claim.state is State.HELD and claim.until > world.now
 
 
 def test_renewals_that_are_due_soon_leave_together_with_the_one_that_is_due() -> None:
@@ -138,55 +115,6 @@ def test_what_else_is_due_soon_has_its_own_time() -> None:
     assert query.over
 
 
-def test_waiting_ends_at_its_deadline() -> None:
-    world = World().connect()
-    busy(world)
-    claim = world.claim(deadline=world.now + 0.4)
-    world.run(0.39)
-    assert claim.state is State.WAITING
-    world.run(0.01)
-    assert (claim.state, type(claim.refusal), world.settled) == (State.OVER, LockBusy, [claim])
-
-
-def ticks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """When claims are ticked from now on, in seconds since the test's world was connected."""
-    woken: list[float] = []
-    tick = Claim.tick
-
-    def noted(claim: Claim, now: float) -> bool:
-        woken.append(round(now - START - 0.5, 2))
-        return tick(claim, now)
-
-    monkeypatch.setattr(Claim, "tick", noted)
-    return woken
-
-
-def test_a_timer_that_comes_before_the_claim_wants_it_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, woken = World(in_step=True, node_timeout=0.5).connect(), ticks(monkeypatch)
-    busy(world)
-    claim = world.claim(deadline=world.now + 2.0)
-    world.run(1.0)
-    for number in range(3):
-        world.publishes(number, b"g %b %d a" % (claim.token, claim.ticket + 5))
-    world.run(2.2)
-    assert (claim.state, woken) == (State.HELD, [])  # the deadline of its waiting has passed meanwhile
-    world.run(0.1)
-    assert woken == [3.23]  # its first renewal
-
-
-def test_a_timer_that_an_earlier_one_has_taken_the_place_of_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, woken = World(in_step=True).connect(), ticks(monkeypatch)
-    left = {START + 0.5 + TRIP: 500}  # the first time half a second, then long
-    for node in world.nodes:
-        node.answer = lambda asked: denied(left=left.get(asked.at, 60_000))
-    claim = world.claim()
-    world.run(0.4)
-    assert timers(world) == 3  # its heartbeat's and the signature's, which nobody needs, and the earlier one
-    world.run(3.5)
-    assert woken == [0.5, 3.33]  # once
-    assert (claim.state, timers(world)) == (State.WAITING, 1)
-
-
 def test_the_heap_does_not_grow_with_leases_that_are_over() -> None:
     world = World(1).connect()
     for _ in range(2000):
@@ -200,32 +128,6 @@ def test_the_heap_does_not_grow_with_leases_that_are_over() -> None:
     assert timers(world) < 110 and held.state is State.HELD
     world.run(11.0)
     assert (held.state, timers(world)) == (State.HELD, 1)  # all the others have come, and gone
-
-
-@pytest.mark.parametrize("needed", [0, 150])
-def test_timers_that_nobody_needs_are_swept_out_when_they_are_a_hundred_and_more_than_the_others(needed: int) -> None:
-    world = World(1).connect()
-    kept = [world.claim(f"kept {number}", ttl=3.0 + number % 7) for number in range(needed)]
-    world.run(2 * TRIP)
-    most = 0
-    for number in range(400):
-        claim = world.claim(ttl=5.0 + number % 5)
-        world.run(2 * TRIP)
-        world.end(claim)
-        unneeded = timers(world) - needed
-        assert unneeded <= 100 or unneeded * 2 <= timers(world)
-        most = max(most, unneeded)
-    assert most >= max(100, needed) - 2  # not sooner: each sweep looks at all
-    world.run(50.0)
-    assert all(it.state is State.HELD and it.until > world.now for it in kept)
-    assert timers(world) == needed
-
-
-def test_a_claim_needs_one_timer() -> None:
-    world = World(1).connect()
-    claim = world.claim(ttl=0.3)
-    world.run(50.0)
-    assert (claim.state, timers(world)) == (State.HELD, 1)
 
 
 # ------------------------------------------------ patience
@@ -286,25 +188,6 @@ def test_a_short_claim_that_fits_is_served_when_its_nodes_come_up() -> None:
     assert claim.state is State.HELD and world.engine.upkeep.patience == near(0.1)
 
 
-def test_a_minority_that_is_slow_refuses_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    original = world.nodes[2].reads
-    world.connect()
-    slow(world, 0.01, monkeypatch)
-    world.cut(2)
-    world.run(0.5)
-    assert original is not None and world.engine.connections[2].trip == near(0.02)
-    claim = world.claim(ttl=0.05)
-    assert claim.refusal is None
-    slow(world, TRIP, monkeypatch)
-    world.run(0.02)
-    assert claim.state is State.HELD
-    slow(world, 0.01, monkeypatch)
-    world.cut(1)
-    world.run(0.5)
-    assert (claim.state, claim.refusal) == (State.LOST, None), "who holds it, holds it as long as it lasts"
-
-
 # ------------------------------------------------ what callers want
 
 
@@ -336,21 +219,6 @@ def test_an_extension_that_finds_the_lease_run_out_tells_so() -> None:
     assert [word(it) for it in world.events] == ["lost"]
 
 
-@pytest.mark.parametrize("heard", [True, False])
-def test_a_release_may_be_waited_for(heard: bool) -> None:
-    world = World().connect()
-    claim = world.claim()
-    world.run(0.1)
-    world.settled.clear()
-    world.nodes[0].mute = True
-    world.end(claim, heard)
-    assert (claim.done, world.settled, world.engine.live) == ((False, [], {claim.token: claim}) if heard else (True, [], {}))
-    world.run(0.1)
-    assert (claim.done, world.settled) == (True, [claim] if heard else [])
-    assert claim.freed == (2 if heard else 0)
-    assert world.engine.live == {}
-
-
 def test_a_release_that_cannot_be_confirmed_is_told_when_that_is_known() -> None:
     world = World(node_timeout=0.5).connect()
     claim = world.claim()
@@ -363,45 +231,6 @@ def test_a_release_that_cannot_be_confirmed_is_told_when_that_is_known() -> None
     assert (claim.done, world.settled, world.engine.owing) == (False, [], True)
     world.run(0.1)
     assert (claim.done, claim.freed, world.settled, world.engine.live) == (True, 1, [claim], {})
-
-
-def test_a_timer_of_a_claim_that_only_waits_for_its_release_to_be_confirmed_does_nothing() -> None:
-    world = World().connect()
-    claim = world.claim()
-    world.run(3.0)
-    for node in world.nodes:
-        node.mute = True
-    asked = [len(node.asked) for node in world.nodes]
-    world.end(claim, heard=True)
-    world.settled.clear()
-    world.run(0.9)  # its renewal would have been in these
-    assert (claim.done, world.settled) == (False, [])
-    assert [len(node.asked) for node in world.nodes] == [it + 1 for it in asked]  # the release
-
-
-def test_closing_ends_everything() -> None:
-    world = World(telling=True).connect()
-    held = world.claim("held")
-    busy(world)
-    waits = world.claim()
-    world.run(0.1)
-    world.settled.clear()
-    world.events.clear()
-    assert not world.engine.owing
-    world.engine.close(world.now)
-    world.run(0.0)
-    assert (held.state, held.reason, waits.state, waits.refusal) == (State.LOST, "closed", State.OVER, None)
-    assert set(world.settled) == {held, waits} and world.engine.live == {}
-    assert world.engine.owing  # until the nodes have confirmed that they know
-    assert [(word(it), it.reason) for it in world.events if word(it) == "lost"] == [("lost", "closed")]
-    assert [(it.name, it.error) for it in world.events if isinstance(it, events.Refused)] == [("a", None)]
-    assert len(world.events) == 2
-    world.run(2 * TRIP)
-    assert not world.engine.owing
-    assert world.nodes[0].holders == {b"a": ANOTHER}
-    assert {it.token for it in world.nodes[0].of("release")} == {held.token, waits.token}
-    world.engine.close(world.now)  # idempotent
-    assert not world.engine.owing
 
 
 def test_what_stays_is_not_released_by_closing() -> None:
@@ -457,15 +286,6 @@ def test_the_end_waits_for_a_majority() -> None:
         assert world.engine.farewell(world.now) == ends
 
 
-def test_a_node_that_is_away_confirms_nothing() -> None:
-    world = closing(5, 4)
-    ends = world.now + world.engine.settings.node_timeout
-    for node in (1, 2, 3):
-        world.cut(node, dialled="refuses")
-    world.run(2 * TRIP)
-    assert world.engine.farewell(world.now) == ends, "one has answered, one is silent, and three are away"
-
-
 def test_closing_ends_a_lease_that_has_just_run_out() -> None:
     world = World().connect()
     claim = world.claim()
@@ -473,44 +293,6 @@ def test_closing_ends_a_lease_that_has_just_run_out() -> None:
     world.now += 60.0
     world.engine.close(world.now)
     assert (claim.state, claim.reason, world.engine.live) == (State.LOST, "slow", {})
-
-
-def test_closing_tells_of_losses_only_unless_somebody_listens() -> None:
-    world = World().connect()
-    busy(world)
-    world.claim("held")
-    world.claim()
-    world.run(0.1)
-    world.engine.close(world.now)
-    world.run(0.1)
-    assert [word(it) for it in world.events] == ["lost"]
-
-
-def test_closing_says_nothing_of_a_claim_that_has_ended() -> None:
-    world = World(telling=True).connect()
-    claim = world.claim()
-    world.run(0.1)
-    for node in world.nodes:
-        node.mute = True
-    world.end(claim, heard=True)
-    world.events.clear()
-    world.engine.close(world.now)
-    world.run(0.0)
-    assert world.events == []
-
-
-def test_who_owes_nothing_may_be_closed() -> None:
-    world = World()
-    assert not world.engine.owing  # nobody is connected to
-    world.run(TRIP)
-    assert not world.engine.owing  # a greeting is no answer that anybody waits for
-    world.run(0.5)
-    claim = world.claim()
-    assert world.engine.owing
-    for number in range(3):
-        world.cut(number, dialled="refuses")
-    assert not world.engine.owing  # nobody is left who could answer
-    assert claim.state is State.WAITING
 
 
 def test_a_first_claim_with_a_long_ttl_has_a_ticket_by_the_clock_of_the_nodes() -> None:

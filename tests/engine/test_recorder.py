@@ -10,7 +10,7 @@ from proof.books import word
 
 from holdfast import events
 from holdfast.engine.recorder import REMEMBERED, Recorder, Stats, total
-from holdfast.errors import Cancelled, ConfigError, LockBusy, NoQuorum
+from holdfast.errors import LockBusy
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.exclusive import Exclusive
 from holdfast.protocol.joint import JointRequest
@@ -51,20 +51,6 @@ def test_in_the_beginning_nothing_has_happened() -> None:
     assert (record.events, record.telling, record.epoch, record.dropped, counted(record)) == ([], False, 0.0, 0, {})
 
 
-def test_what_is_told_of_a_claim() -> None:
-    record, claim = a_record(), a_claim()
-    record.happened(events.Attempt, claim, 10.5)
-    (told,) = record.events
-    known: dict[str, Any] = {"name": "jobs", "token": claim.token.decode(), "names": ("jobs",), "want": 5}
-    assert told == events.Attempt(**known, waited=0.5)
-    assert told.at == when(10.5) == record.at(10.5)
-    claim.since = 12.0
-    claim.fence = 7
-    record.happened(events.Ended, claim, 30.0, how="released")
-    assert record.events[1] == events.Ended(how="released", **known, waited=2.0, fence=7, fences={"jobs": 7})
-    assert counted(record) == {"attempts": 1, "released": 1}
-
-
 def test_of_locks_that_go_well_nothing_is_told_unless_somebody_listens() -> None:
     record = a_record(telling=False)
     held = a_claim(State.HELD, since=11.0, fence=7, notes=[events.Renewed, events.Doubt])
@@ -97,19 +83,6 @@ def test_what_was_noted_is_told_in_order_with_what_is_left_of_the_lease() -> Non
     assert [it.left for it in record.events if isinstance(it, events.Renewed)] == [1.5]
 
 
-def test_news_of_a_new_state_are_told() -> None:
-    record, error = a_record(), LockBusy("jobs", 1.0, None, None)
-    record.news(a_claim(State.HELD, since=11.0, fence=7), 11.0)
-    record.news(a_claim(State.OVER, refusal=error), 12.0)
-    record.news(a_claim(State.LOST, since=11.0, fence=7, reason="gap"), 15.0)
-    acquired, refused, lost = record.events
-    assert isinstance(acquired, events.Acquired) and (acquired.fence, acquired.waited) == (7, 1.0)
-    assert isinstance(refused, events.Refused)
-    assert (refused.error, refused.outcome, refused.waited) == (error, "busy", 2.0)
-    assert word(lost) == "lost"
-    assert (lost.fence, lost.reason, lost.waited, lost.held) == (7, "gap", 1.0, 4.0)
-
-
 def test_a_lock_that_somebody_else_had_is_told_and_counted() -> None:
     record = a_record()
     for contended in (True, False, True):
@@ -123,30 +96,6 @@ def test_a_lock_that_somebody_else_had_is_told_and_counted() -> None:
     stats = record.stats([], 0.0)
     assert (stats.acquired, stats.contended, stats.refused) == (3, 2, 2)
     assert stats.waited == pytest.approx(3 * 1.0 + 2.0 + 4.0)
-
-
-def test_news_of_no_new_state_are_not() -> None:
-    """An extension or a release was confirmed, or the client is being closed."""
-    record = a_record()
-    record.news(a_claim(State.HELD, since=11.0), 12.0)
-    record.news(a_claim(State.OVER, since=11.0), 12.0)
-    record.news(a_claim(State.WAITING), 12.0)
-    assert (record.events, counted(record)) == ([], {})
-
-
-@pytest.mark.parametrize("before", list(State))
-@pytest.mark.parametrize("after", list(State))
-def test_what_its_caller_has_ended(before: State, after: State) -> None:
-    record = a_record()
-    record.ended(a_claim(after, since=11.0 if before is State.HELD else 0.0, fence=7), before, 12.0)
-    if after is State.OVER and before is State.HELD:
-        (released,) = record.events
-        assert word(released) == "released" and (released.fence, released.held) == (7, 1.0)
-    elif after is State.OVER and before is State.WAITING:
-        (refused,) = record.events
-        assert isinstance(refused, events.Refused) and (refused.error, refused.outcome) == (None, "gave_up")
-    else:
-        assert record.events == []
 
 
 def test_a_claim_that_stays_was_left_and_not_released() -> None:
@@ -167,27 +116,6 @@ def test_a_claim_that_stays_and_whose_client_is_closed_was_left(reason: str, how
     assert [word(it) for it in record.events] == [how]
 
 
-def test_what_is_no_claims_news_is_told_and_counted() -> None:
-    record = a_record(telling=False)
-    down = events.NodeEvent(state="down", at=when(1.0), node="n0", cause=ConnectionError("gone"))
-    record.note(down)
-    record.note(events.NodeEvent(state="up", at=when(2.0), node="n0"))
-    assert record.events[0] is down
-    assert counted(record) == {"down": 1}
-
-
-def test_a_warning_is_told_once_for_each_node() -> None:
-    record = a_record(telling=False)
-    for node, warning in [("n0", "it is wet"), ("n0", "it is wet"), ("n1", "it is wet"), ("n0", "it is cold"), ("n1", "it is wet")]:
-        record.warn(node, warning, 3.0, "weather", warning)
-    assert [(it.node, it.warning, it.about) for it in record.events] == [  # type: ignore[attr-defined]  # (events of that kind)
-        ("n0", "it is wet", "weather"),
-        ("n1", "it is wet", "weather"),
-        ("n0", "it is cold", "weather"),
-    ]
-    assert {(word(it), it.at) for it in record.events} == {("warned", when(3.0))}
-
-
 def test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded() -> None:
     record = a_record()
     for number in range(REMEMBERED + 1):
@@ -198,14 +126,6 @@ def test_the_oldest_warnings_are_forgotten_so_that_their_number_is_bounded() -> 
     record.warn("n0", "name 0", 3.0, "key", "name 0")
     assert len(record.events) == 1
     assert len(record._warned) == REMEMBERED
-
-
-def test_a_warning_about_one_thing_is_told_once_whatever_its_words() -> None:
-    record = a_record()
-    for node, warning in [("n0", "10 s late"), ("n0", "11 s late"), ("n1", "11 s late")]:
-        record.warn(node, warning, 3.0, "clock")
-    record.warn("n0", "12 s", 3.0, "tls")
-    assert [it.warning for it in record.events] == ["10 s late", "11 s late", "12 s"]  # type: ignore[attr-defined]  # (events of that kind)
 
 
 def test_the_kinds_of_warnings_are_known_for_each_node_whether_told_again_or_not() -> None:
@@ -245,26 +165,6 @@ def test_the_figures() -> None:
     assert stats == Stats(**figures, down=1, dropped=8, waited=1.0, **more)  # type: ignore[arg-type]  # (options of several types)
     with pytest.raises(AttributeError):
         stats.held = 0  # type: ignore[misc]  # (the mistake)
-
-
-REFUSALS = [
-    (LockBusy("jobs", 1.0, None, None), "busy"),
-    (NoQuorum("jobs", 1.0, {}, 2), "no_quorum"),
-    (Cancelled("jobs", 1.0), "gave_up"),
-    (ConfigError("no"), "error"),
-]
-
-
-@pytest.mark.parametrize("error, outcome", REFUSALS)
-def test_refusals_are_counted_by_outcome(error: Exception, outcome: str) -> None:
-    record = a_record()
-    record.news(a_claim(State.OVER, refusal=error), 12.0)
-    [refused] = record.events
-    assert isinstance(refused, events.Refused) and refused.outcome == outcome
-    stats = record.stats([], 12.0)
-    assert stats.refused == 1
-    counted = {name: getattr(stats, name) for name in ("busy", "no_quorum", "gave_up")}
-    assert counted == {name: int(name == outcome) for name in counted}
 
 
 def test_the_figures_of_several_sets_are_added_up() -> None:
@@ -328,16 +228,6 @@ def test_the_end_of_several_names_is_told_once() -> None:
     assert [word(it) for it in record.events] == ["Refused", "released", "Refused"]
     assert counted(record) == {"refused": 2, "released": 1, "busy": 1, "gave_up": 1}
     assert record.stats([], 0.0).waited == pytest.approx(2.0 + 5.0)
-
-
-def test_permits_are_of_one_name_and_their_fences_of_slots() -> None:
-    record = a_record()
-    joint = a_joint("s", "s", state=State.HELD, since=11.0, needed=2)
-    record.happened(events.Ended, joint, 12.0, how="released", held=1.0)
-    [released] = record.events
-    assert word(released) == "released"
-    assert (released.name, released.names, released.kind) == ("s", ("s",), "permit")
-    assert released.fences == {"s[slot 0]": 0, "s[slot 1]": 0}
 
 
 def test_who_asks_for_permits_waits_when_too_few_are_left() -> None:

@@ -14,7 +14,6 @@ from engine.world import (
     Notebook,
     World,
     busy,
-    causes,
     guarded,
     lines,
     loads,
@@ -33,7 +32,7 @@ from holdfast.protocol.exclusive import undo
 from holdfast.protocol.readwrite import READER, ReadWrite
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
-from holdfast.scripts import ARRIVE, GCRA, PERMITS, RW_RELEASE, WINDOW
+from holdfast.scripts import ARRIVE, GCRA, PERMITS, RW_RELEASE
 from holdfast.wire.address import parse
 from holdfast.wire.connection import Connection, ConnectionState
 from holdfast.wire.resp import pack
@@ -58,19 +57,6 @@ def test_silence_that_may_have_been_the_drivers_is_excused() -> None:
 # ------------------------------------------------ outages
 
 
-def test_a_guarded_node_is_not_away_and_may_be_waited_for() -> None:
-    world = World(outage=7.0)
-    guarded(world, 0, 1, uptime=2)
-    claim = world.claim()
-    world.run(30.0)
-    assert (claim.state, lines(world)) == (State.WAITING, ["guarded", "guarded", "up"])
-    for node in world.nodes[:2]:
-        assert len(node.writes) == 1 and node.of("request") == node.of("SCRIPT") == []  # nothing but the greeting
-    world.run(1.1)
-    assert (claim.state, lines(world)) == (State.HELD, ["up"] * 3)
-    assert world.nodes[0].writes[1].startswith(SCRIPTS + b"*13\r\n")
-
-
 def test_a_guard_ends_on_time() -> None:
     world = World(1, node_timeout=3.0)
     guarded(world, 0, uptime=32)
@@ -79,16 +65,6 @@ def test_a_guard_ends_on_time() -> None:
     assert lines(world) == ["up"] and claim.state is State.WAITING
     world.run(2 * TRIP)
     assert claim.state is State.HELD
-
-
-def test_a_try_is_told_of_the_guard() -> None:
-    world = World()
-    guarded(world, 0, 1, uptime=21)
-    world.run(3.7 + 3 * TRIP)
-    claim = world.claim(patient=False)
-    assert claim.state is State.OVER
-    told = {node: cause.partition(":")[0] for node, cause in causes(claim).items()}
-    assert told == {"redis://n0:1": "guarded, 8.3 s left", "redis://n1:1": "guarded, 8.3 s left"}  # nothing is wrong with the third
 
 
 def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over() -> None:
@@ -101,25 +77,6 @@ def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over(
     claim, query = world.claim(patient=False), world.consult(0, 1)
     world.run(0.1)
     assert (claim.state, sorted(query.answers)) == (State.HELD, [0, 1])
-
-
-def test_a_caller_whose_time_is_up_when_a_guard_is_over_is_not_told_of_it() -> None:
-    """The client was stopped meanwhile, and looks at both in one turn."""
-    world = World()
-    guarded(world, 0, 1, uptime=21)
-    world.run(0.5)
-    claim = world.claim(deadline=world.now + 1.0)
-    world.now = max(it.wake for it in world.engine.connections[:2])
-    world.engine.tick(world.now)
-    assert set(causes(claim).values()) == {"no answer yet"}
-
-
-def test_nodes_without_a_guard() -> None:
-    world = World(restart_guard=None)
-    guarded(world, 0, 1)
-    claim = world.claim()
-    world.run(5 * TRIP)
-    assert claim.state is State.HELD
 
 
 # ------------------------------------------------ patience
@@ -209,37 +166,7 @@ def test_a_round_trip_that_was_long_for_a_moment_is_measured_again(monkeypatch: 
     assert claim.state is State.HELD
 
 
-def test_nothing_stays_unanswered_for_longer_than_a_third_of_a_short_lease_that_comes_later() -> None:
-    world = World().connect()
-    world.nodes[0].mute = True
-    world.claim("long")
-    world.run(0.3)
-    world.claim("short", ttl=0.6)
-    world.run(0.201)
-    assert not world.nodes[0].linked
-
-
 # ------------------------------------------------ scripts that are used later
-
-
-def test_a_script_is_loaded_by_every_connection_before_its_first_use_and_with_each_connection_from_then_on() -> None:
-    world = World().connect()
-    call = pack(b"EVALSHA", GCRA.sha, b"1", b"k")
-    written = [len(it.writes) for it in world.nodes]
-    query = world.engine.consult(dict.fromkeys((0, 1), call), world.now)
-    world.run(0.1)
-    assert (query.answers, query.causes) == ({0: 1, 1: 1}, {})
-    assert world.nodes[0].writes[written[0]].startswith(loads(GCRA) + call), "in the same write"
-    assert world.nodes[2].writes[written[2]].startswith(loads(GCRA)) and not world.nodes[2].called
-    world.engine.consult({2: call}, world.now)
-    world.run(0.1)
-    assert [it.called[-1][1] for it in world.nodes] == ["gcra"] * 3
-    assert b"".join(world.nodes[2].writes).count(loads(GCRA)) == 1, "once on a connection"
-    world.cut(0)
-    world.nodes[0].scripts.clear()  # another run of the server
-    world.run(1.0)
-    assert world.nodes[0].writes[1].startswith(SCRIPTS + loads(GCRA))
-    assert all(loads(WINDOW) not in b"".join(it.writes) for it in world.nodes), "only what is used"
 
 
 def test_the_first_use_may_come_before_any_node_is_connected_to() -> None:
