@@ -502,6 +502,25 @@ async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: 
 # ------------------------------------------------ nodes that answer, and are of no use
 
 
+@pytest.mark.parametrize(
+    "setting, told", [(("maxmemory", "1"), "OOM"), (("min-replicas-to-write", "1"), "NOREPLICAS")], ids=["full", "without replicas"]
+)
+async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
+    face: Face, three: Cluster, setting: tuple[str, str], told: str
+) -> None:
+    client = face.client(three)
+    assert [it.state for it in await face.ready(client)] == ["up"] * 3
+    assert three.ask(0, "CONFIG", "SET", *setting) == "OK"
+    nodes = await face.ready(client)
+    assert [it.state for it in nodes] == ["refusing", "up", "up"]
+    assert told in str(nodes[0].cause)
+    assert three.ask(1, "CONFIG", "SET", *setting) == "OK"
+    with pytest.raises(NoQuorum, match="2 nodes") as caught:
+        await face.ready(client)
+    assert set(caught.value.causes) == set(three.urls[:2])
+    assert all(told in str(it) for it in caught.value.causes.values())
+
+
 @pytest.mark.parametrize("wait", [0, 30])
 async def test_what_no_waiting_mends_comes_at_once(face: Face, three: Cluster, wait: float) -> None:
     """A wrong password used to cost the whole wait, and to come as NoQuorum."""

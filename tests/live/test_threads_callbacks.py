@@ -177,6 +177,17 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
 # ------------------------------------------------ threads come and go
 
 
+def test_the_interpreter_does_not_wait_for_ever_for_a_callback(three: Cluster) -> None:
+    source = """
+    locks = Holdfast(observer=lambda event: time.sleep(60), node_timeout=0.3)
+    lease = locks.lock("exit", on_lost=lambda lease: time.sleep(60)).acquire()
+    """
+    began = time.monotonic()
+    status, _, errors = run(source, three)
+    assert status == 0, errors
+    assert time.monotonic() - began < 30
+
+
 def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
     source = """
     def observer(event):

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 import yaml
 from cli.health import PAGE, shown
+from metrics.prometheus_server import NEEDS_PROMETHEUS, PROMTOOL
 
 from holdfast.metrics import alerts
 
-# No wheel has Prometheus. `.ci/run` gives Debian's.
-FOLDER = os.environ.get("HOLDFAST_PROMETHEUS", "")
-PROMTOOL = Path(FOLDER) / "promtool"
-NEEDS_PROMETHEUS = pytest.mark.skipif(not FOLDER, reason="HOLDFAST_PROMETHEUS=/usr/bin tests it, as ./task test metrics does")
 pytestmark = NEEDS_PROMETHEUS
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from metrics.test_alerts import NEEDS_PROMETHEUS, PROMTOOL
+from metrics.prometheus_server import NEEDS_PROMETHEUS, PROMTOOL
 from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast.aio
