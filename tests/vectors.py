@@ -23,7 +23,7 @@ from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from wire import servers as wire
 from wire import test_handshake
-from wire.test_connection_guard import opens
+from wire.test_server import opens
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive

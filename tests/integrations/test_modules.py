@@ -64,7 +64,7 @@ def test_a_module_runs_no_event_loop_and_handles_no_signal(path: str) -> None:
 
 PAGES = Path(__file__).parents[2] / "docs"
 # What the page of a framework must have. (tests/test_docs.py: each row of the table has a test.)
-SECTIONS = ("## What happens when", "## What others in this framework do", "## Limits")
+SECTIONS = ("## What happens when", "## Limits")
 
 
 def lacking(page: str) -> list[str]:
