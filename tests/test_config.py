@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import ConfigError, Holdfast, Misuse, config
+from holdfast import ConfigError, Holdfast, Misuse
 from holdfast import aio as asynchronous
 from holdfast.config import Clients, imported
 from holdfast.embedded import Nodes
@@ -130,13 +130,6 @@ def test_a_password_is_in_no_error() -> None:
         with pytest.raises(ConfigError) as raised:
             _ = Clients({"NODES": nodes}).locks
         assert "secret" not in str(raised.value)
-
-
-def test_the_search_for_the_setting_to_blame_is_what_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: the search finds nothing."""
-    monkeypatch.setattr(config, "_culprits", lambda options, names: [])
-    with pytest.raises(ConfigError, match=r"^the settings: "):
-        _ = Clients({"NODES": URLS, "TTL": 0}).locks
 
 
 def test_dotted_paths() -> None:

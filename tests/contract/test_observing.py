@@ -20,7 +20,7 @@ from contract.simulated import Simulated
 from proof.books import unbalanced, word, wrongs
 
 from holdfast import events
-from holdfast.errors import Cancelled, LockBusy, NoQuorum, NotAllArrived, RateLimited
+from holdfast.errors import Cancelled, LockBusy, NoQuorum, RateLimited
 from holdfast.events import Event, LockEvent
 
 SOON = 8.0  # seconds: within which observers hear of something
@@ -116,24 +116,6 @@ async def test_permits_are_taken_without_waiting_as_long_as_there_are_some(
         await face.release(lease)
     wants = {it.want for it in ear.of(LockEvent)}
     assert (len(wants), {it.kind for it in ear.of(LockEvent)}) == (5, {"permit"})
-    await ear.balanced()
-
-
-async def test_primitives_of_one_name_can_be_told_apart(face: Face, five: Cluster, name: str, ear: Ear) -> None:
-    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
-    lock, office = client.lock(name), client.election(name, "here")
-    sides = client.rwlock(f"{name}.rw")
-    for lock_ in (lock, office, sides.read(), sides.write(), client.semaphore(f"{name}.s", 2)):
-        await face.release(await face.acquire(lock_))
-
-    async def work() -> int:
-        return 1
-
-    await face.call(client.once(name, keep=60).run, (lambda: 1) if isinstance(face, Threads) else work)
-    await face.call(client.fill(name, 60, lambda: 1).get)
-    await face.until(lambda: len(ear.ends("released")) == 7)
-    kinds = ["exclusive", "election", "read", "write", "permit", "once", "fill"]
-    assert [it.kind for it in ear.ends("released")] == kinds
     await ear.balanced()
 
 
@@ -269,21 +251,6 @@ async def test_books_balance_after_a_crowd(face: Face, own_five: Cluster, name: 
 # ------------------------------------------------ other calls
 
 
-async def test_a_rate_says_how_it_answered(face: Face, five: Cluster, name: str, ear: Ear) -> None:
-    client = await ear.connected(five)
-    rate, keyed = client.rate(name, 1, 60, wait=0), client.rate(name, 1, 60, key="k", wait=0)
-    assert await face.call(rate.take)
-    assert not await face.call(rate.take)
-    assert await face.call(keyed.acquire)
-    with pytest.raises(RateLimited):
-        await face.call(keyed.acquire)
-    await face.call(rate.peek)
-    await face.until(lambda: len(ear.of(events.Called)) == 4)
-    told = [(it.name, it.key_given, it.how) for it in ear.of(events.Called)]
-    assert told == [(name, keyed, how) for keyed in (False, True) for how in ("allowed", "refused")]
-    assert [it.retry_after > 0 for it in ear.of(events.Called)] == [False, True, False, True]
-
-
 async def test_a_once_and_a_fill_say_where_a_value_comes_from(face: Face, five: Cluster, name: str, ear: Ear) -> None:
     client = await ear.connected(five)
 
@@ -299,20 +266,6 @@ async def test_a_once_and_a_fill_say_where_a_value_comes_from(face: Face, five: 
     told = [(it.name, it.kind, it.how) for it in ear.of(events.Called)]
     assert told == [(name, "once", "ran"), (name, "fill", "ran"), (name, "once", "kept"), (name, "fill", "kept")]
     assert all(0 < it.took < 10 for it in ear.of(events.Called))
-
-
-async def test_a_latch_and_a_barrier_say_whether_all_have_come(face: Face, five: Cluster, name: str, ear: Ear) -> None:
-    client = await ear.connected(five)
-    latch, barrier = client.latch(name, 1, wait=0.05), client.barrier(name, 1)
-    with pytest.raises(NotAllArrived):
-        await face.call(latch.wait)
-    await face.call(latch.arrive)
-    await face.call(latch.wait)
-    await face.call(barrier.wait, "me")
-    await face.until(lambda: len(ear.of(events.Called)) == 3)
-    told = [(it.name, it.kind, it.how) for it in ear.of(events.Called)]
-    assert told == [(name, "latch", "incomplete"), (name, "latch", "complete"), (name, "barrier", "complete")]
-    assert ear.of(events.Called)[0].took >= 0.04
 
 
 async def test_nothing_is_made_for_nobody(

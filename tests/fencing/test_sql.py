@@ -13,7 +13,6 @@ from typing import Any
 
 import aiosqlite
 import psycopg
-import pymysql
 import pytest
 from fencing import schedules
 from fencing.databases import NEEDS_MARIADB, Database
@@ -201,17 +200,6 @@ def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
     assert asked.parameters == ({"key": 1, "fence": 5} if style in ("named", "pyformat") else (5, 1, 5))
 
 
-def test_sqlite_takes_every_style_that_it_knows(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "database")) as connection:
-        cursor = connection.cursor()
-        cursor.execute(FenceTable("sqlite", table="main.seen").ddl)
-        for style in ("qmark", "numeric", "named"):
-            fences = FenceTable("sqlite", table="main.seen", paramstyle=style)
-            fences.guard(cursor, {"a": 5})
-            with pytest.raises(StaleFence):
-                fences.guard(cursor, {"a": 4})
-
-
 @pytest.mark.parametrize(
     "make",
     [
@@ -311,25 +299,6 @@ def test_a_table_that_does_not_store_what_it_is_told(database: Database, cursor:
         fences.guard(cursor, {"long": 5}, read=read)
     cursor.connection.rollback()
     fences.guard(cursor, {"a": 5}, read=read)
-
-
-def test_cursors_that_give_mappings(database: Database) -> None:
-    fences, column = FenceTable(database.dialect), FenceColumn(database.dialect, "data")
-    database.run("DROP TABLE IF EXISTS data", "CREATE TABLE data (id int PRIMARY KEY, fence bigint)", "INSERT INTO data VALUES (1, NULL)")
-    with closing(database.connect()) as connection:
-        if database.dialect == "sqlite":
-            connection.row_factory = sqlite3.Row
-            cursor = connection.cursor()
-        elif database.dialect == "postgresql":
-            cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
-        else:
-            cursor = connection.cursor(pymysql.cursors.DictCursor)
-        fences.guard(cursor, {"a": 5})
-        column.guard(cursor, 1, {"a": 5})
-        with pytest.raises(StaleFence):
-            fences.guard(cursor, {"a": 4})
-        with pytest.raises(StaleFence):
-            column.guard(cursor, 1, {"a": 4})
 
 
 # ------------------------------------------------ a holder that stopped

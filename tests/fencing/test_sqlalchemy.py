@@ -15,7 +15,7 @@ from fencing import overtaking
 from fencing.databases import Database
 from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, insert, inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scoped_session, sessionmaker
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
 from holdfast import ConfigError, Misuse, StaleFence
@@ -376,20 +376,6 @@ def test_a_class_that_merges_its_arguments_is_not() -> None:
 # ------------------------------------------------ other sessions
 
 
-def test_registries_of_sessions(engine: Engine) -> None:
-    registry = scoped_session(sessionmaker(engine))
-    with fenced(registry, {"a": 7}) as session:
-        assert session is registry()
-        registry.add(Account(id=1, value=7))
-    with pytest.raises(StaleFence), fenced(registry, {"a": 5}):
-        raise AssertionError("the body does not run")
-    registry.execute(select(Account)).all()
-    with pytest.raises(Misuse, match="first statement"), fenced(registry, {"a": 7}):
-        raise AssertionError
-    registry.remove()
-    assert values(engine, "account") == [7]
-
-
 async def test_registries_of_asynchronous_sessions(database: Database, engine: Engine) -> None:
     if not database.asynchronous:
         return
@@ -453,31 +439,6 @@ except ImportError as error:
             said
             == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
         )
-
-
-def test_without_greenlet_threads_have_their_fences() -> None:
-    run(
-        """
-import sys
-sys.modules["greenlet"] = None
-from sqlalchemy import create_engine, MetaData
-from sqlalchemy.orm import Session
-from holdfast import ConfigError
-from holdfast.fencing.sqlalchemy import fence_table, fenced
-metadata = MetaData()
-fence_table(metadata)
-engine = create_engine("sqlite://")
-metadata.create_all(engine)
-with Session(engine) as session, fenced(session, {"a": 7}):
-    pass
-try:
-    fenced(None, {"a": 7})
-except ConfigError:
-    pass
-else:
-    raise AssertionError
-"""
-    )
 
 
 WATCHED = """
