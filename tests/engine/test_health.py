@@ -289,6 +289,20 @@ def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float)
     assert told or nodes > 1
 
 
+@pytest.mark.parametrize("late", [-9.0, 9.0])
+@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
+def test_a_clock_that_is_off_is_warned_of_once(nodes: int, late: float) -> None:
+    world = World(nodes)  # a quarter of the guard is 8 s
+    world.nodes[0].ahead = late
+    world.run(1.0)
+    assert clocks(world) == {"n0": "9 s behind" if late < 0 else "9 s ahead of"}
+    world.nodes[0].ahead *= 2  # otherwise than before
+    world.cut(0)
+    world.run(2.0)
+    assert lines(world) == ["up" if nodes == 1 else "down"] + ["up"] * (nodes - 1)
+    assert len(clocks(world)) == 1
+
+
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5])
 def test_our_own_clock_is_not_the_nodes_fault(nodes: int) -> None:
     world = World(nodes)

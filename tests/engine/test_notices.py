@@ -10,10 +10,8 @@ from engine.world import (
     START,
     TRIP,
     World,
-    guarded,
     lines,
     noted,
-    rests,
     semaphore,
     warnings,
 )
@@ -66,17 +64,6 @@ def test_a_server_that_restarts_is_asked_again() -> None:
     assert persisting(world) == ["n0"]
 
 
-def test_a_node_that_does_not_answer_is_asked_once_it_is_there_again() -> None:
-    world = World(1).connect()
-    world.engine.notices.keeps("once", world.now)
-    world.nodes[0].mute = True
-    world.run(20.0)
-    assert persisting(world) == []
-    world.nodes[0].mute = False
-    world.run(20.0)
-    assert persisting(world) == ["n0"]
-
-
 def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
     world = World().connect()
     world.claim()
@@ -84,37 +71,6 @@ def test_a_client_of_locks_alone_is_not_warned_and_asks_nothing() -> None:
     assert persisting(world) == []
     assert asked_for_persistence(world) == 0
     assert not world.engine.notices.lasting
-
-
-def test_a_node_that_is_connected_to_later_is_asked_then() -> None:
-    world = World()
-    world.engine.notices.keeps("latch", world.now)
-    world.run(2.0)
-    assert persisting(world) == ["n0", "n1", "n2"]
-
-
-@pytest.mark.parametrize("told", [b"$13\r\naof_enabled:1\r\n", b"=17\r\ntxt:aof_enabled:1\r\n", b":1\r\n", b"-NOPERM no\r\n"])
-def test_a_node_that_does_not_say_so_is_not_warned_of(told: bytes) -> None:
-    world = World(1).connect()
-    node = world.nodes[0]
-    answers = node._answers
-    # A node of the world answers otherwise here, so its method is replaced.
-    node._answers = lambda words, now: told if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.engine.notices.keeps("once", world.now)
-    world.run(2.0)
-    assert persisting(world) == []
-
-
-def test_the_same_words_as_text_are_understood() -> None:
-    world = World(1).connect()
-    node = world.nodes[0]
-    answers = node._answers
-    text = b"=17\r\ntxt:aof_enabled:0\r\n"
-    # A node of the world answers otherwise here, so its method is replaced.
-    node._answers = lambda words, now: text if words[-1] == b"persistence" else answers(words, now)  # type: ignore[method-assign]  # (a fake in its place)
-    world.engine.notices.keeps("once", world.now)
-    world.run(2.0)
-    assert persisting(world) == ["n0"]
 
 
 # ------------------------------------------------ jobs
@@ -126,27 +82,6 @@ def job(told: list[Any], queries: int = 2, nodes: tuple[int, ...] = (0, 1, 2)) -
         told.append((yield dict.fromkeys(nodes, pack(b"PING"))))
     told.append("done")
     return None
-
-
-def test_a_job_goes_from_round_to_round_and_nobody_is_told() -> None:
-    world, told = World().connect(), list[Any]()
-    world.engine.notices.run(b"a", job(told), world.now)
-    world.run(1.0)
-    assert [sorted(it.answers) for it in told[:-1]] == [[0, 1, 2], [0, 1, 2]]
-    assert told[-1] == "done"
-    assert world.found == []
-    assert world.engine.queries == {}
-
-
-def test_a_job_whose_nodes_cannot_be_spoken_to_goes_on_without_them() -> None:
-    world, told = World().connect(), list[Any]()
-    world.nodes[2].dialled, world.nodes[1].mute = "refuses", True
-    world.cut(2)
-    world.run(0.5)
-    world.engine.notices.run(b"a", job(told), world.now)
-    world.run(5.0)
-    assert sorted(told[0].answers) == [0]
-    assert told[-1] == "done"
 
 
 def test_the_same_job_is_not_run_again_at_once() -> None:
@@ -211,16 +146,6 @@ def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_fo
     assert [node.values[b"{s}:permits"] for node in world.nodes] == [b"3"] * 3
     assert (world.engine.queries, world.found) == ({}, [])
     assert warnings(world) == []
-
-
-def test_a_semaphore_whose_size_was_not_noted_in_time_is_held_all_the_same() -> None:
-    world = World().connect()
-    world.cut(2, dialled="refuses")
-    joint = semaphore(world, 3)
-    world.run(2.0)
-    assert joint.state is State.HELD
-    assert world.engine.queries == {}
-    assert b"{s}:permits" not in world.nodes[2].values
 
 
 def test_another_size_is_warned_of_once() -> None:
@@ -321,37 +246,6 @@ def test_a_node_that_restarted_is_no_difference() -> None:
     assert (lines(other), warnings(one), warnings(other)) == (["up"] * 3, [], [])
 
 
-def test_a_node_that_failed_over_is_no_difference() -> None:
-    """The promoted server has run for long, and another client notes it a moment later."""
-    one, other = World(restart_guard=None), World(restart_guard=None, owner="you", inbox=OTHER)
-    crowd(runs=(one, other))
-    together(one, other, 100)
-    for world in (one, other):
-        world.nodes[2].facts = {"run_id": "f" * 40}
-    one.cut(2)
-    together(one, other, 5)
-    other.cut(2)
-    together(one, other, 100)
-    assert not any("other nodes" in it for _, it in warnings(one) + warnings(other))
-
-
-def test_an_idle_engine_says_nothing_again_but_that_it_lives() -> None:
-    world = World().connect()
-    world.run(2.0)
-    said = [len(node.asked) for node in world.nodes]
-    assert rests(world)
-    world.run(10_000.0)
-    assert [len(node.asked) for node in world.nodes] == said
-    assert [len(node.noted) for node in world.nodes] == [1 + 10_000 // 30] * 3
-    claim = world.claim()
-    world.run(2.0)
-    world.end(claim)
-    world.run(60.0)
-    while world.engine.queries:
-        world.run(1.0)
-    assert (rests(world), world.engine.queries, world.found) == (True, {}, [])
-
-
 def test_a_client_is_registered_with_its_first_request_and_twice_a_minute() -> None:
     """A program may live for less than a second."""
     # Rule G8.
@@ -381,20 +275,6 @@ def test_a_client_is_registered_in_the_same_write_as_the_first_use(use: str) -> 
     assert [len(node.writes) for node in world.nodes] == [it + 3 for it in before]
 
 
-def test_a_client_registers_at_once_on_a_node_that_is_back_and_not_on_one_that_is_away() -> None:
-    world = World().connect()
-    world.run(1.0)
-    world.cut(0)
-    world.cut(1, dialled="refuses")
-    world.run(2.0)
-    assert [len(node.noted) for node in world.nodes] == [2, 1, 1]
-    world.run(100.0)
-    assert [len(node.noted) for node in world.nodes] == [5, 1, 4]
-    world.nodes[1].dialled = "accepts"
-    world.run(10.0)
-    assert len(world.nodes[1].noted) == 2
-
-
 def test_an_engine_that_is_closed_registers_no_more() -> None:
     world = World().connect()
     world.run(1.0)
@@ -411,29 +291,3 @@ def test_an_engine_that_only_looks_registers_nowhere() -> None:
     assert [len(node.noted) for node in world.nodes] == [0] * 3
 
 
-def test_clients_that_do_not_know_the_list_of_sets_are_shown_and_warned_of() -> None:
-    world = World(spreads=("a1", "b2"))
-    world.nodes[1].registry[b"web-1:7 0000000a"] = START - 4.0, b"v2 30000 3   b2 1.2"
-    world.nodes[2].forbids = True
-    assert [it.stragglers for it in world.engine.health.status(world.now)] == [None] * 3
-    world.run(10.0)
-    one, two, three = [it.stragglers for it in world.engine.health.status(world.now)]
-    assert (one, three) == ((), None)
-    assert two is not None and [(it.owner, round(it.seen)) for it in two] == [("web-1:7", 5 + 10 - 1)]
-    assert [node for node, _ in warnings(world)] == ["n1"]
-    assert "the former shards, or others: web-1:7" in warnings(world)[0][1]
-    world.run(120.0)
-    assert len(warnings(world)) == 1
-    assert world.engine.queries == {}
-
-
-def test_nothing_is_said_to_a_node_that_is_guarded_or_away() -> None:
-    world = World(4, node_timeout=0.5)
-    guarded(world, 1)
-    world.nodes[2].dialled = "refuses"
-    world.nodes[3].dialled = "hangs"
-    world.run(5.0)
-    assert [len(node.noted) for node in world.nodes] == [1, 0, 0, 0]
-    assert [note.split(b" ")[3] for _, _, note in world.nodes[0].noted] == [b"00000000,00000001"]
-    world.run(60.0)
-    assert [len(node.noted) > 0 for node in world.nodes] == [True, True, False, False]
