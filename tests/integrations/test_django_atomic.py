@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import wraps
@@ -562,6 +563,10 @@ def test_a_command_that_loses_its_lock_fails(site: Any, other: Holdfast, monkeyp
 
     def robbed(self: Any, *args: Any, **options: Any) -> None:
         other.force_release("manage:nightly", "for this test")
+        # The nodes tell the holder by a message, which takes its time on a busy machine.
+        deadline = time.monotonic() + 10
+        while site.locks.leases() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     monkeypatch.setattr(Command, "handle", robbed)
     get_commands()["nightly"] = Command()
