@@ -25,6 +25,7 @@ setup(app)
 
 
 def burst(name, number, seconds):
+    note("begin", name, number)
     time.sleep(seconds)
     note("done", name, number)
 
