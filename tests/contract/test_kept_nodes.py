@@ -108,8 +108,6 @@ async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Clus
     ):
         with pytest.raises(ConfigError, match="have nodes in common"):
             describe()
-    with pytest.raises(ConfigError, match="have nodes in common"):
-        await face.call(joint.once(name, keep=1.0).result)
 
 
 async def test_a_rate_is_counted_on_both_lists(face: Face, five: Cluster, name: str) -> None:
@@ -127,6 +125,14 @@ async def test_a_fill_has_its_value_on_both_lists(face: Face, five: Cluster, nam
     assert [(await face.call(it.get)).value for it in (joint, new)] == [1, 1]
     await face.call(joint.invalidate)
     assert (await face.call(old.get)).value == 2
+
+
+async def test_a_result_is_kept_on_both_lists(face: Face, five: Cluster, name: str) -> None:
+    # Rule O14.
+    change, job = Change(face, five, slice(3), slice(1, 4)), Job(face)
+    for client in (change.old, change.joint, change.new):
+        assert await run(face, client.once(name, keep=60), job) == "done"
+    assert job.runs == 1
 
 
 async def test_what_is_kept_is_repaired_before_the_former_list_is_left(face: Face, name: str) -> None:

@@ -24,6 +24,7 @@ from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn, begin
 from holdfast.protocol.exclusive import beside
+from holdfast.protocol.quorum import Quorum
 from holdfast.testing.server import Lua
 from holdfast.wire.resp import pack
 
@@ -218,7 +219,7 @@ class Oblivious(Runner):
                 try:
                     yield from self.turn.last(lost)
                 except LockLost:
-                    self.turn = Turn(self.world.deed, "n", (0,))
+                    self.turn = Turn(self.world.deed, "n", 0)
                     continue
             forgetting.ended = self.world.clock
             return
@@ -244,11 +245,11 @@ class Doer(Runner):
                     try:
                         yield from self.turn.last(lost)
                     except LockLost:
-                        self.turn = Turn(world.deed, "n", (0,))
+                        self.turn = Turn(world.deed, "n", 0)
                         continue
                 break
             world.history.told.append((self.turn.value, began, world.clock))
-            self.turn = Turn(world.deed, "n", (0,))
+            self.turn = Turn(world.deed, "n", 0)
             yield None
 
 
@@ -311,7 +312,7 @@ def overtaken_by_forgetting() -> OnceCopy | None:
     What the nodes agree on when it has tried to keep its result.
     """
     orders = Orders(0, runners=2)
-    runner, other = Turn(orders.deed, "n", (0,)), Turn(orders.deed, "n", (0,))
+    runner, other = Turn(orders.deed, "n", 0), Turn(orders.deed, "n", 0)
     lease: Any = orders.take(1)
     assert not carried_out(orders, runner.look(lease))
     carried_out(orders, other.forget(orders.take(2)))  # type: ignore[arg-type]  # (a stand-in)
@@ -320,7 +321,7 @@ def overtaken_by_forgetting() -> OnceCopy | None:
     with suppress(LockLost):
         carried_out(orders, runner.keep(lease, "late"))
     register = recipes.Register(NAME, HORIZON)
-    return recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, NODES)
+    return recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, Quorum(range(NODES)))
 
 
 def test_a_run_that_has_its_nodes_back_does_not_undo_forgetting() -> None:

@@ -23,6 +23,7 @@ from holdfast.face.terms import LockTerms
 from holdfast.face.values import JSON
 from holdfast.primitives.once import commands as recipes
 from holdfast.primitives.once.plan import OnceTerms, Turn
+from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import LOOK, STORE
 from holdfast.testing.server import Lua, Server
@@ -59,7 +60,7 @@ class Runner:
 
     def __init__(self, world: Orders, number: int, value: str) -> None:
         self.world, self.number, self.value = world, number, value
-        self.turn = Turn(world.deed, "n", (0,))
+        self.turn = Turn(world.deed, "n", 0)
         self.steps = self.play()
         self.ask: Ask | None = None
         self.answers: dict[int, object] = {}
@@ -80,7 +81,7 @@ class Runner:
                 try:
                     yield from self.turn.last(lost)
                 except LockLost:
-                    self.turn = Turn(self.world.deed, "n", (0,))  # it comes again
+                    self.turn = Turn(self.world.deed, "n", 0)  # it comes again
                     continue
             return
 
@@ -116,9 +117,9 @@ class Orders:
 
     def __init__(self, seed: int, lua: Lua | None = None, runners: int = 4) -> None:
         self.dice = random.Random(seed)
-        settings = SimpleNamespace(addresses=(None,) * NODES, prefix="", horizon=HORIZON)
+        settings = SimpleNamespace(addresses=(None,) * NODES, prefix="", horizon=HORIZON, quorum=Quorum(range(NODES)))
         terms = LockTerms((), Timing(10.0))
-        shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)])
+        shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)], every=[SimpleNamespace(settings=settings)])
         self.deed = OnceTerms(shards, "n", 10**9, None, None, terms, JSON)
         self.servers = [Server(lambda: float(NOW), f"{it:040x}", lua=lua) for it in range(NODES)]
         for server in self.servers:
@@ -244,11 +245,11 @@ def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_
     found = recipes.newest(looks(three, 0, 2))
     assert found is not None and found.value == b"x"
     stores(three, b"x", 2)
-    assert recipes.agreed(looks(0, 0, 2), NODES) is None
+    assert recipes.agreed(looks(0, 0, 2), Quorum(range(NODES))) is None
     found = recipes.newest(looks(four, 0, 1))
     assert found is not None and found.value == b"y"
     stores(four, b"y", 0, 1)
-    second = recipes.agreed(looks(0, 0, 1), NODES)
+    second = recipes.agreed(looks(0, 0, 1), Quorum(range(NODES)))
     assert second is not None and second.value == b"y"
 
 

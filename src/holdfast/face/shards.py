@@ -137,8 +137,12 @@ class Shards:
         if isinstance(terms.recipes, Slots) or terms.kind:
             home = self.settled(terms.name, "read-write lock" if terms.kind else "semaphore")
             return home, home
-        former = {self._former[self._before.of(it)] for it in terms.names} - {home} if self._former else set()
-        return home, self.together(home, former)
+        return home, self.locking(home, *terms.names)
+
+    def locking(self, home: int, *names: str) -> int:
+        """Return the number of the shard to lock these names on, which live on the shard `home`."""
+        former = {self._former[self._before.of(it)] for it in names} if self._former else set()
+        return self.together(home, former - {home})
 
     def together(self, home: int, former: Collection[int]) -> int:
         """Return the number of the shard that has the nodes of all these shards."""

@@ -16,7 +16,6 @@ from holdfast.primitives.once.commands import (
     Register,
     agreed,
     called,
-    common,
     decided,
     highest,
     lacking,
@@ -32,9 +31,11 @@ from holdfast.primitives.once.commands import (
 )
 from holdfast.protocol import quorum
 from holdfast.protocol.exclusive import Exclusive
+from holdfast.protocol.quorum import Quorum
 from holdfast.scripts import LOOK, STORE
 
 K = 16_000
+THREE, FOUR, FIVE = (Quorum(range(it)) for it in (3, 4, 5))
 B = 1_800_000_000_000_000
 
 
@@ -79,17 +80,18 @@ def test_all_keys_lie_in_one_slot() -> None:
 def test_what_nodes_have_answered() -> None:
     answers = {0: said(), 1: kept(B, b"a b", 30), 2: said(1, B), 3: kept(B, left=0), 4: kept(B, left=-1)}
     brief = OnceLook(False, 0, OnceCopy(B, b"1", 1))
-    assert seen(answers) == [OnceLook(False, 0, None), OnceLook(False, 0, OnceCopy(B, b"a b", 30)), OnceLook(True, B, None), brief, brief]
+    told = [OnceLook(False, 0, None), OnceLook(False, 0, OnceCopy(B, b"a b", 30)), OnceLook(True, B, None), brief, brief]
+    assert [*seen(answers).values()] == told
 
 
 @pytest.mark.parametrize("reply", [None, 1, b"x", [], [1, 2, 3], [1, 2, 3, 4], [True, 1, 1, None], [1, None, 1, None], [1, 1, "1", None]])
 def test_what_no_script_of_ours_says(reply: object) -> None:
-    assert seen({0: reply}) == []
+    assert seen({0: reply}) == {}
 
 
 @pytest.mark.parametrize("text", [b"", b"x", b"1 x", b"%015dx y" % 0, b"%016d" % 1, b"%016d_x" % 1, b"%016d x" % 0])
 def test_what_somebody_else_has_written_there_is_nothing(text: bytes) -> None:
-    assert seen({0: said(text=text, left=10)}) == [OnceLook(False, 0, None)]
+    assert seen({0: said(text=text, left=10)}) == {0: OnceLook(False, 0, None)}
 
 
 @pytest.mark.parametrize(
@@ -110,23 +112,23 @@ def test_what_somebody_else_has_written_there_is_nothing(text: bytes) -> None:
 def test_a_result_is_what_a_majority_has_with_one_ballot(ballots: list[int], one: int | None, known: bool) -> None:
     # Rule O1.
     answers = {node: kept(it) if it else said() for node, it in enumerate(ballots)}
-    found = agreed(answers, 5)
+    found = agreed(answers, FIVE)
     assert (None if found is None else found.ballot) == one
-    assert decided(answers, 5) is known
+    assert decided(answers, FIVE) is known
 
 
 def test_fewer_than_a_majority_decide_nothing() -> None:
-    assert not decided({0: said(), 1: said()}, 4), "of the other two nobody has told anything"
-    assert decided({0: said(), 1: said(), 2: said()}, 4)
+    assert not decided({0: said(), 1: said()}, FOUR), "of the other two nobody has told anything"
+    assert decided({0: said(), 1: said(), 2: said()}, FOUR)
 
 
 @given(st.lists(st.integers(0, 3), min_size=5, max_size=5), st.integers(0, 5))
 def test_what_is_decided_stays_so(ballots: list[int], first: int) -> None:
     every = {node: kept(it) if it else said() for node, it in enumerate(ballots)}
     some = dict(list(every.items())[:first])
-    if decided(some, 5):
-        assert (agreed(some, 5) is None) is (agreed(every, 5) is None)
-    assert decided(every, 5)
+    if decided(some, FIVE):
+        assert (agreed(some, FIVE) is None) is (agreed(every, FIVE) is None)
+    assert decided(every, FIVE)
 
 
 def test_a_note_stands_for_a_result_that_cannot_be_kept() -> None:
@@ -136,7 +138,7 @@ def test_a_note_stands_for_a_result_that_cannot_be_kept() -> None:
     for result in (b"", b"null", b"1", b'"\\u0000holdfast"', b"\x80\x05N.", note("")[:-1]):
         assert noted(result) is None
     answers = {it: kept(B, note("why")) for it in range(3)}
-    found = agreed(answers, 3)
+    found = agreed(answers, THREE)
     assert found is not None
     assert noted(found.value) == "why", "it is kept like any result"
 
@@ -151,7 +153,7 @@ def test_d21_a_digest_of_its_call_may_precede_a_result() -> None:
 
 
 def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:
-    found = agreed({0: kept(B, b"v", 10), 1: kept(B, b"v", 30), 2: kept(B, b"v", 20)}, 3)
+    found = agreed({0: kept(B, b"v", 10), 1: kept(B, b"v", 30), 2: kept(B, b"v", 20)}, THREE)
     assert found == OnceCopy(B, b"v", 30)
 
 
@@ -164,15 +166,15 @@ def test_the_newest_copy() -> None:
 def test_a_majority_has_to_promise() -> None:
     # Rule O3.
     answers = {0: said(1, 5), 1: kept(3, promise=0, fence=9), 2: [1]}
-    assert not promised(answers, 3)
-    assert promised({**answers, 2: kept(3, promise=1, fence=5)}, 3)
-    assert not promised({**answers, 2: kept(3, promise=1, fence=5)}, 4)
+    assert not promised(answers, THREE)
+    assert promised({**answers, 2: kept(3, promise=1, fence=5)}, THREE)
+    assert not promised({**answers, 2: kept(3, promise=1, fence=5)}, FOUR)
 
 
 @given(st.lists(st.sampled_from([7, 8]), max_size=5))
 def test_stored_on_a_majority_or_not_or_nobody_knows(replies: list[int]) -> None:
     # Rule R1.
-    told = stored(dict(enumerate(replies)), 7, 5)
+    told = stored(dict(enumerate(replies)), 7, FIVE)
     yes, open_ = replies.count(7), 5 - len(replies)
     assert told is (True if yes >= quorum.majority(5) else False if yes + open_ < quorum.majority(5) else None)
 
@@ -200,11 +202,15 @@ def test_no_result_may_begin_like_a_note() -> None:
     assert not reserved(b"\0")
 
 
-def test_what_all_sets_have_agreed_on_under_one_ballot() -> None:
-    one, other = OnceCopy(B, b"1", 7), OnceCopy(B + 1, b"1", 7)
-    assert common([one]) is common([one, OnceCopy(B, b"1", 9)]) is one
-    for copies in ([None], [one, None], [None, one], [one, other], [None, None]):
-        assert common(copies) is None
+def test_of_two_lists_each_has_to_agree_to_promise_and_to_store_under_one_ballot() -> None:
+    both = Quorum(range(3), range(3, 6))
+    one, other = {it: kept(B, promise=1) for it in range(6)}, {it: kept(B + 1) for it in range(3, 6)}
+    for missing in (0, 1, 3, 4):
+        most = {it: copy for it, copy in one.items() if it not in (0, 3, missing)}
+        assert [agreed(most, both) is not None, decided(most, both), promised(most, both)] == [missing in (0, 3)] * 3
+    assert (agreed({**one, **other}, both), decided({**one, **other}, both)) == (None, True)
+    assert [stored(dict.fromkeys(it, B), B, both) for it in ((0, 1), (0, 1, 4), (0, 1, 4, 5))] == [None, None, True]
+    assert stored({0: B, 1: B, 3: 9, 4: 9}, B, both) is False
 
 
 def test_how_long_any_copy_lasts() -> None:

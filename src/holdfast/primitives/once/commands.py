@@ -21,11 +21,11 @@ instead of its own. So only one result is ever on a majority with one ballot (Pa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...protocol import quorum
 from ...protocol.exclusive import beside, keys_of
+from ...protocol.quorum import Quorum
 from ...protocol.ticket import LAST
 from ...scripts import LOOK, STORE
 from ...wire.resp import evalsha
@@ -123,67 +123,58 @@ def parted(value: bytes) -> tuple[bytes, bytes]:
     return call, result
 
 
-def seen(answers: Answers) -> list[OnceLook]:
+def seen(answers: Answers) -> dict[int, OnceLook]:
     """Return the nodes' answers to a look, without those that are no answers of the script."""
-    return [it for it in map(_read, answers.values()) if it is not None]
+    return {node: it for node, reply in answers.items() if (it := _read(reply)) is not None}
 
 
-def agreed(answers: Answers, nodes: int) -> OnceCopy | None:
+def agreed(answers: Answers, decides: Quorum) -> OnceCopy | None:
     """Return the result, if a majority has it with one ballot.
 
     Equal values of different ballots prove nothing.
     """
     copies = _copies(answers)
-    ballot = quorum.agreed(quorum.majority(nodes), [it.ballot for it in copies])
-    return max((it for it in copies if it.ballot == ballot), key=lambda it: it.left, default=None)
+    ballot = decides.agreed({node: it.ballot for node, it in copies.items()})
+    return max((it for it in copies.values() if it.ballot == ballot), key=lambda it: it.left, default=None)
 
 
-def common(copies: Iterable[OnceCopy | None]) -> OnceCopy | None:
-    """Return the result that all shards have agreed on, each with a copy under the same ballot.
-
-    `copies` has the copy that each shard has agreed on. If one is None, so is the result.
-    """
-    found = list(copies)
-    if any(it is None or found[0] is None or it.ballot != found[0].ballot for it in found):
-        return None
-    return found[0]
-
-
-def decided(answers: Answers, nodes: int) -> bool:
+def decided(answers: Answers, decides: Quorum) -> bool:
     """Whether it is known that a majority has one result, whatever other nodes will answer."""
-    ballots = [it.ballot for it in _copies(answers)]
-    most, needed = max(map(ballots.count, ballots), default=0), quorum.majority(nodes)
-    return most >= needed or (len(answers) >= needed and most + nodes - len(answers) < needed)
+    open_, having = decides.nodes - answers.keys(), dict[int, set[int]]()
+    for node, it in _copies(answers).items():
+        having.setdefault(it.ballot, set()).add(node)
+    if any(map(decides.met, having.values())):
+        return True
+    return decides.met(answers) and not any(decides.met(it | open_) for it in (set[int](), *having.values()))
 
 
-def promised(answers: Answers, nodes: int) -> bool:
+def promised(answers: Answers, decides: Quorum) -> bool:
     """Whether a majority has promised."""
-    return sum(it.promised for it in seen(answers)) >= quorum.majority(nodes)
+    return decides.met([node for node, it in seen(answers).items() if it.promised])
 
 
 def newest(answers: Answers) -> OnceCopy | None:
     """Return the copy of the highest ballot, the only one that a majority may have had, or None."""
-    return max(_copies(answers), key=lambda it: (it.ballot, it.left), default=None)
+    return max(_copies(answers).values(), key=lambda it: (it.ballot, it.left), default=None)
 
 
 def longest(answers: Answers) -> int:
     """Return for how many milliseconds some node will have a copy of any ballot, or 0."""
-    return max([it.left for it in _copies(answers)], default=0)
+    return max([it.left for it in _copies(answers).values()], default=0)
 
 
 def lacking(answers: Answers) -> bool:
     """Whether a node lacks a copy, or has one with a lower ballot than another node's."""
-    told = seen(answers)
-    highest = max((it.copy.ballot for it in told if it.copy is not None), default=0)
-    return any((0 if it.copy is None else it.copy.ballot) < highest for it in told)
+    ballots = [0 if it.copy is None else it.copy.ballot for it in seen(answers).values()]
+    return len(set(ballots)) > 1
 
 
-def stored(answers: Answers, ballot: int, nodes: int) -> bool | None:
+def stored(answers: Answers, ballot: int, decides: Quorum) -> bool | None:
     """Whether a majority has stored it. False if none can any more. None while that is open."""
-    yes, needed = sum(it == ballot for it in answers.values()), quorum.majority(nodes)
-    if yes >= needed:
+    yes = {node for node, it in answers.items() if it == ballot}
+    if decides.met(yes):
         return True
-    return False if yes + nodes - len(answers) < needed else None
+    return None if decides.met(yes | (decides.nodes - answers.keys())) else False
 
 
 def highest(answers: Answers) -> int:
@@ -191,12 +182,12 @@ def highest(answers: Answers) -> int:
 
     Fences that no ticket can have come from damaged records and do not count.
     """
-    told = [it for it in answers.values() if type(it) is int] + [it.fence for it in seen(answers)]
+    told = [it for it in answers.values() if type(it) is int] + [it.fence for it in seen(answers).values()]
     return max([it for it in told if it < LAST], default=0)
 
 
-def _copies(answers: Answers) -> list[OnceCopy]:
-    return [it.copy for it in seen(answers) if it.copy is not None]
+def _copies(answers: Answers) -> dict[int, OnceCopy]:
+    return {node: it.copy for node, it in seen(answers).items() if it.copy is not None}
 
 
 def _read(reply: object) -> OnceLook | None:

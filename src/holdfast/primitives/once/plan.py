@@ -7,11 +7,11 @@ waits, or how a function is run: `sync` and `aio` hold the lock while they run o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ... import checks
 from ...checks import Seconds
@@ -20,6 +20,7 @@ from ...errors import ConfigError, LockLost, Misuse, readable
 from ...events import Called
 from ...face.decorators import OBJECT, Function, Kind, Name, fields, fillable, kind_of_call, label, varies
 from ...face.lease import Lease
+from ...face.migration import place
 from ...face.schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from ...face.shards import Shards
 from ...face.terms import Description, ElectionOptions, LockTerms, noted, terms
@@ -27,9 +28,9 @@ from ...face.tracing import Surrounded
 from ...face.values import JSON, Serializer, Unfit, checked, packed, verdicts
 from ...operations.inspection.plan import unheard
 from ...operations.repair.plan import mend
-from ...protocol import quorum
 from ...protocol.exclusive import Exclusive, key_of
 from ...protocol.query import Query
+from ...protocol.quorum import Quorum
 from ...protocol.timing import Timing
 from ...wire.resp import pack
 from . import commands as recipes
@@ -262,7 +263,7 @@ def _plain(value: object) -> object:
 
 
 def begin(options: OnceTerms) -> Plan[Turn]:
-    """Begin a caller's turn: find its slot, and the shards that keep its result.
+    """Begin a caller's turn: find its slot, and the shard that keeps its result.
 
     Asks the nodes for the time if the caller has not named one.
     """
@@ -276,13 +277,14 @@ def begin(options: OnceTerms) -> Plan[Turn]:
     shards = options.shards
     key_of(name, shards.all[0].settings.prefix)
     slot = options.slot
-    homes = shards.homes(name)
-    shards.keeping(name, "once")
-    for shard in homes:
-        yield Do(lambda it: it.keeps("once"), shard)
+    home = shards.home(name)
+    at = shards.locking(home, name)
+    if at != home:
+        at, _ = yield from place(shards, at, options.terms.timing)
+    yield Do(lambda it: it.keeps("once"), at)
     if times is not None and slot is None:
         slot = times.of((yield from _time(shards, name)), early=True)
-    return Turn(options, name, homes, slot)
+    return Turn(options, name, at, slot)
 
 
 def _time(shards: Shards, name: str) -> Plan[int]:
@@ -300,18 +302,6 @@ def _time(shards: Shards, name: str) -> Plan[int]:
     return told[len(told) // 2]
 
 
-class OnceShard(NamedTuple):
-    """A shard that keeps the result.
-
-    Attributes:
-        shard: Its number.
-        nodes: How many nodes it has.
-    """
-
-    shard: int
-    nodes: int
-
-
 class Turn:
     """One caller's turn: what it has read, what it has run, and what is kept.
 
@@ -319,19 +309,21 @@ class Turn:
     If they report a value then, the caller stores that one, and not its own. So all callers agree
     on one value, whatever happens in between.
 
-    While a key moves to another shard, both shards keep its result. Each shard promises and stores
-    by itself, under one ballot, and a result counts once both have it.
+    While a key moves to another shard, the number `at` is that of a joint shard, so a majority of
+    each of the two promises and stores.
     """
 
     __slots__ = (
-        "_again", "_ballot", "_began", "_deed", "_ended", "_forgets", "_forgotten", "_left", "_longest", "_newest",
-        "_places", "_recipe", "_register", "_since", "_took", "_unfit", "_value", "had", "how", "kept", "partly",
+        "_again", "_at", "_ballot", "_began", "_deed", "_ended", "_forgets", "_forgotten", "_left", "_longest",
+        "_newest", "_quorum", "_recipe", "_register", "_settings", "_since", "_took", "_unfit", "_value", "had",
+        "how", "kept", "partly",
     )  # fmt: skip
 
-    def __init__(self, options: OnceTerms, name: str, shards: Sequence[int], slot: str | None = None) -> None:
+    def __init__(self, options: OnceTerms, name: str, at: int, slot: str | None = None) -> None:
         self._deed, self._recipe = options, options.lock(name, slot)
         self._register = Register(self._recipe.name, self._recipe.horizon)
-        self._places = [OnceShard(it, len(options.shards.all[it].settings.addresses)) for it in shards]
+        self._at, self._settings = at, options.shards.every[at].settings
+        self._quorum = self._settings.quorum
         self._began = self._ended = 0.0
         self._ballot = 0
         # What the last question has found: the newest copy, for how many milliseconds some node has
@@ -370,16 +362,15 @@ class Turn:
         """
         wait = self._deed.terms.timing.wait
         left = None if wait is None else max(0.0, wait - (self._ended - self._began))
-        return self._on(self._deed.terms.timing._replace(wait=left, news_needed=quorum.majority(self._places[0].nodes)))
+        return self._on(self._deed.terms.timing._replace(wait=left, news_needed=self._quorum.least))
 
     @property
     def brief(self) -> LockTerms:
         """The same, for a caller that waits for no run: one try.
 
-        While a key moves, it waits for callers that complete its result.
+        While there are two lists of nodes, it waits for callers that complete its result.
         """
-        patience = self._deed.shards.all[self._places[0].shard].settings.node_timeout
-        return self._on(self.terms.timing._replace(wait=0.0 if len(self._places) == 1 else patience))
+        return self._on(self.terms.timing._replace(wait=self._settings.node_timeout if self._settings.lists else 0.0))
 
     @property
     def alone(self) -> LockTerms:
@@ -433,22 +424,17 @@ class Turn:
         Returns:
             Whether there is a result.
         """
-        rounds = yield from self._ask(self._register.look(), recipes.decided, shared=True)
-        self._began, self._ended = self._began or rounds[0].began, rounds[-1].ended
-        for place, seen in zip(self._places, rounds, strict=True):
-            if surely and not seen.sufficient:
-                raise unheard(
-                    self._deed.shards.all[place.shard].settings, seen, self._recipe.label, "look for the result of"
-                )
-        agreed = self._agreed(rounds)
-        self.partly = agreed is None and _newest(rounds) is not None
+        seen = yield from self._ask(self._register.look(), recipes.decided, shared=True)
+        self._began, self._ended = self._began or seen.began, seen.ended
+        if surely and not seen.sufficient:
+            raise unheard(self._settings, seen, self._recipe.label, "look for the result of")
+        agreed = recipes.agreed(seen.answers, self._quorum)
+        self.partly = agreed is None and recipes.newest(seen.answers) is not None
         found = self._is_result(agreed)
         if not found:
             self.how = "waited"
-        if found:
-            for place, seen in zip(self._places, rounds, strict=True):
-                if recipes.lacking(seen.answers):
-                    yield mend(self._deed.shards.all[place.shard].settings, self._register.key, shard=place.shard)
+        elif recipes.lacking(seen.answers):
+            yield mend(self._settings, self._register.key, shard=self._at)
         return found
 
     # ------------------------------------------------ while it is held
@@ -478,7 +464,7 @@ class Turn:
     def served(self) -> Plan[None]:
         """Have observers hear where the result comes from, and how long it took."""
         facts: dict[str, Any] = {"name": self._recipe.label, "kind": "once", "how": self.how}
-        yield Do(lambda it: it.offer(lambda now: Called(**facts, took=now - self._began)), self._places[0].shard)
+        yield Do(lambda it: it.offer(lambda now: Called(**facts, took=now - self._began)), self._at)
 
     def keep(self, lease: Lease, outcome: object) -> Plan[None]:
         """Store the outcome of the function, after it has run.
@@ -572,78 +558,67 @@ class Turn:
             own: The caller has chosen it. Then nodes promise only while the lock is this caller's.
 
         Returns:
-            The copy that all shards have agreed on, under one ballot. None if there is none.
+            The copy that a majority has under one ballot. None if there is none.
         """
         token = lease.token.encode() if own else b""
         while True:
             lease.check()
             if own:
                 lease._expects(ballot)
-            rounds = yield from self._ask(self._register.look(ballot, token), recipes.promised)
-            both = zip(self._places, rounds, strict=True)
-            if all(recipes.promised(seen.answers, place.nodes) for place, seen in both):
+            seen = yield from self._ask(self._register.look(ballot, token), recipes.promised)
+            if recipes.promised(seen.answers, self._quorum):
                 break
-            above = max(recipes.highest(seen.answers) for seen in rounds)
+            above = recipes.highest(seen.answers)
             if own and above > ballot:
                 ballot = above + 1
             yield self._breath
-        self._ballot, self._newest = ballot, _newest(rounds)
-        self._took = round((rounds[-1].ended - rounds[0].began) * 1000)
-        self._longest = max(recipes.longest(seen.answers) for seen in rounds)
-        return self._agreed(rounds)
+        self._ballot, self._newest = ballot, recipes.newest(seen.answers)
+        self._took = round((seen.ended - seen.began) * 1000)
+        self._longest = recipes.longest(seen.answers)
+        return recipes.agreed(seen.answers, self._quorum)
 
     def _adopt(self, copy: OnceCopy) -> None:
         """Take over a copy as what is to be kept, with what is left of its time."""
         self._value, self._left = copy.value, max(copy.left - self._took, 1)
 
     def _stores(self) -> Plan[tuple[bool, int]]:
-        """Store the value once, on each shard.
+        """Store the value once.
 
         Returns:
-            Whether all shards have stored it, and the highest ballot of any node.
+            Whether a majority has stored it, and the highest ballot of any node.
         """
         ballot, value = self._ballot, self._value
         assert value is not None
         said = self._register.store(ballot, value, self._left)
 
-        def known(answers: recipes.Answers, nodes: int) -> bool:
-            return recipes.stored(answers, ballot, nodes) is not None
+        def known(answers: recipes.Answers, decides: Quorum) -> bool:
+            return recipes.stored(answers, ballot, decides) is not None
 
-        rounds = yield from self._ask(said, known)
-        both = zip(self._places, rounds, strict=True)
-        stored = all(recipes.stored(seen.answers, ballot, place.nodes) for place, seen in both)
+        seen = yield from self._ask(said, known)
+        stored = recipes.stored(seen.answers, ballot, self._quorum) is True
         if stored:
             if value == recipes.FORGOTTEN:
                 self._forgotten = True
             else:
                 self.kept = value
-        return stored, max(recipes.highest(seen.answers) for seen in rounds)
+        return stored, recipes.highest(seen.answers)
 
     # ------------------------------------------------ both
 
     def _ask(
-        self, command: bytes, enough: Callable[[recipes.Answers, int], bool], shared: bool = False
-    ) -> Generator[Any, Query, list[Query]]:
-        """Ask each shard, one after the other.
+        self, command: bytes, enough: Callable[[recipes.Answers, Quorum], bool], shared: bool = False
+    ) -> Plan[Query]:
+        """Ask all nodes.
 
         Args:
-            command: The bytes for all nodes.
-            enough: Whether the answers of a shard suffice, given its number of nodes.
+            command: The bytes for them.
+            enough: Whether the answers suffice, given which nodes decide.
             shared: Callers that ask the same at the same time share the answers.
-
-        Returns:
-            The round of each shard.
         """
-        rounds = []
-        for shard, nodes in self._places:
-            asks = dict.fromkeys(range(nodes), command)
-            rounds.append((yield Ask(asks, _of(nodes, enough), shard, command if shared else None)))
-        return rounds
-
-    def _agreed(self, rounds: Sequence[Query]) -> OnceCopy | None:
-        """Return the copy that every shard has agreed on, under one ballot."""
-        both = zip(self._places, rounds, strict=True)
-        return recipes.common(recipes.agreed(seen.answers, place.nodes) for place, seen in both)
+        asks = dict.fromkeys(range(len(self._settings.addresses)), command)
+        share = command if shared else None
+        seen: Query = yield Ask(asks, lambda answers: enough(answers, self._quorum), self._at, share)
+        return seen
 
     def _is_result(self, agreed: OnceCopy | None) -> bool:
         """Return whether what all have agreed on is a result. If so, it is kept."""
@@ -682,19 +657,6 @@ class Turn:
             "result), or pass a `serializer=` that can keep it. To run it again, call `forget()` first, or use "
             "another key"
         )
-
-
-def _of(nodes: int, enough: Callable[[recipes.Answers, int], bool]) -> Callable[[recipes.Answers], bool]:
-    return lambda answers: enough(answers, nodes)
-
-
-def _newest(rounds: Sequence[Query]) -> OnceCopy | None:
-    """Return the copy of the highest ballot on any shard.
-
-    Ballots are fences. While a key moves, these grow over both shards.
-    """
-    found = [copy for seen in rounds if (copy := recipes.newest(seen.answers)) is not None]
-    return max(found, key=lambda it: (it.ballot, it.left), default=None)
 
 
 # ------------------------------------------------ what users have
