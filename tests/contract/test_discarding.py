@@ -18,12 +18,6 @@ from contract.cluster import Cluster
 from contract.faces import FACES, Face, Threads
 from proof.books import word
 
-import holdfast
-import holdfast.face.aio.lease
-import holdfast.face.sync.lease
-from holdfast.errors import ConfigError
-from holdfast.face.environment import caller
-
 LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
 SOON = 8.0  # seconds: before the next renewal
 SAYS = (
@@ -187,12 +181,3 @@ async def test_without_debug_nobody_looks_at_frames(face: Face, five: Cluster, n
     assert acquired is None
 
 
-def test_what_debug_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_DEBUG", "yes")
-    with pytest.raises(ConfigError, match="HOLDFAST_DEBUG must be 1 or 0, not 'yes'"):
-        holdfast.Holdfast("redis://a")
-
-
-def test_the_caller_is_the_first_frame_outside_of_holdfast() -> None:
-    here = caller()
-    assert here == f"{__file__}:{test_the_caller_is_the_first_frame_outside_of_holdfast.__code__.co_firstlineno + 1}"

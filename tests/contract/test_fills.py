@@ -326,20 +326,6 @@ async def test_whoever_waits_is_told_that_the_client_is_closed_and_who_computes_
         await face.call(client.fill(name, 60, work.compute).get)
 
 
-async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
-    client, work = await face.connected(five), Work(face)
-    fill = client.fill(name, 60, work.compute)
-
-    async def cost() -> list[int]:
-        before = five.calls()
-        await face.call(fill.get)
-        await face.sleep(0.1)
-        return [now - then for now, then in zip(five.calls(), before, strict=True)]
-
-    assert await cost() == [5] * 5, "two looks, the lock, the value, and the lock given back"
-    assert await cost() == [1] * 5, "one look"
-
-
 # ------------------------------------------------ what is looked at, and what is dropped
 
 

@@ -13,17 +13,6 @@ from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 from holdfast.protocol.exclusive import keys_of
 
 
-async def test_a_free_lock(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    status = await face.call(client.inspect, name)
-    assert (status.name, status.state, status.holder, status.owner) == (name, "free", None, None)
-    assert (status.ttl_left, status.fence, status.queue) == (None, None, ())
-    assert [(it.node, it.holder, it.waiting, it.error) for it in status.nodes] == [(url, None, 0, None) for url in client.urls]
-    assert await face.call(client.is_locked, name) is False
-    assert await face.call(client.locked_by, name) is None
-    assert f"{name!r} is free" in str(status)
-
-
 async def test_a_held_lock_and_its_queue_in_order(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five, owner="holder", ttl=20)
     waiting = [await face.connected(five, owner=f"waiter{it}") for it in range(2)]
@@ -66,38 +55,12 @@ async def test_a_busy_lock_tells_whose_it_is(face: Face, five: Cluster, name: st
     assert caught.value.owner is None
 
 
-async def test_a_holder_that_no_node_knows_is_named_by_its_inbox(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    stranger = f"{10**15:016d}:{'a' * 32}:{1:08x}"
-    five.everywhere("SET", name, stranger, "PX", 60000)
-    with pytest.raises(LockBusy, match="is held by holdfast client aaaaaaaa for up to") as caught:
-        await face.acquire(client.lock(name, wait=0))
-    assert (caught.value.owner, caught.value.holder) == (None, stranger)
-
-
 async def test_looking_changes_nothing(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     for look in (client.inspect, client.is_locked, client.locked_by):
         await face.call(look, name)
     await face.call(client.names, f"{name}*")
     assert [five.everywhere("EXISTS", it.decode()) for it in keys_of(name.encode())] == [[0] * 5] * 4
-
-
-async def test_a_split_lock_and_one_of_somebody_else(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    five.ask(0, "SET", name, "alien", "PX", 60000)
-    five.ask(1, "SET", name, "alien", "PX", 60000)
-    for node in (2, 3):
-        five.ask(node, "SET", name, "martian", "PX", 60000)
-    status = await face.call(client.inspect, name)
-    assert (status.state, status.holder, status.ttl_left) == ("split", None, None)
-    assert [it.holder for it in status.nodes] == ["alien", "alien", "martian", "martian", None]
-    assert not await face.call(client.is_locked, name)
-    five.ask(4, "SET", name, "alien", "PX", 30000)
-    status = await face.call(client.inspect, name)
-    assert (status.state, status.holder, status.owner) == ("held", "alien", None)
-    assert 25 < status.ttl_left <= 30, "a majority has it for as long as the third of them"
-    assert await face.call(client.locked_by, name) == "alien"
 
 
 async def test_b50_held_by_anybody_is_on_a_majority_and_held_by_me_is_the_lease(face: Face, five: Cluster, name: str) -> None:
@@ -118,30 +81,6 @@ async def test_b50_held_by_anybody_is_on_a_majority_and_held_by_me_is_the_lease(
     assert await face.call(client.is_locked, name), "by somebody"
     assert not lease.held
     await face.release(following)
-
-
-async def test_nodes_that_do_not_answer(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: lease.votes == 3)
-    await three.kill(0)
-    await face.until(lambda: client.nodes()[0].state == "down")
-    status = await face.call(client.inspect, name)
-    assert (status.state, status.holder) == ("held", lease.token)
-    assert [it.error is None for it in status.nodes] == [False, True, True]
-    assert await face.call(client.is_locked, name)
-    assert await face.call(client.names, f"{name}*") == [name]
-    await three.freeze(1)
-    began = face.now()
-    for look in (client.inspect, client.is_locked, client.names):
-        with pytest.raises(NoQuorum) as caught:
-            await face.call(look, name)
-        assert set(caught.value.causes) >= {three.urls[0]}
-    with pytest.raises(NoQuorum, match="force the release"):
-        await face.call(client.force_release, name, "a test")
-    assert face.now() - began < 4 * client.settings.node_timeout + 5
-    await three.thaw(1)
-    await face.release(lease)
 
 
 async def test_nobody_waits_for_nodes_that_are_down_and_the_error_says_so(face: Face, three: Cluster, name: str) -> None:
@@ -301,24 +240,6 @@ async def test_what_was_done_is_counted(face: Face, three: Cluster, name: str) -
     await face.until(lambda: not two.held)
     stats = client.stats()
     assert (stats.held, stats.waiting, stats.acquired, stats.released, stats.lost, stats.down) == (0, 0, 3, 2, 1, 0)
-
-
-async def test_a_foreign_holder_that_extends_or_changes_is_followed(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five, ttl=30)
-    five.everywhere("SET", name, "alien", "PX", 60000)
-    waiter = asyncio.create_task(face.acquire(client.lock(name)))
-    await face.until(lambda: five.waiters(name) == [1] * 5)
-    for turn in range(3):
-        five.everywhere("PEXPIRE", name, 60000 - turn)
-        await face.sleep(0.05)
-    five.everywhere("SET", name, "martian", "PX", 60000)
-    await face.sleep(0.1)
-    assert not waiter.done()
-    began = face.now()
-    five.everywhere("DEL", name)
-    lease = await waiter
-    assert face.now() - began < 5
-    await face.release(lease)
 
 
 async def test_settings_are_noted(face: Face, three: Cluster) -> None:

@@ -35,29 +35,6 @@ async def test_it_opens_when_all_have_arrived(face: Face, five: Cluster, name: s
     assert repr(one) == f"<Latch {name!r} count=3>"
 
 
-async def test_an_id_counts_once(face: Face, five: Cluster, name: str) -> None:
-    one, other = [(await face.connected(five)).latch(name, 2) for _ in range(2)]
-    assert [await face.call(it.arrive, "é worker 7") for it in (one, other, one)] == [1, 1, 1]
-    assert not await face.call(one.is_open)
-    assert await face.call(other.arrive, "worker 8") == 2
-
-
-async def test_an_arrival_costs_two_rounds_and_a_look_one(face: Face, five: Cluster, name: str) -> None:
-    # Whatever tests before this one have restarted: all nodes are asked.
-    client = await face.connected(five, restart_guard=None)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
-    latch = client.latch(name, 3)
-    # A client's first use of a latch asks for the rights of latches, too.
-    before = five.calls()
-    await face.call(latch.arrived)
-    await face.until(lambda: five.calls() == [it + 2 for it in before])
-    for call, rounds in ((latch.arrived, 1), (latch.arrive, 2), (latch.arrive, 2), (latch.is_open, 1), (latch.arrive, 1), (latch.wait, 1)):
-        before = five.calls()
-        await face.call(call)
-        await face.until(lambda before=before, rounds=rounds: five.calls() >= [it + rounds for it in before])
-        assert five.calls() == [it + rounds for it in before], call
-
-
 async def test_who_has_waited_long_enough_is_told_who_is_there(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     await face.call(client.latch(name, 3).arrive)
@@ -186,19 +163,6 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
     assert five.calls() == before
 
 
-async def test_nothing_stays_for_ever(face: Face, five: Cluster, name: str) -> None:
-    # Tests before this one may have restarted nodes, and all of them are looked at.
-    client = await face.connected(five, restart_guard=None)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 5)
-    await face.call(client.latch(name, 2, keep=60).arrive)
-    with pytest.raises(NotAllArrived):
-        await face.call(client.barrier(name, 2, keep=60, wait=0).wait, "a")
-    for key, most in (("latch", 60), ("arrived", 60), ("barrier", 60), ("arrived0", 60), ("awaited0", client.settings.ttl)):
-        await face.until(lambda key=key: all(five.everywhere("EXISTS", f"{{{name}}}:{key}")))
-        for left in five.everywhere("PTTL", f"{{{name}}}:{key}"):
-            assert 0 < left <= 1000 * most, key
-
-
 # ------------------------------------------------ barriers
 
 
@@ -264,17 +228,6 @@ async def test_one_too_many_is_told(face: Face, five: Cluster, name: str) -> Non
 
 
 # ------------------------------------------------ nodes that fail
-
-
-async def test_a_minority_that_is_away_does_no_harm(face: Face, three: Cluster, name: str) -> None:
-    client, other = await face.connected(three), await face.connected(three)
-    waiting = asyncio.create_task(face.call(client.latch(name, 2).wait))
-    assert await face.call(other.latch(name, 2).arrive) == 1
-    await three.kill(0)
-    meeting = asyncio.create_task(face.call(client.barrier(name, 2).wait, "a"))
-    assert await face.call(other.latch(name, 2).arrive) == 2
-    await waiting
-    assert await face.call(other.barrier(name, 2).wait, "b") == await meeting == 0
 
 
 async def test_a_node_that_hangs_is_not_waited_for(face: Face, three: Cluster, name: str) -> None:

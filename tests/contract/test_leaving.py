@@ -18,7 +18,7 @@ from proof.books import word
 from proof.misuse import misuse
 
 from holdfast import LeaseState
-from holdfast.errors import ConfigError, LockLost
+from holdfast.errors import LockLost
 from holdfast.events import Ended
 from holdfast.typing import LeaseInfo
 
@@ -141,15 +141,6 @@ async def test_a_lost_lease_cannot_be_left(face: Face, five: Cluster, name: str)
     lease.leave()  # raised once
 
 
-async def test_what_never_was_held_is_not_left(face: Face, three: Cluster, name: str) -> None:
-    locks = await face.connected(three)
-    await three.kill(0, 1)
-    await face.until(lambda: [it.state for it in locks.nodes()] == ["down", "down", "up"])
-    lease = await face.acquire(locks.lock(name, wait=0, fail_open=True))
-    lease.leave()
-    assert (lease.state, lease.until) == (LeaseState.OPEN, -inf)
-
-
 async def test_a_leader_that_leaves_is_seen_until_its_term_runs_out(face: Face, five: Cluster, name: str) -> None:
     locks, other = await face.connected(five), await face.connected(five)
     leadership = await face.acquire(locks.election(name, "here:1", ttl=TTL))
@@ -249,13 +240,6 @@ async def test_a_block_is_told_that_its_client_was_closed(face: Face, five: Clus
     assert len(told) == 2, "and on_lost was called"
     assert isinstance(face, Asyncio) is (not went_on), "asyncio: the body was cancelled"
     assert five.holders(name) == [told[0]] * 5
-
-
-async def test_leave_is_a_bool(face: Face, five: Cluster) -> None:
-    locks = await face.connected(five)
-    with pytest.raises(ConfigError, match="leave is True or False, not 1"):
-        await face.call(locks.close, 1)
-    assert [it.state for it in locks.nodes()] == ["up"] * 5, "it is not closed"
 
 
 # ------------------------------------------------ leases()

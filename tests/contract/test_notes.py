@@ -15,7 +15,6 @@ from contract.simulated import Simulated
 from holdfast import current
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol import note
-from holdfast.protocol.exclusive import beside
 
 Check = Callable[[Face, Any, str], Awaitable[None]]
 
@@ -209,25 +208,6 @@ async def test_a_lock_that_is_entered_again_keeps_its_note(face: Face, five: Clu
 
     await face.user(client, nested())
     assert seen == ["outer"]
-
-
-async def test_a_lock_without_a_note_costs_nothing_more(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-
-    async def pair(**options: Any) -> int:
-        before = sum(five.calls())
-        lease = await face.acquire(client.lock(name, **options))
-        await face.until(lambda: lease.votes == 5)
-        await face.release(lease, True)
-        await face.until(lambda: five.holders(name) == [None] * 5)
-        await face.sleep(0.05)
-        return sum(five.calls()) - before
-
-    assert await pair() == 10
-    assert await pair(note=None) == 10
-    assert await pair(note="") == 10, "an empty text is none"
-    assert five.everywhere("EXISTS", beside(name.encode(), b"note").decode()) == [0] * 5
-    assert await pair(note="me") == 20, "said once when it is held, and once when it is over"
 
 
 # ------------------------------------------------ what is refused

@@ -79,21 +79,6 @@ async def test_one_runs_and_all_have_its_result(face: Face, five: Cluster, name:
     await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
 
 
-async def test_what_it_costs(face: Face, five: Cluster, name: str) -> None:
-    client, job = await face.connected(five), Job(face)
-    once = client.once(name, keep=60)
-    assert await run(face, client.once(f"{name}.first", keep=60), job) == "done"
-    await face.sleep(0.2)
-    before = five.calls()
-    assert await run(face, once, job) == "done"
-    await face.sleep(0.2)
-    after = five.calls()
-    assert [now - then for now, then in zip(after, before, strict=True)] == [5] * 5, "read, acquire, look, store, release"
-    assert await run(face, once, job) == "done"
-    await face.sleep(0.2)
-    assert [now - then for now, then in zip(five.calls(), after, strict=True)] == [1] * 5
-
-
 async def test_a_failure_is_the_caller_s_own_and_lets_the_next_one_try(face: Face, five: Cluster, name: str) -> None:
     # Rule O6.
     once = (await face.connected(five)).once(name, keep=60)
@@ -253,19 +238,6 @@ async def test_a_result_that_looks_like_the_note_is_none(face: Face, five: Clust
     with pytest.raises(Misuse, match="begin like the note"):
         await run(face, once, job)
     assert job.runs == 1
-
-
-async def test_all_are_told_what_was_kept_the_runner_too(face: Face, five: Cluster, name: str) -> None:
-    once = (await face.connected(five)).once(name, keep=60)
-    assert await run(face, once, Job(face, lambda: {"a": (1, 2), 3: "\u00e9"})) == {"a": [1, 2], "3": "\u00e9"}
-    assert (await result(face, once)).value == {"a": [1, 2], "3": "\u00e9"}
-
-
-async def test_as_much_as_there_may_be(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    most = "x" * (MOST - 2)
-    assert await run(face, client.once(name, keep=60), Job(face, lambda: most)) == most
-    assert await run(face, client.once(name, keep=60), Job(face)) == most
 
 
 async def test_another_serializer(face: Face, five: Cluster, name: str) -> None:

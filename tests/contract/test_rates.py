@@ -45,12 +45,6 @@ async def test_a_call_may_count_for_more(face: Face, five: Cluster, name: str) -
             await face.call(waits, 6)
 
 
-async def test_a_burst_is_what_may_come_at_once(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    assert [bool(await face.call(client.rate(name, 100, 1000, burst=2).take)) for _ in range(3)] == [True, True, False]
-    assert [bool(await face.call(client.rate(f"{name}.2", 1, 1000, burst=2).take)) for _ in range(3)] == [True, True, False]
-
-
 async def test_each_key_has_a_limit_of_its_own(face: Face, five: Cluster, name: str) -> None:
     client, elsewhere = await face.connected(five), await face.connected(five, prefix="else:")
     rates = [client.rate(name, 1, 1000, key=key) for key in (None, "a", 7, "{b}:rate")] + [elsewhere.rate(name, 1, 1000)]
@@ -126,18 +120,6 @@ async def test_fail_open_is_told(face: Face, three: Cluster, name: str) -> None:
         await face.until(lambda: any(isinstance(it, Opened) and it.name == name for it in heard))
 
 
-async def test_a_minority_that_is_away_is_not_asked(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three)
-    await three.kill(0)
-    await face.until(lambda: client.nodes()[0].state == "down")
-    rates = [client.rate(f"{name}.{it}", 1, 1000) for it in range(6)]  # each has another order of nodes
-    began = face.now()
-    for rate in rates:
-        assert await face.call(rate.take)
-        assert not await face.call(rate.take)
-    assert face.now() - began < 6
-
-
 async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:
     # Rule RA3.
     client = await face.connected(three)
@@ -179,13 +161,6 @@ async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Clu
     three.ask(2, "HSET", f"{{{name}.2}}:rate:2/1000/2", "x", "y")
     with pytest.raises(NoQuorum, match="WRONGTYPE"):
         await face.call(client.rate(f"{name}.2", 2, 1000).take)
-
-
-async def test_nothing_stays_for_ever(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three)
-    assert await face.call(client.rate(name, 10, 5).take)
-    for left in three.everywhere("PTTL", f"{{{name}}}:rate:10/5/10"):
-        assert 0 < left <= 502, "until what was taken has flowed back, and no longer"
 
 
 # ------------------------------------------------ several limits
@@ -280,39 +255,6 @@ async def test_too_few_nodes_to_look_or_to_start_over(face: Face, three: Cluster
 
 
 # ------------------------------------------------ turns
-
-
-async def test_those_who_wait_are_served_in_order(face: Face, five: Cluster, name: str) -> None:
-    """And each asks for its turn once, and takes it once. Those who polled would ask 8 times, then 7 times, and so on."""
-    client = await face.connected(five)
-    rate, served = client.rate(name, 5, 2, burst=1), list[int]()
-    assert await face.call(rate.take)
-    before = sum(five.calls())
-
-    async def one(number: int) -> None:
-        assert await face.call(rate.acquire)
-        served.append(number)
-
-    waiters = []
-    for number in range(8):
-        waiters.append(asyncio.create_task(one(number)))
-        await face.sleep(0.01)
-    assert not await face.call(rate.take), "nobody gets in before those who wait"
-    await asyncio.gather(*waiters)
-    assert served == sorted(served)
-    assert sum(five.calls()) - before <= 8 * (1 + 5) * 1.5, "a turn, then five nodes; some meet a node that is a little behind"
-
-
-async def test_a_turn_that_would_come_too_late_is_not_reserved(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    rate, short = client.rate(name, 1, 2.0), client.rate(name, 1, 2.0, wait=1)
-    assert await face.call(rate.take)
-    for _ in range(5):
-        with pytest.raises(RateLimited):
-            await face.call(short.acquire)
-    began = face.now()
-    assert await face.call(rate.acquire)
-    assert face.now() - began < 3, "those who were refused are not in line"
 
 
 async def test_who_gives_up_does_not_hold_up_others_for_long(face: Face, five: Cluster, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -51,17 +50,6 @@ async def test_a_writer_is_alone(face: Face, five: Cluster, name: str) -> None:
         await face.acquire(here.rwlock(name).write(wait=0.05))
     assert busy.value.holder == reader.token, "of readers, the one that stays longest"
     await face.release(reader)
-
-
-async def test_fences_grow_past_every_writer(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    rw, last = client.rwlock(name), 0
-    for _ in range(3):
-        for side in (rw.write(), rw.read(), rw.write()):
-            lease = await face.acquire(side)
-            assert lease.fence > last
-            last = lease.fence
-            await face.release(lease)
 
 
 async def test_who_comes_later_to_read_waits_behind_a_writer(face: Face, five: Cluster, name: str) -> None:
@@ -232,31 +220,3 @@ def test_names_that_cannot_be(face: Face, five: Cluster) -> None:
         client.rwlock("x").read(ttl=-1)
 
 
-async def test_readers_and_writers_under_contention(face: Face, five: Cluster, name: str) -> None:
-    """What a counter that is not atomic shows: nobody reads what is half written."""
-    dice = random.Random(5)
-    clients = [await face.connected(five) for _ in range(4)]
-    state, seen, together = [0, 0], list[int](), [0, 0]
-
-    async def use(client: Any, writes: bool) -> None:
-        rw = client.rwlock(name)
-        lease = await face.acquire(rw.write() if writes else rw.read())
-        if writes:
-            assert together[0] == 0
-            state[0] += 1
-            await face.sleep(0.002)
-            state[1] += 1
-        else:
-            together[0] += 1
-            together[1] = max(together)
-            assert state[0] == state[1]
-            seen.append(state[0])
-            await face.sleep(0.002)
-            assert state[0] == state[1]
-            together[0] -= 1
-        await face.release(lease)
-
-    for _ in range(6):
-        await asyncio.gather(*[use(it, dice.random() < 0.4) for it in clients])
-    assert state[0] == state[1] == 24 - len(seen)
-    assert together[1] > 1, "readers were together"

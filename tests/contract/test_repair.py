@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
-from proof.books import word
 
-from holdfast.errors import ConfigError, NoQuorum
+from holdfast.errors import NoQuorum
 
 YEAR = 365 * 86400.0
 
@@ -123,28 +122,11 @@ async def test_a_reader_of_an_open_latch_has_it_written_back(face: Face, three: 
         await face.sleep(0.05)
 
 
-async def test_a_repair_without_a_node_leaves_it_out(face: Face, three: Cluster) -> None:
-    client = await face.connected(three)
-    await face.call(*uses(face, client)[0])
-    await three.kill(1)
-    await face.until(lambda: client.nodes()[1].state == "down")
-    repaired = await face.call(client.repair, 0)
-    assert (repaired.nodes, repaired.left_out) == ((three.urls[0], three.urls[2]), (three.urls[1],))
-    assert [bool(it.repaired) for it in client.nodes()] == [True, False, True]
-
-
 async def test_a_repair_needs_a_majority(face: Face, three: Cluster) -> None:
     client = await face.connected(three)
     await three.kill(0, 1)
     with pytest.raises(NoQuorum, match="repair"):
         await face.call(client.repair)
-
-
-@pytest.mark.parametrize("pause", [-1, 3601, "1", None])
-async def test_what_is_no_pause_is_refused(face: Face, three: Cluster, pause: Any) -> None:
-    client = await face.connected(three)
-    with pytest.raises(ConfigError, match="pause"):
-        await face.call(client.repair, pause)
 
 
 async def test_names_of_another_prefix_are_left_alone(face: Face, three: Cluster) -> None:
@@ -169,25 +151,3 @@ async def test_another_client_is_told_which_nodes_were_repaired(face: Face, thre
     assert [it.repaired for it in await face.ready(third)] == [True, True, False]
 
 
-async def test_a_client_warns_of_each_node_that_forgets_once(face: Face, three: Cluster) -> None:
-    if not face.hears:
-        pytest.skip("this driver hands on no events")
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    for _ in range(3):
-        for call in uses(face, client):
-            await face.call(*call)
-    await face.until(lambda: sum("appendonly no" in it.warning for it in heard if word(it) == "warned") >= 3)
-    await face.sleep(0.5)
-    told = [it.node for it in heard if word(it) == "warned" and "appendonly no" in it.warning]
-    assert sorted(told) == sorted(three.urls)
-
-
-async def test_locks_alone_are_nothing_to_warn_of(face: Face, three: Cluster) -> None:
-    if not face.hears:
-        pytest.skip("this driver hands on no events")
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    await face.release(await face.acquire(client.lock("a")))
-    await face.sleep(2.0)
-    assert not [it for it in heard if word(it) == "warned"]

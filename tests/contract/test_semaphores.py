@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -41,18 +40,6 @@ async def test_as_many_leases_as_permits(face: Face, five: Cluster, name: str) -
         await face.release(lease)
         assert lease.state is LeaseState.RELEASED
     await face.until(lambda: all(five.holders(it) == [None] * 5 for it in slots(name, 3)))
-
-
-async def test_a_permit_that_is_free_costs_one_request(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    pool = client.semaphore(name, 50)
-    await face.release(await face.acquire(pool), confirm=True)
-    await face.until(lambda: all(five.holders(it) == [None] * 5 for it in slots(name, 50)))
-    before = five.calls()
-    lease = await face.acquire(pool)
-    await face.until(lambda: lease.votes == 5)
-    assert [now - then for now, then in zip(five.calls(), before, strict=True)] == [1] * 5
-    await face.release(lease)
 
 
 async def test_whoever_waits_is_handed_what_is_given_back(face: Face, five: Cluster, name: str) -> None:
@@ -269,33 +256,6 @@ async def test_a_permit_is_lost_like_a_lock(face: Face, five: Cluster, name: str
 
 def glob(name: str) -> str:
     return "".join(f"[{it}]" if it in "*?" else it for it in name)
-
-
-async def test_one_user_may_hold_several(face: Face, five: Cluster, name: str) -> None:
-    client = face.client(five)
-    pool = client.semaphore(name, 3)
-
-    def script() -> Iterator[Any]:
-        one = yield pool.acquire
-        other = yield pool.acquire
-        assert one.slots != other.slots
-        yield one.release
-        yield other.release
-
-    await face.user(client, script())  # type: ignore[arg-type]  # (a semaphore is acquired like a lock)
-
-
-async def test_no_quorum_for_a_permit(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2)
-    await three.kill(0, 1)
-    with pytest.raises(NoQuorum) as caught:
-        await face.acquire(client.semaphore(name, 2, wait=5))
-    assert caught.value.name == name
-    with pytest.raises(NoQuorum):
-        await face.try_acquire(client.semaphore(name, 2))
-    lease = await face.acquire(client.semaphore(name, 2, fail_open=True))
-    assert (lease.state, lease.fence, lease.fences, lease.slots) == (LeaseState.OPEN, None, {}, ())
-    await face.release(lease)
 
 
 def test_semaphores_that_cannot_be(face: Face, five: Cluster) -> None:

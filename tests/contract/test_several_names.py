@@ -10,7 +10,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
+from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse
 from holdfast.face.lease import LeaseState
 
 
@@ -38,13 +38,6 @@ async def test_one_lease_for_all(face: Face, five: Cluster, name: str) -> None:
     assert await face.release(lease, confirm=True) >= 3
     await face.until(lambda: all(five.holders(each) == [None] * 5 for each in names))
     assert lease.state is LeaseState.RELEASED
-
-
-async def test_one_name_is_as_ever(face: Face, five: Cluster, name: str) -> None:
-    client = face.client(five)
-    lease = await face.acquire(client.lock(name))
-    assert (lease.names, lease.fences, lease.tokens) == ((name,), {name: lease.fence}, {name: lease.token})
-    await face.release(lease)
 
 
 def test_names_that_cannot_be(face: Face, five: Cluster, name: str) -> None:
@@ -150,15 +143,6 @@ async def test_extended_and_renewed_as_a_whole(face: Face, three: Cluster, name:
     await face.sleep(1.5)
     assert lease.held
     await face.release(lease)
-
-
-async def test_no_quorum_for_any(face: Face, three: Cluster, name: str) -> None:
-    client, (a, b) = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2), named(name, "ab")
-    await three.kill(0, 1)
-    with pytest.raises(NoQuorum):
-        await face.acquire(client.lock(a, b, wait=5))
-    with pytest.raises(NoQuorum):
-        await face.try_acquire(client.lock(a, b))
 
 
 async def test_who_is_cancelled_leaves_nothing(face: Face, five: Cluster, name: str) -> None:
