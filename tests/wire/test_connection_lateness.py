@@ -406,6 +406,14 @@ def test_a_clock_that_was_read_late_is_asked_for_again_before_the_node_is_used(s
     assert (b":reign:" in connection.take()) is (server == "promoted"), "only then it is known what to note"
 
 
+def test_facts_are_of_this_connection() -> None:
+    connection = a_connection()
+    up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
+    connection.broke(5.0)
+    meet(connection, 6.0, Server())
+    assert "valkey_version" not in connection.server.facts
+
+
 TIMES = {
     "a word": OK,
     "nothing": array(),

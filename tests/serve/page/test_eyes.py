@@ -219,41 +219,6 @@ def test_a_page_that_nobody_sees_asks_for_nothing(browser: Any, nodes: Nodes, se
     page.context.close()
 
 
-def test_the_cursor_stays_on_its_lock(browser: Any, nodes: Nodes, serving: Gateway) -> None:
-    with client(nodes, "one") as locks:
-        leases = {it: locks.lock(f"cursor:{it}").acquire() for it in "bcd"}
-        page = opened(browser, serving.url)
-        page.fill("#filter", "cursor:")
-        expect(page.locator(".line")).to_have_count(3)
-        page.keyboard.press("Enter")
-        page.keyboard.press("j")
-        expect(page.locator(".line.current .name")).to_have_text("cursor:c")
-        with locks.lock("cursor:a"):
-            expect(page.locator(".line")).to_have_count(4)
-            expect(page.locator(".line.current .name")).to_have_text("cursor:c")
-        leases["c"].release()
-        expect(line(page, "cursor:c")).to_have_count(0)
-        expect(page.locator(".line.current")).to_have_count(1)
-        expect(page.locator("#grid")).to_be_focused()
-        assert page.evaluate("document.getElementById(document.getElementById('grid').getAttribute('aria-activedescendant'))")
-        page.context.close()
-        for it in "bd":
-            leases[it].release()
-
-
-def test_a_semaphore_opens(browser: Any, scene: Holdfast, serving: Gateway) -> None:
-    page = opened(browser, serving.url)
-    page.get_by_role("button", name="slots", exact=True).click()
-    expect(page.locator(".line")).to_have_count(1)
-    expect(line(page, "gpu")).to_contain_text("3 held")
-    line(page, "gpu").click()
-    expect(page.locator(".line")).to_have_count(4)
-    expect(page.locator(".line").nth(1)).to_contain_text("slot")
-    page.locator(".line").nth(1).click()
-    expect(page.locator("#detail")).to_contain_text("train-")
-    page.context.close()
-
-
 def test_without_rights_there_is_no_button_and_the_gateway_refuses(browser: Any, nodes: Nodes) -> None:
     with gateway(nodes) as serving, client(nodes, "one") as locks, locks.lock("page:safe") as lease:
         page = opened(browser, serving.url)
