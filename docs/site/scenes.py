@@ -206,7 +206,7 @@ async def start(scene: Scene, users: Mapping[str, Callable[[Holdfast], Awaitable
         processes[name] = scene.simulation.process(live(name, user), name)
         while name not in ready:
             await asyncio.sleep(0.05)
-        inbox = {str(it.process): client.engine.tickets.inbox[:4] for client, it in scene.simulation._seen.items()}
+        inbox = {str(it.process): client.engine.tickets.inbox[:4] for client, it in scene.simulation.world.clients.items()}
         scene.tokens[inbox[str(processes[name])]] = name
         scene.ends[f"client {inbox[str(processes[name])].decode()}"] = name
     scene.began = scene.simulation.now

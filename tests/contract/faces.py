@@ -1,8 +1,7 @@
 """Both faces as one: what a test of the contract does with a client, whichever driver is under it.
 
 A test is a coroutine, and says `await face.acquire(lock)`. With asyncio that is the lock's own coroutine; with threads it is
-a blocking call, in a thread of its own for each. A third driver (the simulator) is one more class here: it brings its
-nodes, its clock and its way to sleep.
+a blocking call, in a thread of its own for each.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class Face(ABC):
     """A driver and its face, as tests use them."""
 
     kind: Callable[..., Any]  # the client
-    hears = True  # does it hand on events?
 
     def __init__(self) -> None:
         self._clients: list[Any] = []

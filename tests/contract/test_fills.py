@@ -52,7 +52,7 @@ class Work:
         count = self._begin()
         try:
             while self.shut:
-                await (asyncio.sleep(0.002) if isinstance(self.face, Asyncio) else self.face.world.sleep(0.002))  # type: ignore[attr-defined]  # (the simulated face has a world)
+                await asyncio.sleep(0.002)
             return self.makes(count)
         finally:
             self.going -= 1
@@ -244,7 +244,7 @@ async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, t
 async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None:
     # Rule FI7.
     heard: list[Any] = []
-    options = {"observer": heard.append} if face.hears else {}
+    options = {"observer": heard.append}
     client, work = await face.connected(three, outage=0.5, **options), Work(face)
     await face.call(client.fill(name, 60, work.compute).get)
     await face.call(client.fill(f"{name}.old", 0.1, work.compute, stale=60).get)
@@ -267,8 +267,7 @@ async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None
         assert isinstance(found.cause, NoQuorum)
         assert "could not look up" in str(found.cause), "at once"
         assert set(found.cause.causes) == set(three.urls[:2])
-    if face.hears:
-        await face.until(lambda: sum(isinstance(it, Opened) and it.name == f"{name}.new" for it in heard) == 2)
+    await face.until(lambda: sum(isinstance(it, Opened) and it.name == f"{name}.new" for it in heard) == 2)
 
 
 async def test_what_somebody_computed_who_lost_the_lock_is_still_his_value(face: Face, five: Cluster, name: str) -> None:

@@ -255,7 +255,7 @@ async def test_s17_a_majority_is_away_for_less_than_a_lease(
 
 async def test_contention_is_counted(face: Face, three: Cluster, name: str) -> None:
     heard: list[Any] = []
-    options = {"observer": heard.append} if face.hears else {}
+    options = {"observer": heard.append}
     client, other = await face.connected(three, **options), await face.connected(three)
     before = client.stats()
     lease = await face.acquire(other.lock(name))
@@ -269,9 +269,8 @@ async def test_contention_is_counted(face: Face, three: Cluster, name: str) -> N
     stats = client.stats()
     assert (stats.acquired - before.acquired, stats.contended - before.contended) == (2, 1)
     assert 0.2 <= stats.waited - before.waited < 30
-    if face.hears:
-        await face.until(lambda: sum(isinstance(it, Acquired) for it in heard) == 2)
-        assert [it.contended for it in heard if isinstance(it, Acquired)] == [mine.contended, False] == [True, False]
+    await face.until(lambda: sum(isinstance(it, Acquired) for it in heard) == 2)
+    assert [it.contended for it in heard if isinstance(it, Acquired)] == [mine.contended, False] == [True, False]
 
 
 async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Cluster, name: str) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
-from contract.simulated import SimulatedCluster
 from contract.test_fills import Work
 from contract.test_once import Job, result, run
 from contract.test_shards import Some
@@ -20,11 +18,7 @@ from holdfast.errors import ConfigError, LockBusy, NoQuorum
 
 def part(nodes: Any, which: slice) -> Any:
     """Some of these nodes."""
-    if not isinstance(nodes, SimulatedCluster):
-        return Some(nodes.nodes, which)
-    some = copy.copy(nodes)
-    some.nodes, some.urls = nodes.nodes[which], nodes.urls[which]
-    return some
+    return Some(nodes.nodes, which)
 
 
 class Change:

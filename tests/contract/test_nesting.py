@@ -144,7 +144,7 @@ async def test_the_last_to_leave_gives_it_back_in_whatever_order(face: Face, fiv
 async def test_the_outer_block_is_left_first(face: Face, five: Cluster, name: str, recwarn: pytest.WarningsRecorder) -> None:
     """Nobody says that its lease was dropped."""
     told: list[Any] = []
-    client = await face.connected(five, **({"observer": told.append} if face.hears else {}))
+    client = await face.connected(five, observer=told.append)
     lock = client.lock(name, reentrant=True)
 
     def user() -> Script[None]:

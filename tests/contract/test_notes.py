@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
-from contract.simulated import Simulated
 
 from holdfast import current
 from holdfast.errors import ConfigError, LockBusy
@@ -144,7 +143,7 @@ async def test_what_is_done_once_or_computed_for_all_can_have_one(face: Face, fi
     async def waits() -> int:
         going.append(True)
         while going:
-            await (face.world.sleep(0.01) if isinstance(face, Simulated) else asyncio.sleep(0.01))
+            await asyncio.sleep(0.01)
         return 1
 
     def blocks() -> int:
@@ -178,12 +177,7 @@ async def test_decorated_functions_have_the_note_of_their_lock(face: Face, five:
         look()
 
     body: Any = look if isinstance(face, Threads) else looks
-    if isinstance(face, Simulated):
-        lease = await face.acquire(client.lock(name, note="decorated"))
-        seen.append(note_of_lease(lease))
-        await face.release(lease)
-    else:
-        await face.call(client.locked(name, note="decorated")(body))
+    await face.call(client.locked(name, note="decorated")(body))
     assert seen == ["decorated"]
 
 

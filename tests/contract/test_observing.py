@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
-from contract.simulated import Simulated
 from proof.books import unbalanced, word, wrongs
 
 from holdfast import events
@@ -43,7 +42,7 @@ class Ear:
     @property
     def heard(self) -> list[Event]:
         """Everything so far, in order."""
-        return self.client.driver.told if isinstance(self._face, Simulated) else self._heard
+        return self._heard
 
     def of(self, *kinds: type[Event]) -> list[Any]:
         """The events of these classes."""
@@ -417,8 +416,7 @@ async def test_a_call_that_is_given_up_ends_for_what_surrounds_it(face: Face, fi
         await waiter
     await face.until(lambda: len(tracer.calls) == 2)
     assert tracer.ended == [("exclusive", "held"), ("exclusive", "gave_up")]
-    # (Who cancels a task of the simulated world runs it to its end.)
-    assert tracer.elsewhere == [] or isinstance(face, Simulated)
+    assert tracer.elsewhere == []
     await face.release(lease)
 
 

@@ -15,7 +15,6 @@ from zoneinfo import ZoneInfo
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Threads
-from contract.simulated import Simulated
 from proof.misuse import misuse
 
 from holdfast import Result, current
@@ -43,7 +42,7 @@ class Job:
         async def awaits(*args: Any, **kwargs: Any) -> Any:
             begins(*args, **kwargs)
             if takes:
-                await (face.world.sleep(takes) if isinstance(face, Simulated) else asyncio.sleep(takes))
+                await asyncio.sleep(takes)
             return gives(*args, **kwargs)
 
         self.function: Any = blocks if isinstance(face, Threads) else awaits
@@ -55,7 +54,7 @@ class Job:
 
 async def run(face: Face, once: Any, job: Job, *args: Any, **kwargs: Any) -> Any:
     """`once.run(...)`"""
-    if kwargs and not isinstance(face, Simulated):
+    if kwargs:
         return await face.call(lambda: once.run(job.function, *args, **kwargs))
     return await face.call(once.run, job.function, *args)
 
@@ -538,9 +537,8 @@ async def test_d21_other_arguments_than_those_of_the_result_are_misuse(face: Fac
 async def test_a_function_names_what_is_decorated_and_nothing_else(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, lambda number: number)
     once = client.once(lambda number: f"{name}:{number % 2}", keep=60)
-    if not isinstance(face, Simulated):
-        decorated = once(job.function)
-        assert [await face.call(decorated, it) for it in range(1, 5)] == [1, 2, 1, 2]
+    decorated = once(job.function)
+    assert [await face.call(decorated, it) for it in range(1, 5)] == [1, 2, 1, 2]
     for waits in (lambda: run(face, once, job, 1), lambda: result(face, once)):
         with pytest.raises(ConfigError, match="say the key itself"):
             await waits()
@@ -834,16 +832,11 @@ async def test_many_callers_of_one_process_ask_each_node_one_question_at_a_time(
     large = await run(face, once, job)
     await face.sleep(0.2)
     before = three.calls()
-    if isinstance(face, Simulated):
-        tasks = [client.driver.run(once.result()) for _ in range(40)]
-        await face.until(lambda: all(it.done for it in tasks))
-        found = [it.result() for it in tasks]
-    else:
-        await three.freeze(0, 1, 2)
-        waiting = [asyncio.create_task(result(face, once)) for _ in range(40)]
-        await face.sleep(0.3)
-        await three.thaw(0, 1, 2)
-        found = await asyncio.gather(*waiting)
+    await three.freeze(0, 1, 2)
+    waiting = [asyncio.create_task(result(face, once)) for _ in range(40)]
+    await face.sleep(0.3)
+    await three.thaw(0, 1, 2)
+    found = await asyncio.gather(*waiting)
     assert [it.value for it in found] == [large] * 40
     await face.sleep(0.2)
     assert [now - then for now, then in zip(three.calls(), before, strict=True)] == [2] * 3

@@ -112,12 +112,11 @@ async def test_who_has_waited_leaves_nothing_behind(face: Face, five: Cluster, n
 
 async def test_fail_open_is_told(face: Face, three: Cluster, name: str) -> None:
     heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append) if face.hears else await face.connected(three)
+    client = await face.connected(three, observer=heard.append)
     await three.kill(0, 1, 2)
     await face.until(lambda: [it.state for it in client.nodes()] == ["down"] * 3)
     assert await face.call(client.rate(name, 1, 1000, fail_open=True).take)
-    if face.hears:
-        await face.until(lambda: any(isinstance(it, Opened) and it.name == name for it in heard))
+    await face.until(lambda: any(isinstance(it, Opened) and it.name == name for it in heard))
 
 
 async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:

@@ -174,7 +174,7 @@ async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str)
     """Without a round that an acquire would wait for: the number is noted along with a request, now and then."""
     heard: list[Any] = []
     one = await face.connected(five)
-    other = await face.connected(five, **({"observer": heard.append} if face.hears else {}))
+    other = await face.connected(five, observer=heard.append)
     lease = await face.acquire(one.semaphore(name, 3))
     await face.until(lambda: five.everywhere("GET", f"{{{name}}}:permits") == ["3"] * 5)
     pool = other.semaphore(name, 4)
@@ -185,11 +185,10 @@ async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str)
         await face.release(await face.acquire(pool))
     assert all(0 < it <= 30_000 for it in five.everywhere("PTTL", f"{{{name}}}:permits"))
     await face.release(lease)
-    if face.hears:
-        # (Of clients of other tests, which may still be there, it is warned, too.)
-        await face.until(lambda: any(word(it) == "warned" and name in it.warning for it in heard))
-        [told] = [it.warning for it in heard if word(it) == "warned" and name in it.warning]
-        assert told.startswith(f"another client names 3 permits for semaphore {name!r}, and this one 4: ")
+    # (Of clients of other tests, which may still be there, it is warned, too.)
+    await face.until(lambda: any(word(it) == "warned" and name in it.warning for it in heard))
+    [told] = [it.warning for it in heard if word(it) == "warned" and name in it.warning]
+    assert told.startswith(f"another client names 3 permits for semaphore {name!r}, and this one 4: ")
 
 
 async def test_who_holds_which_permit(face: Face, five: Cluster, name: str) -> None:
@@ -209,8 +208,7 @@ async def test_who_holds_which_permit(face: Face, five: Cluster, name: str) -> N
     held = {slot: token for it in (lease, single) for slot, token in zip(it.slots, it.tokens.values(), strict=True)}
     assert [(it.slot, it.name, it.token) for it in found] == [(it, f"{name}[slot {it}]", held[it]) for it in sorted(held)]
     assert all(0 < it.left <= 10 for it in found)
-    if face.hears:  # (the simulator's servers have no names of clients)
-        assert {it.slot: it.owner for it in found} == {**dict.fromkeys(lease.slots, "web-1:118"), single.slots[0]: "batch-2:7"}
+    assert {it.slot: it.owner for it in found} == {**dict.fromkeys(lease.slots, "web-1:118"), single.slots[0]: "batch-2:7"}
     assert await face.call(other.semaphore(name, 1).available) == (0 not in held), "of as many as this one names"
     await face.release(lease, confirm=True)
     await face.release(single, confirm=True)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
-from contract.simulated import Simulated, SimulatedCluster
 from proof.books import word
 
 from holdfast.embedded import Nodes
@@ -49,8 +48,6 @@ def six() -> Iterator[Nodes]:
 @pytest.fixture
 def sets(face: Face, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Two sets of nodes that all tests of this module share, and that no test does any harm."""
-    if isinstance(face, Simulated):
-        return {shard: SimulatedCluster(face.world, 3) for shard in SETS}
     nodes: Nodes = request.getfixturevalue("six")
     return {"a": Some(nodes, slice(3)), "b": Some(nodes, slice(3, 6))}
 
@@ -534,8 +531,6 @@ async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollo
 
 
 async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    if not face.hears:
-        return
     old, both, new = list[Any](), list[Any](), list[Any]()
     before, options = {"a": sets["a"]}, {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
 
@@ -567,8 +562,7 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     face: Face, sets: dict[str, Cluster], name: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step 2 of a change: whoever knows both lists sees who knows only the old one, on the nodes that the old one names."""
-    if face.hears:
-        monkeypatch.setattr(registry, "EVERY", 0.3)
+    monkeypatch.setattr(registry, "EVERY", 0.3)
     options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
     before = {"a": sets["a"]}
     after = sets if change == "a set is added" else {"a": sets["b"]}
@@ -586,11 +580,9 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     ages = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert all(0 <= it < 30 for it in ages.values())
     await face.close(olds[1])
-    await face.sleep(1.0 if face.hears else 80.0)
+    await face.sleep(1.0)
     seen = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert seen["old:1"] > seen["old:0"], "the one that has ended reports no more"
-    if not face.hears:
-        assert seen["old:0"] <= 75 < seen["old:1"]
 
 
 async def test_a_job_that_lives_for_a_moment_is_seen_afterwards(face: Face, sets: dict[str, Cluster], name: str) -> None:
@@ -604,8 +596,6 @@ async def test_a_job_that_lives_for_a_moment_is_seen_afterwards(face: Face, sets
 
 
 async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    if not face.hears:
-        return
     rollout = Rollout(face, sets, name, ttl=2)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

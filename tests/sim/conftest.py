@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,7 +25,7 @@ class Town:
 
     def client(self, **options: Any) -> Holdfast:
         """One more client, in a process of its own; connected."""
-        client = Holdfast(self.world, self.nodes, self.laws, **options)
+        client = Holdfast(self.world, self.nodes, **options)
         self.world.do(client.driver.ready(5.0))
         return client
 
@@ -41,3 +42,16 @@ def town() -> Iterator[Callable[..., Town]]:
     yield build
     for it in towns:
         it.world.close()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of worlds drop leases as their users die: warnings are tested on clients of real servers."""
+    for item in items:
+        item.add_marker(pytest.mark.filterwarnings("ignore:the lease on:ResourceWarning"))
+
+
+@pytest.fixture(autouse=True)
+def outside() -> Iterator[None]:
+    """After a test no world's loop runs."""
+    yield
+    asyncio._set_running_loop(None)

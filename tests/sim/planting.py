@@ -50,12 +50,13 @@ def python(where: object, name: str, make: Callable[[Any], Any]) -> Fault:
 
 @dataclass(frozen=True)
 class Planted:
-    """A fault, the laws of which it breaks one, and where, within how many worlds."""
+    """A fault, the laws of which it breaks one, and where, within how many worlds, and how many turns before are passed over."""
 
     fault: Fault
     laws: tuple[str, ...]
     world: str
     within: int
+    begins: int = 0
 
 
 def is_found(laws: tuple[str, ...], worlds: Iterable[Any]) -> None:

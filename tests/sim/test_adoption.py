@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 from sim.conftest import Town
-from sim.face import Holdfast, Lease
+from sim.face import Holdfast
 from sim.test_latches import Storm, patiently
 
+from holdfast.aio import Lease
 from holdfast.errors import Cancelled, LockBusy, LockLost, NoQuorum
 from holdfast.testing.world import Violation
 
@@ -30,13 +31,13 @@ class Relay:
 
     def __init__(self, town: Town, seed: int) -> None:
         self.town, self.world, self.dice = town, town.world, town.world.dice
-        self.clients = [Holdfast(town.world, town.nodes, town.laws, **OPTIONS) for _ in range(4)]
+        self.clients = [Holdfast(town.world, town.nodes, **OPTIONS) for _ in range(4)]
         self.tickets: list[str] = []
         self.adopted: dict[str, int] = {}
         self.failed = self.handed = 0
         self.ends = self.world.now + SECONDS
-        self.tasks = [it.driver.run(self.owner(it)) for it in self.clients]
-        self.tasks += [it.driver.run(self.adopter(it)) for it in self.clients for _ in range(2)]
+        self.tasks = [it.process.run(self.owner(it)) for it in self.clients]
+        self.tasks += [it.process.run(self.adopter(it)) for it in self.clients for _ in range(2)]
         if seed % 3:
             Storm(town, self.clients, "x")
 
@@ -87,7 +88,7 @@ def relayed(build: Build, seed: int, nodes: int = 3, **options: Any) -> Relay:
     for node in town.nodes:
         node.heal()
     patiently(town, "owners and adopters", relay.tasks, 60.0)
-    lease = relay.clients[0].driver.run(relay.clients[0].lock("x").acquire())
+    lease = relay.clients[0].process.run(relay.clients[0].lock("x").acquire())
     patiently(town, "the name", [lease], 20.0)
     return relay
 
@@ -102,7 +103,7 @@ def test_a_giver_that_dies_has_handed_its_lease_over(town: Build) -> None:
     here = town()
     giver, adopter, stranger = [here.client(**OPTIONS) for _ in range(3)]
     ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(2.0))
-    giver.driver.kill()
+    giver.process.crash()
     here.world.run(here.world.now + 1.5)
     lease = here.world.do(adopter.adopt(ticket))
     here.world.run(here.world.now + 10.0)
@@ -114,9 +115,9 @@ def test_an_adopter_that_dies_is_followed_when_its_lease_has_run_out(town: Build
     giver, adopter = here.client(**OPTIONS), here.client(**OPTIONS)
     ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(0.3))
     lease = here.world.do(adopter.adopt(ticket, ttl=1.0))
-    waiter = giver.driver.run(giver.lock("x").acquire())
+    waiter = giver.process.run(giver.lock("x").acquire())
     here.world.run(here.world.now + 3.0)
-    adopter.driver.kill()
+    adopter.process.crash()
     died = here.world.now
     here.world.run(died + 1.1)
     assert waiter.result().fence > lease.fence

@@ -78,15 +78,15 @@ def fences_by_a_clock_that_is_ahead(place: Any, used: bool) -> tuple[int, int]:
     ahead, restarted, away = place.nodes
     ahead.clock.step(60.0)
     away.stop()
-    one, two = (Holdfast(place.world, place.nodes, place.laws, owner=owner) for owner in "ab")
-    trying = one.driver.run(one.lock("x", wait=60.0).acquire())
+    one, two = (Holdfast(place.world, place.nodes, owner=owner) for owner in "ab")
+    trying = one.process.run(one.lock("x", wait=60.0).acquire())
     place.world.run(place.world.now + 2.0)
-    assert trying.done is used
+    assert trying.done() is used
     if not used:
         cause = one.nodes()[0].cause
         assert "its clock is 60 s ahead of what most nodes say" in str(cause)
         away.start()  # (it may have forgotten what nobody can have had)
-    place.world.run(place.world.now + 60.0, lambda: trying.done)
+    place.world.run(place.world.now + 60.0, trying.done)
     lease = trying.result()
     place.world.do(lease.release())
     restarted.restart()
@@ -116,11 +116,12 @@ def test_a_fence_of_a_node_whose_clock_is_far_ahead_is_not_written_back(town: Bu
     monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
     place = town(3)
     place.nodes[0].clock.step(60.0)
-    locks = place.client()
+    told: list[Any] = []
+    locks = place.client(observer=told.append)
     lease = place.world.do(locks.lock("x", wait=5.0).acquire())
     place.world.run(place.world.now + 1.0)
     assert lease.held and lease.votes == 2
-    assert sum(word(it) == "warned" and "its fence of 'x' is" in it.warning for it in locks.driver.told) == 1
+    assert sum(word(it) == "warned" and "its fence of 'x' is" in it.warning for it in told) == 1
 
 
 @pytest.mark.parametrize("off", [0.0, -12.5, 12.5])
@@ -129,12 +130,12 @@ def test_a_process_that_is_stopped_while_it_connects_learns_each_clock_all_the_s
     """It reads late what the nodes have said: that makes no clock wrong, and none right. Rule F4."""
     place = town(3)
     place.nodes[0].clock.step(off)
-    locks = Holdfast(place.world, place.nodes, place.laws)
-    place.world.spawn(locks.driver.ready(90.0), locks.driver)
+    locks = Holdfast(place.world, place.nodes)
+    locks.process.run(locks.driver.ready(90.0))
     connections = locks.driver.engine.connections
     place.world.run(place.world.now + 5.0, lambda: all(it.state is ConnectionState.GREETING and not it.out for it in connections))
     assert {it.state for it in connections} == {ConnectionState.GREETING}
-    locks.driver.stop(seconds)
+    locks.process.pause(seconds)
     place.world.run(place.world.now + seconds + 0.5)
     assert [it.state for it in locks.nodes()] == ["down" if off else "up", "up", "up"]
     assert ("its clock is" in str(locks.nodes()[0].cause)) is bool(off)

@@ -95,7 +95,7 @@ def test_what_was_dropped_is_given_to_nobody_who_comes_later(town: Build, fault:
 def cut_off(here: Town, client: Holdfast, *which: int) -> None:
     """For some seconds, this client cannot reach these nodes."""
     for number in which:
-        link = client.driver.links[number]
+        link = client.simulated.links[number]
         assert link is not None
         link.stall(3.0)
 
@@ -110,11 +110,11 @@ def bypassed(build: Build) -> tuple[Pantry, Found[int] | None]:
     computer, dropper, looker = [here.client(ttl=LEASE, node_timeout=0.3) for _ in range(3)]
     for client in (dropper, looker):
         assert here.world.do(pantry.fill(client).peek()) is None
-    task = computer.driver.run(pantry.fill(computer).get())
+    task = computer.process.run(pantry.fill(computer).get())
     here.world.run(here.world.now + 5, lambda: bool(pantry.going))
     cut_off(here, dropper, 2)
     here.world.do(pantry.fill(dropper).invalidate())
-    here.world.run(here.world.now + 5, lambda: task.done)
+    here.world.run(here.world.now + 5, lambda: task.done())
     here.world.run(here.world.now + 0.02)
     assert CACHE in set(here.nodes[2].keys()), "the late value is where nobody has refused it"
     cut_off(here, looker, 0)

@@ -6,6 +6,7 @@ is given is by the one true clock.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,7 +48,7 @@ class Computation:
     def held(self) -> bool:
         """Does its lease run, as far as its own process can know?"""
         leases = [it for it in self.client.driver.leases() if it.name == PART and it._going]
-        return not self.client.driver.dead and any(it._owner.task() is self.task for it in leases)
+        return not self.client.process.crashed and any(it._owner.task() is self.task for it in leases)
 
 
 @dataclass
@@ -76,7 +77,7 @@ class Kitchen:
 
     async def compute(self, client: Holdfast) -> int:
         world = self.town.world
-        mine = Computation(len(self.all), client, world.task, world.now)
+        mine = Computation(len(self.all), client, asyncio.current_task(world.loop), world.now)
         for other in self.going:
             if other.held and mine.held:
                 raise Violation(f"two compute: {mine.number} begins while {other.number} computes under a lease that runs")
@@ -128,8 +129,8 @@ class Kitchen:
 
     def run(self, clients: list[Holdfast], seconds: float, callers: int = 3, **options: Any) -> None:
         world = self.town.world
-        tasks = [(it, it.driver.run(self.visits(it, seconds, **options))) for it in clients for _ in range(callers)]
-        over = lambda: all(task.done or client.driver.dead for client, task in tasks)  # noqa: E731 (a name for a condition)
+        tasks = [(it, it.process.run(self.visits(it, seconds, **options))) for it in clients for _ in range(callers)]
+        over = lambda: all(task.done() or client.process.crashed for client, task in tasks)  # noqa: E731 (a name for a condition)
         world.run(world.now + seconds + 2 * LEASE + 4 * FROZEN + 2, over)
         if not over():
             raise Violation("liveness: somebody still waits for a value")
@@ -190,13 +191,13 @@ def strikes(kitchen: Kitchen, fault: str, clients: list[Holdfast], seconds: floa
                     node.freeze(dice.uniform(0.05, FROZEN))
                 case "slow":
                     node.lag = dice.uniform(0, 0.2)
-        going = [it for it in clients if not it.driver.dead]
+        going = [it for it in clients if not it.process.crashed]
         if fault == "killed" and len(going) > 1:
-            busy = [it.client for it in kitchen.going if not it.client.driver.dead]
-            dice.choice(busy or going).driver.kill()
+            busy = [it.client for it in kitchen.going if not it.client.process.crashed]
+            dice.choice(busy or going).process.crash()
         if fault == "stopped":
             busy = [it.client for it in kitchen.going]
-            dice.choice(busy or going).driver.stop(dice.uniform(0.2, 3 * LEASE))
+            dice.choice(busy or going).process.pause(dice.uniform(0.2, 3 * LEASE))
 
     for at in range(int(seconds)):  # (the one before is over by then)
         world.at(world.now + 0.5 + at, strike)
@@ -233,13 +234,13 @@ def test_who_crashes_while_computing_is_replaced_within_a_lease(town: Build) -> 
     here = town(5, 1)
     kitchen = Kitchen(here)
     first, *others = [here.client(ttl=LEASE) for _ in range(4)]
-    first.driver.run(kitchen.visits(first, 0.5))
+    first.process.run(kitchen.visits(first, 0.5))
     here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
-    tasks = [it.driver.run(kitchen.visits(it, 0.31)) for it in others]
+    tasks = [it.process.run(kitchen.visits(it, 0.31)) for it in others]
     here.world.run(here.world.now + 0.005)
-    first.driver.kill()
+    first.process.crash()
     began = here.world.now
-    here.world.run(began + 10, lambda: all(it.done for it in tasks))
+    here.world.run(began + 10, lambda: all(it.done() for it in tasks))
     assert len(kitchen.all) == 2
     assert here.world.now - began < LEASE + 2 * LONGEST + 0.4
 
@@ -273,9 +274,9 @@ def herd(
     several = [here.client() for _ in range(clients)]
     before = [node.server.calls.get(b"EVALSHA", 0) for node in here.nodes]
     last = here.world.now + over
-    tasks = [it.driver.run(one(it)) for it in several for _ in range(callers // clients)]
-    here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
-    assert all(it.done for it in tasks)
+    tasks = [it.process.run(one(it)) for it in several for _ in range(callers // clients)]
+    here.world.run(here.world.now + 60, lambda: all(it.done() for it in tasks))
+    assert all(it.done() for it in tasks)
     assert {it.result().value for it in tasks} <= {it.number for it in kitchen.all}
     ended = kitchen.all[0].ended
     assert ended is not None
@@ -320,7 +321,7 @@ def test_those_who_only_try_do_not_defeat_each_other_for_long(town: Build) -> No
         began = world.now
         while len(kitchen.all) == 1:
             for client in world.dice.sample(clients, 5):
-                client.driver.run(kitchen.fill(client).get())
+                client.process.run(kitchen.fill(client).get())
             world.run(world.now + 0.001)
             assert world.now - began < 1.0, seed
 
@@ -351,14 +352,14 @@ def halfway(build: Build) -> tuple[int, float]:
     here = build(5, 3)
     kitchen = Kitchen(here, ttl=60.0)
     computer, *others = [here.client() for _ in range(31)]
-    computer.driver.run(kitchen.fill(computer).get())
+    computer.process.run(kitchen.fill(computer).get())
     here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
-    tasks = [other.driver.run(kitchen.fill(other).get()) for other in others]
+    tasks = [other.process.run(kitchen.fill(other).get()) for other in others]
     here.world.run(here.world.now + 0.008)
-    for link in computer.driver.links[:3]:
+    for link in computer.simulated.links[:3]:
         assert link is not None
         link.stall(LONGEST + 0.5)
-    here.world.run(here.world.now + 60, lambda: all(it.done for it in tasks))
+    here.world.run(here.world.now + 60, lambda: all(it.done() for it in tasks))
     assert kitchen.all[0].ended is not None
     return len(kitchen.all), here.world.now - kitchen.all[0].ended
 
@@ -374,11 +375,11 @@ def overtaken(build: Build, pause: float = 2.5 * LEASE) -> tuple[Kitchen, Found[
     here = build(3, 5)
     kitchen = Kitchen(here, ttl=20.0, late=0.5)
     slow, other = here.client(ttl=LEASE), here.client(ttl=LEASE)
-    task = slow.driver.run(kitchen.fill(slow).get())
+    task = slow.process.run(kitchen.fill(slow).get())
     here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
-    slow.driver.stop(pause)
-    found = other.driver.run(kitchen.fill(other).get())
-    here.world.run(here.world.now + 60, lambda: task.done and found.done)
+    slow.process.pause(pause)
+    found = other.process.run(kitchen.fill(other).get())
+    here.world.run(here.world.now + 60, lambda: task.done() and found.done())
     here.world.run(here.world.now + 0.5)
     assert (found.result().value, found.result().computed, task.result().value, task.result().computed) == (1, True, 0, True)
     return kitchen, here.world.do(kitchen.fill(other).get())
@@ -395,10 +396,10 @@ def slept(build: Build, ttl: float) -> Found[int]:
     here = build(3, 5)
     kitchen = Kitchen(here, ttl=ttl)
     slow, other = here.client(ttl=LEASE), here.client(ttl=LEASE)
-    task = slow.driver.run(kitchen.fill(slow).get())
+    task = slow.process.run(kitchen.fill(slow).get())
     here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
-    slow.driver.stop(60.0)
-    here.world.run(here.world.now + 100, lambda: task.done)
+    slow.process.pause(60.0)
+    here.world.run(here.world.now + 100, lambda: task.done())
     assert task.result().computed
     here.world.run(here.world.now + 0.5)
     began, found = here.world.now, here.world.do(kitchen.fill(other).get())

@@ -54,7 +54,9 @@ class Storm:
             node = dice.choice(well)
             self._sick[node.index] = now + self._harms(node, kind)
         if kind == "stopped":
-            dice.choice(self.clients).driver.stop(dice.uniform(0.1, 2.0))
+            process, seconds = dice.choice(self.clients).process, dice.uniform(0.1, 2.0)
+            if not process.crashed:
+                process.pause(seconds)
         if kind == "false news":  # (a push is no proof)
             for node in self.town.nodes:
                 for key, value in list(node.server.data[0].values.items()):
@@ -91,8 +93,8 @@ class Storm:
 def patiently(town: Town, broken: str, tasks: list[Any], seconds: float = 60.0) -> None:
     """All of them end in time."""
     world = town.world
-    world.run(world.now + seconds, lambda: all(it.done for it in tasks))
-    if not all(it.done for it in tasks):
+    world.run(world.now + seconds, lambda: all(it.done() for it in tasks))
+    if not all(it.done() for it in tasks):
         raise Violation(f"stuck: {broken}")
 
 
@@ -175,11 +177,11 @@ def _latched(town: Town, fair: bool) -> Crowd:
     if not fair:
         Storm(town, clients, "go")
     dice = world.dice
-    waits = [it.driver.run(crowd.waits(it, dice.uniform(0, 3))) for it in clients[:3]]
-    waits += [it.driver.run(crowd.looks(it, world.now + TROUBLE)) for it in clients]
+    waits = [it.process.run(crowd.waits(it, dice.uniform(0, 3))) for it in clients[:3]]
+    waits += [it.process.run(crowd.looks(it, world.now + TROUBLE)) for it in clients]
     for number in range(COUNT):
         client = dice.choice(clients)
-        waits.append(client.driver.run(crowd.arrives(client, f"p{number}", dice.uniform(0, 1 if fair else TROUBLE))))
+        waits.append(client.process.run(crowd.arrives(client, f"p{number}", dice.uniform(0, 1 if fair else TROUBLE))))
     world.run(world.now + TROUBLE)
     for node in town.nodes:
         node.heal()
@@ -200,10 +202,10 @@ def test_a_crashed_party_has_arrived(town: Build) -> None:
     here = town(3, 1)
     gone, client = here.client(**OPTIONS), here.client(**OPTIONS)
     here.world.do(gone.latch("go", 2).arrive("a"))
-    waiting = client.driver.run(client.latch("go", 2).wait())
-    gone.driver.kill()
+    waiting = client.process.run(client.latch("go", 2).wait())
+    gone.process.crash()
     here.world.run(here.world.now + 5)
-    assert not waiting.done
+    assert not waiting.done()
     assert here.world.do(client.latch("go", 2).arrive("b")) == 2
     patiently(here, "", [waiting], 0.1)
 
@@ -212,7 +214,7 @@ def test_nothing_is_asked_while_nothing_happens(town: Build) -> None:
     """One look every ttl/3; and who waits is told within a message's way."""
     here = town(3, 2)
     clients = [here.client(ttl=9.0) for _ in range(3)]
-    waiting = [it.driver.run(it.latch("go", 1).wait()) for it in clients]
+    waiting = [it.process.run(it.latch("go", 1).wait()) for it in clients]
     here.world.run(here.world.now + 0.1)
     before = [node.server.calls[b"EVALSHA"] for node in here.nodes]
     here.world.run(here.world.now + 29.0)
@@ -227,7 +229,7 @@ def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
     clients = [here.client(**OPTIONS) for _ in range(3)]
     for number, client in enumerate(clients):
         cut_off(client, number)
-    tasks = [it.driver.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
+    tasks = [it.process.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
     patiently(here, "", tasks)
     return here, tasks
 
@@ -248,7 +250,7 @@ def forgetful(build: Build) -> Town:
     here.nodes[2].stop()
     world.run(world.now + 0.1)
     assert world.do(client.latch("go", 2).arrive("a")) == 1
-    waiting = waiter.driver.run(waiter.latch("go", 2).wait())
+    waiting = waiter.process.run(waiter.latch("go", 2).wait())
     world.run(world.now + 1)
     here.nodes[2].start()
     for node in here.nodes[:2]:
@@ -322,17 +324,17 @@ def met(build: Build, seed: int, nodes: int = 5, fragile: bool | None = None) ->
 def _met(town: Town, meeting: Meeting) -> Meeting:
     world, dice = town.world, town.world.dice
     clients = [town.client(**OPTIONS) for _ in range(PARTIES)]
-    tasks = [it.driver.run(meeting.party(it, number)) for number, it in enumerate(clients)]
+    tasks = [it.process.run(meeting.party(it, number)) for number, it in enumerate(clients)]
     Storm(town, clients, "meet")
 
     def crash() -> None:
         number = dice.randrange(PARTIES)
         if meeting.reach[number] >= ROUNDS:  # (or it would begin a generation in which nobody else comes)
             return
-        clients[number].driver.kill()
+        clients[number].process.crash()
         meeting.crashes += 1
-        heir = clients[number] = Holdfast(world, town.nodes, town.laws, **OPTIONS)
-        tasks[number] = heir.driver.run(meeting.party(heir, number))
+        heir = clients[number] = Holdfast(world, town.nodes, **OPTIONS)
+        tasks[number] = heir.process.run(meeting.party(heir, number))
 
     if meeting.fragile:
         for _ in range(2):
@@ -357,14 +359,14 @@ def rolling(build: Build) -> list[int]:
     here = build(3, 6)
     one, two, other = [here.client(**OPTIONS) for _ in range(3)]
     for _ in range(2):
-        tasks = [it.driver.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
+        tasks = [it.process.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
         patiently(here, "", tasks)
-    waiting = one.driver.run(one.barrier("meet", 2).wait("True"))
+    waiting = one.process.run(one.barrier("meet", 2).wait("True"))
     for node in here.nodes:
         here.world.run(here.world.now + 8)
         node.restart()
     here.world.run(here.world.now + 8)
-    came = other.driver.run(other.barrier("meet", 2).wait("False"))
+    came = other.process.run(other.barrier("meet", 2).wait("False"))
     patiently(here, "the newcomer is in another generation", [waiting, came])
     return [waiting.result(), came.result()]
 
@@ -380,7 +382,7 @@ def test_who_is_one_too_many_is_told(town: Build) -> None:
     barriers = [it.barrier("meet", 2) for it in clients]
 
     def all_arrive(*which: int) -> list[Any]:
-        tasks = [clients[it].driver.run(caught(barriers[it].wait(f"{it}"))) for it in which]
+        tasks = [clients[it].process.run(caught(barriers[it].wait(f"{it}"))) for it in which]
         patiently(here, "", tasks)
         return [it.result() for it in tasks]
 
@@ -416,7 +418,7 @@ def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: B
 def cut_off(client: Holdfast, *nodes: int) -> None:
     """It does not reach these nodes for a while."""
     for node in nodes:
-        link = client.driver.links[node]
+        link = client.simulated.links[node]
         assert link is not None
         link.deaf = link.mute = True
 
@@ -424,10 +426,10 @@ def cut_off(client: Holdfast, *nodes: int) -> None:
 def lopsided(here: Town, first: Holdfast, second: Holdfast, what: Callable[[Holdfast, str], Any]) -> Any:
     """The first of two comes to one node only, and dies; the second finds it there. Then that node is gone. What the second was told."""
     cut_off(first, 0, 2)
-    first.driver.run(caught(what(first, "a")))
+    first.process.run(caught(what(first, "a")))
     here.world.run(here.world.now + 0.02)
-    first.driver.kill()
-    came = second.driver.run(what(second, "b"))
+    first.process.crash()
+    came = second.process.run(what(second, "b"))
     patiently(here, "", [came], 3)
     here.nodes[1].stop()
     return came.result()
@@ -449,8 +451,8 @@ def test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing(town: 
     def meet(client: Holdfast, who: str) -> Any:
         return barriers[client].wait(who)
 
-    patiently(here, "", [client.driver.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
+    patiently(here, "", [client.process.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
     assert lopsided(here, first, second, meet) == 1
-    again = [other.driver.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
+    again = [other.process.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
     patiently(here, "", again)
     assert [it.result() for it in again] == [2, 2]

@@ -7,7 +7,7 @@ from swarm.stage import Hold, Stage
 
 from holdfast.errors import NotAcquired
 from holdfast.protocol.timing import Timing
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import BROKEN
 from holdfast.testing.world import Violation
 
@@ -32,31 +32,31 @@ class Core(Stage):
         world = self.world
         clients = [self.client() for _ in range(4)]
         world.run(2.0)
-        tasks = [clients[0].run(self._user(clients[0], 0, 1.5))]
+        tasks = [clients[0].process.run(self._user(clients[0], 0, 1.5))]
         world.run(2.5)
         world.saw("broken while held", len(self.laws.held))
         for node in world.dice.sample(self.nodes, 2):
             BROKEN[self.how](node, world.dice)
         for number, client in enumerate(clients[1:], 1):
-            tasks.append(client.run(self._user(client, number, 0.05)))
+            tasks.append(client.process.run(self._user(client, number, 0.05)))
             world.run(world.now + 0.05)
-        self._by(6.0, lambda: all(task.done for task in tasks), "everybody is to be served by the core")
+        self._by(6.0, lambda: all(task.done() for task in tasks), "everybody is to be served by the core")
         if self.served != [0, 1, 2, 3]:
             raise Violation(f"order: served were {self.served}")
         for client in clients:  # and one after the other, with nobody in the way
             began, hold = world.now, Hold()
-            task = client.run(client.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
-            self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done, "the lock is free")  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-            client.let_go(hold.claim)
+            task = client.process.run(client.driver.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
+            self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done(), "the lock is free")  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+            client.driver.let_go(hold.claim)
             world.run(world.now + 0.1)
 
-    async def _user(self, driver: Driver, number: int, keep: float) -> None:
+    async def _user(self, driver: SimulatedClient, number: int, keep: float) -> None:
         hold = Hold()
-        await driver.acquire(hold, [self.recipe(TTL)], Timing(TTL))
+        await driver.driver.acquire(hold, [self.recipe(TTL)], Timing(TTL))
         self.served.append(number)
         self.world.saw("held")
         await self.world.sleep(keep)
-        driver.let_go(hold.claim)
+        driver.driver.let_go(hold.claim)
 
 
 @pytest.mark.parametrize("how", BROKEN)
@@ -98,7 +98,7 @@ class Attack(Stage):
         for _ in range(self.turns):
             self._turn(honest)
 
-    def _turn(self, honest: Driver) -> None:
+    def _turn(self, honest: SimulatedClient) -> None:
         world, dice = self.world, self.world.dice
         attackers = [self.client(), self.client()]
         world.run(world.now + 0.5)
@@ -106,7 +106,7 @@ class Attack(Stage):
             for node, link in enumerate(driver.links):
                 if node not in near and link is not None:
                     link.stall(0.2)
-            driver.run(self._takes(driver))
+            driver.process.run(self._takes(driver))
         world.run(world.now + dice.uniform(0.003, 0.01))
         holders = {node.holder(b"L") for node in self.nodes} - {b""}
         world.saw("votes were split", len(holders) == 2)
@@ -115,18 +115,18 @@ class Attack(Stage):
                 if link is not None:
                     link._under_way.clear()
                     link.deaf = link.mute = not self.dies
-            driver.kill()
+            driver.process.crash()
             self.drivers.remove(driver)
         began, hold = world.now, Hold()
-        task = honest.run(honest.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
-        self._by(began + 3 * TTL, lambda: task.done, "it is to be served")
+        task = honest.process.run(honest.driver.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
+        self._by(began + 3 * TTL, task.done, "it is to be served")
         self.penalties.append(world.now - began)
-        honest.let_go(hold.claim)
+        honest.driver.let_go(hold.claim)
         world.run(world.now + 0.1)
 
-    async def _takes(self, driver: Driver) -> None:
+    async def _takes(self, driver: SimulatedClient) -> None:
         try:
-            await driver.acquire(Hold(), [self.recipe(TTL)], Timing(TTL))
+            await driver.driver.acquire(Hold(), [self.recipe(TTL)], Timing(TTL))
         except NotAcquired:
             pass
 

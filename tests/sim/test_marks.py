@@ -58,9 +58,9 @@ class Restarts:
 
     def joins(self) -> None:
         """A client that knows nothing of what was before, with a user."""
-        client = Holdfast(self.world, self.place.nodes, self.place.laws, outage=5)
+        client = Holdfast(self.world, self.place.nodes, outage=5)
         self.clients.append(client)
-        client.driver.run(self.wants(client, self.dice.choice((2.0, 10.0, 10.0, 30.0, 30.0))))
+        client.process.run(self.wants(client, self.dice.choice((2.0, 10.0, 10.0, 30.0, 30.0))))
 
     async def wants(self, client: Holdfast, ttl: float) -> None:
         while True:
@@ -83,9 +83,9 @@ class Restarts:
                 for link in list(node.links):
                     link.cut(self.dice.choice((None, self.dice.uniform(0.0, 20.0))))
             case "stop":
-                client.driver.stop(self.dice.uniform(0.0, 10.0))
+                client.process.pause(self.dice.uniform(0.0, 10.0))
             case "kill":
-                client.driver.kill()
+                client.process.crash()
                 self.clients.remove(client)
                 self.joins()
         self.world.after(self.dice.expovariate(1 / 6), self.goes_wrong)

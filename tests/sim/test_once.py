@@ -70,11 +70,11 @@ class Story:
 
     def joins(self) -> None:
         """A process, with two users for each key."""
-        client = Holdfast(self.world, self.town.nodes, self.town.laws, ttl=TTL, max_ttl=TTL, node_timeout=0.1, outage=5)
+        client = Holdfast(self.world, self.town.nodes, ttl=TTL, max_ttl=TTL, node_timeout=0.1, outage=5)
         self.clients.append(client)
         for key in KEYS:
             for _ in range(2):
-                self.users.append((client.driver, client.driver.run(self.wants(client, key))))
+                self.users.append((client.process, client.process.run(self.wants(client, key))))
 
     # ------------------------------------------------ users
 
@@ -164,11 +164,11 @@ class Story:
             client = dice.choice(self.clients)
             if what == "stop":
                 self.stopped += any(job.running for job in self.jobs.values())
-                client.driver.stop(dice.uniform(0.1, 2.0))
+                client.process.pause(dice.uniform(0.1, 2.0))
             elif self.killed < 4:
                 self.killed += 1
                 self.clients.remove(client)
-                client.driver.kill()
+                client.process.crash()
                 for job in self.jobs.values():
                     job.running = [it for it in job.running if it._driver is not client.driver]
                 self.world.after(0.1, self.joins)
@@ -181,11 +181,11 @@ class Story:
             for node in self.town.nodes:
                 node.heal()
             for client in self.clients:
-                client.driver.go_on(now=True)
-            alive = [task for driver, task in self.users if not driver.dead]
-            self.world.run(self.world.now + 40, lambda: all(it.done for it in alive))
+                client.process.resume()
+            alive = [task for process, task in self.users if not process.crashed]
+            self.world.run(self.world.now + 40, lambda: all(it.done() for it in alive))
             for task in alive:
-                if not task.done:
+                if not task.done():
                     raise Broken("somebody is never told")
                 task.result()
             self.check()
@@ -249,11 +249,11 @@ class Calm:
             except LockLost as lost:
                 return lost
 
-        return client.driver.run(tries())
+        return client.process.run(tries())
 
     def ends(self, tasks: list[Any]) -> list[Any]:
         """What they are told."""
-        self.world.run(self.world.now + 60, lambda: all(it.done for it in tasks))
+        self.world.run(self.world.now + 60, lambda: all(it.done() for it in tasks))
         return [it.result() for it in tasks]
 
 
@@ -287,13 +287,13 @@ def test_nobody_polls_meanwhile(town: Build, monkeypatch: pytest.MonkeyPatch) ->
     # In step: the first heartbeats come no sooner than the others (rule C21).
     monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     calm = Calm(town, takes=6.0, ttl=3.0, max_ttl=3.0)
-    tasks = [it.driver.run(it.once("a", keep=1000).run(calm.does)) for it in calm.clients for _ in range(5)]
+    tasks = [it.process.run(it.once("a", keep=1000).run(calm.does)) for it in calm.clients for _ in range(5)]
     calm.world.run(calm.world.now + 0.5)
     before = sum(node.server.calls[b"EVALSHA"] for node in calm.town.nodes)
     calm.world.run(calm.world.now + 4.5)
     asked = sum(node.server.calls[b"EVALSHA"] for node in calm.town.nodes) - before
     assert asked <= 5 * 15 * 5, "a heartbeat of each on each node, once in a third of a ttl"
-    calm.world.run(calm.world.now + 10, lambda: all(it.done for it in tasks))
+    calm.world.run(calm.world.now + 10, lambda: all(it.done() for it in tasks))
     assert [it.result() for it in tasks] == [1] * 15
 
 
@@ -310,13 +310,13 @@ def test_a_runner_that_dies_is_replaced_within_its_ttl(town: Build) -> None:
     for seed in range(5):
         calm = Calm(town, seed=seed, clients=2, takes=0.3)
         first, second = calm.clients
-        first.driver.run(first.once("a", keep=1000).run(calm.does))
+        first.process.run(first.once("a", keep=1000).run(calm.does))
         calm.world.run(calm.world.now + 0.1)
-        task = second.driver.run(second.once("a", keep=1000).run(calm.does))
+        task = second.process.run(second.once("a", keep=1000).run(calm.does))
         calm.world.run(calm.world.now + 0.05)
-        first.driver.kill()
+        first.process.crash()
         began = calm.world.now
-        calm.world.run(began + 10, lambda task=task: task.done)  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+        calm.world.run(began + 10, lambda task=task: task.done())  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert task.result() == 2
         assert calm.world.now - began < TTL + 0.3 + 0.1, seed
         assert calm.fences[1] > calm.fences[0]
@@ -328,7 +328,7 @@ def stopped_while_it_runs(build: Build, seed: int = 0) -> tuple[Calm, Any]:
     first = calm.clients[0]
     task = calm.wants(first)
     calm.world.run(calm.world.now + 0.1)
-    first.driver.stop(TTL + 0.3)
+    first.process.pause(TTL + 0.3)
     return calm, calm.ends([task])[0]
 
 
@@ -349,7 +349,7 @@ def test_what_succeeded_under_a_lost_lease_is_lost_if_somebody_has(town: Build, 
     calm.world.run(calm.world.now + 0.1)
     calm.takes = takes
     other = calm.wants(second)
-    first.driver.stop(3 * TTL)
+    first.process.pause(3 * TTL)
     [lost, told] = calm.ends([task, other])
     assert isinstance(lost, LockLost)
     assert told == 2
@@ -480,8 +480,8 @@ def boundary(build: Build, seed: int, slack: float | None = None) -> list[int]:
         for client in calm.clients:
             once = client.once("a", keep=1000, per=60, slack=slack)
             after = begins + calm.world.dice.uniform(-0.02, 0.02)
-            hosts.append(client.driver.run(fires(calm, once, after)))
-        calm.world.run(calm.world.now + 70, lambda hosts=hosts: all(it.done for it in hosts))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+            hosts.append(client.process.run(fires(calm, once, after)))
+        calm.world.run(calm.world.now + 70, lambda hosts=hosts: all(it.done() for it in hosts))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert len({it.result() for it in hosts}) <= 2
         runs.append(calm.runs - before)
     return runs
@@ -516,7 +516,7 @@ def unfit(build: Build, seed: int, stops: bool = False) -> tuple[Calm, list[str]
         except (Misuse, ConfigError, LockLost) as error:
             return str(error)
 
-    tasks = [it.driver.run(charges(it, calm.world.dice.uniform(0, 0.2))) for it in calm.clients for _ in range(2)]
+    tasks = [it.process.run(charges(it, calm.world.dice.uniform(0, 0.2))) for it in calm.clients for _ in range(2)]
     if stops:
         calm.world.run(calm.world.now + 0.25)
         calm.town.nodes[seed % 3].restart()
@@ -547,11 +547,11 @@ def lost_unfit(build: Build) -> tuple[Calm, BaseException | None]:
             return error
         return None
 
-    task = first.driver.run(tries(first))
+    task = first.process.run(tries(first))
     calm.world.run(calm.world.now + 0.1)
-    first.driver.stop(TTL + 0.3)
+    first.process.pause(TTL + 0.3)
     [told] = calm.ends([task])
-    again = second.driver.run(tries(second))
+    again = second.process.run(tries(second))
     assert "was run before" in str(calm.ends([again])[0])
     return calm, told
 
@@ -574,10 +574,10 @@ def test_a_caller_whose_note_comes_too_late_is_told_why_it_had_no_result(town: B
             await first.once("a", keep=1000).run(charge)
         return caught.value
 
-    task = first.driver.run(tries())
+    task = first.process.run(tries())
     calm.world.run(calm.world.now + 0.1)
     other = calm.wants(second)
-    first.driver.stop(3 * TTL)
+    first.process.pause(3 * TTL)
     [lost, told] = calm.ends([task, other])
     assert isinstance(lost.__cause__, Unfit)
     assert told == 2

@@ -173,7 +173,7 @@ def test_a_run_that_is_overtaken_by_forgetting_does_not_store_its_result(town: B
         first, second = calm.clients
         task = calm.wants(first)
         calm.world.run(calm.world.now + 0.1)
-        first.driver.stop(3 * TTL)
+        first.process.pause(3 * TTL)
         assert calm.world.do(second.once("a", keep=1000).forget()) is False
         assert isinstance(calm.ends([task])[0], LockLost)
         assert not calm.world.do(second.once("a", keep=1000).result())

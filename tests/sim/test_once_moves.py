@@ -92,20 +92,19 @@ class Change:
         else:
             client = dice.choice([it for them in self.clients.values() for it in them])
             seconds = dice.uniform(0.1, 1.5)
-            for driver in client._drivers:
-                driver.stop(seconds)
+            client.process.pause(seconds)
 
     def step(self, *names: str, keys: int = 4) -> None:
         """All clients of these kinds have so many things done, at the same time."""
         users = [(it, key) for name in names for it in self.clients[name] for key in self.keys[:keys] for _ in range(2)]
-        tasks = [client.driver.run(self.wants(client, key)) for client, key in users]
+        tasks = [client.process.run(self.wants(client, key)) for client, key in users]
         self.calm_from = self.world.now + SECONDS
         self.world.run(self.calm_from)
         for node in self.nodes:
             node.heal()
-        self.world.run(self.world.now + 40, lambda: all(it.done for it in tasks))
+        self.world.run(self.world.now + 40, lambda: all(it.done() for it in tasks))
         for task in tasks:
-            assert task.done, f"seed {self.seed}: somebody is never told"
+            assert task.done(), f"seed {self.seed}: somebody is never told"
             task.result()
 
     def run(self) -> Change:

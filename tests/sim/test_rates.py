@@ -54,9 +54,9 @@ class Crowd:
             await world.sleep(world.dice.uniform(0, 2 * self.pause))
 
     def run(self, clients: list[Holdfast], seconds: float) -> None:
-        tasks = [client.driver.run(self.calls(client, seconds)) for client in clients for _ in range(self.callers)]
-        self.town.world.run(self.town.world.now + seconds + 30, lambda: all(it.done for it in tasks))
-        assert all(it.done for it in tasks)
+        tasks = [client.process.run(self.calls(client, seconds)) for client in clients for _ in range(self.callers)]
+        self.town.world.run(self.town.world.now + seconds + 30, lambda: all(it.done() for it in tasks))
+        assert all(it.done() for it in tasks)
 
 
 def worst(moments: list[float], span: float) -> int:
@@ -258,11 +258,11 @@ class Queue:
 
     def begin(self, clients: list[Holdfast], count: int, gap: float) -> list[Any]:
         turns = zip(range(count), clients * count, strict=False)
-        return [client.driver.run(self.waits(client, at, at * gap)) for at, client in turns]
+        return [client.process.run(self.waits(client, at, at * gap)) for at, client in turns]
 
     def run(self, count: int, gap: float, seconds: float) -> list[Any]:
         tasks = self.begin([self.town.client() for _ in range(3)], count, gap)
-        self.town.world.run(self.town.world.now + seconds, lambda: all(it.done for it in tasks))
+        self.town.world.run(self.town.world.now + seconds, lambda: all(it.done() for it in tasks))
         return tasks
 
     @property
@@ -275,7 +275,7 @@ def test_a_hundred_who_wait_cost_a_turn_and_a_take_each(town: Build) -> None:
     here = town(5)
     queue = Queue(here, {"burst": 1}, (20, 1.0))
     tasks = queue.run(100, 0.001, 20)
-    assert all(it.done for it in tasks)
+    assert all(it.done() for it in tasks)
     assert len(queue.served) == 100
     assert queue.commands <= 100 * (1 + 5) * 1.5
     moments = [at for _, at in queue.served]
@@ -303,7 +303,7 @@ def ahead_of_the_line(build: Build) -> int:
     for _ in range(200):
         allowed += bool(here.world.do(client.rate("mail", LIMIT, PERIOD).take()))
         here.world.run(here.world.now + 0.002)
-    here.world.run(here.world.now + 10, lambda: all(it.done for it in tasks))
+    here.world.run(here.world.now + 10, lambda: all(it.done() for it in tasks))
     assert len(queue.served) == 20
     return allowed
 
@@ -332,8 +332,8 @@ def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town
 
         for at in range(3):
             world.at(world.now + at + 0.5, strike)
-        world.run(world.now + 60, lambda tasks=tasks: all(it.done for it in tasks))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-        assert all(it.done for it in tasks)
+        world.run(world.now + 60, lambda tasks=tasks: all(it.done() for it in tasks))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+        assert all(it.done() for it in tasks)
         assert len(queue.served) + queue.unknown == 20
         assert len(queue.served) >= 10
         assert worst([at for _, at in queue.served], PERIOD - 0.2) <= floor(5 / 3 * LIMIT), seed
@@ -346,7 +346,7 @@ def far_ahead(build: Build) -> float:
     doomed = here.client()
     queue.begin([doomed], 90, 0.001)
     here.world.run(here.world.now + 2.5)
-    doomed.driver.kill()
+    doomed.process.crash()
     client, began = here.client(), here.world.now
     here.world.do(client.rate("mail", 1, 1.0).acquire())
     return here.world.now - began
@@ -361,7 +361,7 @@ def test_turns_far_ahead_are_reserved_later_and_everybody_is_served(town: Build)
     # Rule RA7.
     queue = Queue(town(3), {}, (1, 1.0))
     tasks = queue.run(60, 0.01, 120)
-    assert all(it.done for it in tasks)
+    assert all(it.done() for it in tasks)
     assert len(queue.served) == 60
     assert queue.commands <= 60 * 14
     moments = [at for _, at in queue.served]
@@ -388,8 +388,8 @@ def rush(build: Build, seed: int, count: int = 5) -> tuple[int, int]:
     """Eighteen callers of three clients at the same moment, and then as many one by one: how many are allowed of each."""
     town = build(count, seed)
     clients = [town.client() for _ in range(3)]
-    tasks = [it.driver.run(it.rate("mail", LIMIT, 1000).take()) for it in clients for _ in range(6)]
-    town.world.run(town.world.now + 1, lambda: all(it.done for it in tasks))
+    tasks = [it.process.run(it.rate("mail", LIMIT, 1000).take()) for it in clients for _ in range(6)]
+    town.world.run(town.world.now + 1, lambda: all(it.done() for it in tasks))
     town.world.run(town.world.now + 0.1)
     after = [bool(town.world.do(clients[0].rate("mail", LIMIT, 1000).take())) for _ in range(LIMIT)]
     return sum(bool(it.result()) for it in tasks), sum(after)

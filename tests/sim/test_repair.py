@@ -31,7 +31,8 @@ class Shop:
     """What a program keeps on the nodes, and how much of it is still there."""
 
     def __init__(self, town: Town) -> None:
-        self.town, self.client = town, Holdfast(town.world, town.nodes, town.laws, **OPTIONS)
+        self.told = list[Any]()
+        self.town, self.client = town, Holdfast(town.world, town.nodes, observer=self.told.append, **OPTIONS)
         self.runs = self.computed = 0
         self.forgotten: set[str] = set()
         client = self.client
@@ -150,5 +151,5 @@ def test_a_rolling_restart_with_readers_forgets_nothing_that_they_read(town: Bui
 def test_without_either_a_rolling_restart_forgets_everything(town: Build, nodes: int) -> None:
     shop = rolling(town, 0, nodes, "nothing")
     assert shop.forgotten == ALL
-    told = [it.node for it in shop.client.driver.told if word(it) == "warned"]
-    assert sorted(told) == [f"redis://node{it}:6379" for it in range(nodes)], "each is warned of once"
+    told = [it.node for it in shop.told if word(it) == "warned"]
+    assert sorted(told) == [it.url for it in shop.town.nodes], "each is warned of once"

@@ -38,7 +38,7 @@ def test_one_after_the_other(town: Build) -> None:
             lease.check()
 
     for locks, name, delay in [(one, "a", 0.0), (two, "b", 0.1), (one, "c", 0.2), (two, "d", 0.3)]:
-        locks.driver.run(user(locks, name, delay))
+        locks.process.run(user(locks, name, delay))
     place.world.run(60.0)
     assert told == ["a in", "a out", "b in", "b out", "c in", "c out", "d in", "d out"]
 
@@ -47,7 +47,7 @@ def test_the_next_one_has_the_lock_one_trip_after_a_release(town: Build) -> None
     place = town(5)
     one, two = place.client(), place.client()
     first = place.world.do(one.lock("x").acquire())
-    waiter = two.driver.run(two.lock("x").acquire())
+    waiter = two.process.run(two.lock("x").acquire())
     place.world.run(place.world.now + 2.0)
     asked = place.world.now
     place.world.do(first.release())
@@ -93,9 +93,9 @@ def test_a_dead_holder_is_followed_when_its_lease_has_run_out(town: Build) -> No
     place = town()
     one, two = place.client(), place.client()
     place.world.do(one.lock("x", ttl=3.0).acquire())
-    waiter = two.driver.run(two.lock("x", ttl=3.0).acquire())
+    waiter = two.process.run(two.lock("x", ttl=3.0).acquire())
     place.world.run(place.world.now + 10.0)
-    one.driver.kill()
+    one.process.crash()
     began = place.world.now
     place.world.run(began + 3.0 + 2 * TRIP)
     assert waiter.result().held
@@ -107,9 +107,9 @@ def test_a_stopped_holder_finds_out_before_it_can_do_harm(town: Build) -> None:
     one, two = place.client(), place.client()
     told: list[tuple[float, int]] = []
     lease = place.world.do(one.lock("x", ttl=2.0, on_lost=lambda lease: told.append((place.world.now, lease.fence))).acquire())
-    waiter = two.driver.run(two.lock("x", ttl=2.0).acquire())
+    waiter = two.process.run(two.lock("x", ttl=2.0).acquire())
     place.world.run(place.world.now + 1.0)
-    one.driver.stop(5.0)
+    one.process.pause(5.0)
     place.world.run(place.world.now + 4.9)
     assert waiter.result().held
     assert told == []
@@ -228,7 +228,7 @@ def test_a_majority_that_another_had_is_a_loss_also_where_an_answer_is_lost(town
     lease = place.world.do(one.lock("x", ttl=3.0).acquire())
     place.world.run(place.world.now + 20.5)
     assert lease.state is LeaseState.HELD
-    waiter = two.driver.run(two.lock("x", ttl=3.0).acquire())
+    waiter = two.process.run(two.lock("x", ttl=3.0).acquire())
     place.world.run(place.world.now + 0.1)
     for node in place.nodes[1:]:
         place.laws.takes_away(node, b"x")
@@ -273,9 +273,9 @@ def restarts_with_old_data(place: Any) -> None:
     old = place.world.do(one.lock("x", ttl=30.0).acquire())
     place.world.run(place.world.now + 51.0)
     for link in node.links:
-        if link.end is two.driver:
+        if link.client is two.simulated:
             link.deaf = link.mute = True
-    waits = two.driver.run(two.lock("x").acquire())  # its ticket is of now, and the node hears of it after its restart
+    waits = two.process.run(two.lock("x").acquire())  # its ticket is of now, and the node hears of it after its restart
     place.world.run(place.world.now + 0.1)
     place.world.do(old.release())
     last = place.world.do(one.lock("x").acquire())
@@ -318,10 +318,10 @@ def test_a_crash_of_all_nodes_is_a_loss_and_nobody_gets_the_lock_too_early(town:
     for node in place.nodes:
         node.restart()
     crashed = place.world.now
-    waiter = two.driver.run(two.lock("x").acquire())
+    waiter = two.process.run(two.lock("x").acquire())
     place.world.run(crashed + 31.0)
     assert lease.state is LeaseState.LOST
-    assert not waiter.done
+    assert not waiter.done()
     assert {it.state for it in two.nodes()} == {"guarded"}
     place.world.run(crashed + 33.5)
     assert waiter.result().fence > lease.fence
@@ -341,10 +341,10 @@ def test_replicas_that_are_promoted_grant_nothing_before_the_leases_of_their_pri
     for node in place.nodes:
         node.promote()
     failed = place.world.now
-    fresh = two if known else Holdfast(place.world, place.nodes, place.laws)
-    waiter = fresh.driver.run(fresh.lock("x").acquire())
+    fresh = two if known else Holdfast(place.world, place.nodes)
+    waiter = fresh.process.run(fresh.lock("x").acquire())
     place.world.run(failed + 29.0)
-    assert lease.state is LeaseState.HELD and not waiter.done
+    assert lease.state is LeaseState.HELD and not waiter.done()
     assert {it.state for it in fresh.nodes()} == {"guarded"}
     assert all("was promoted lately" in str(it.cause) for it in fresh.nodes())
     place.world.run(failed + 34.0)
@@ -359,7 +359,7 @@ def test_closing_gives_everything_back(town: Build) -> None:
     place = town()
     one, two = place.client(), place.client()
     lease = place.world.do(one.lock("x").acquire())
-    waiter = two.driver.run(two.lock("x").acquire())
+    waiter = two.process.run(two.lock("x").acquire())
     place.world.run(place.world.now + 0.1)
     place.world.do(one.close())
     place.world.run(place.world.now + TRIP)

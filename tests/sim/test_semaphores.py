@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 from sim.conftest import Town
-from sim.face import Holdfast, Lease
+from sim.face import Holdfast
 from sim.test_latches import Storm, patiently
 
+from holdfast.aio import Lease
 from holdfast.errors import LockLost
 from holdfast.protocol.claim import State
 from holdfast.testing.world import Violation
@@ -44,14 +45,14 @@ class Deployment:
 
     def start(self, number: int) -> Holdfast:
         """One more client, and its users."""
-        client = Holdfast(self.town.world, self.town.nodes, self.town.laws, **OPTIONS)
+        client = Holdfast(self.town.world, self.town.nodes, **OPTIONS)
         self.numbers[client] = number
-        self.tasks += [client.driver.run(self.user(client, it)) for it in range(USERS)]
+        self.tasks += [client.process.run(self.user(client, it)) for it in range(USERS)]
         return client
 
     def replace(self, client: Holdfast) -> None:
         """Its process is killed, and another one comes."""
-        client.driver.kill()
+        client.process.crash()
         del self.numbers[client]
         self.start(self.after)
 
@@ -98,7 +99,7 @@ def deployed(build: Build, seed: int, change: str) -> Deployment:
     world.run(world.now + 12.0)
     for node in town.nodes:
         node.heal()
-    living = [it for it in here.tasks if not it.done]
+    living = [it for it in here.tasks if not it.done()]
     patiently(town, f"{len(living)} still wait", [it for it in living if it not in dropped(here)], 60.0)
     return here
 
@@ -125,8 +126,8 @@ def test_permits_are_waited_for_as_a_lock_is(town: Build, trouble: str) -> None:
         else:
             node.freeze(3.0)
     here.world.run(here.world.now + 1.0)
-    task = client.driver.run(client.semaphore("pool", 2, wait=20.0).acquire())
+    task = client.process.run(client.semaphore("pool", 2, wait=20.0).acquire())
     here.world.run(here.world.now + 1.0)
-    assert not task.done
+    assert not task.done()
     patiently(here, "no permit", [task], 18.0)
     assert task.result().held

@@ -22,7 +22,7 @@ from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import LATEST, Faults, Weather
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
@@ -80,14 +80,14 @@ class Crowd(Stage):
     def _play(self) -> None:
         world, calm = self.world, self.plan.calm
         world.run(1.5)
-        tasks = [self.drivers[i % len(self.drivers)].run(self._user(it, i)) for i, it in enumerate(self.wishes)]
+        tasks = [self.drivers[i % len(self.drivers)].process.run(self._user(it, i)) for i, it in enumerate(self.wishes)]
         if calm:
             ends = world.now + SERVED
         else:
             world.run(world.now + self.plan.seconds)
             self.faults.settle()
             ends = world.now + LATEST + TTL * 4 / 3 + self.guard * 5 / 4 + 2.3 + self.settings.node_timeout + SERVED
-        self._by(ends, lambda: all(it.done for it in tasks), "everybody is to be served")
+        self._by(ends, lambda: all(it.done() for it in tasks), "everybody is to be served")
         assert all(it.inside == 1 for it in self.wishes)
 
     async def _user(self, wish: Wish, number: int) -> None:
@@ -97,14 +97,14 @@ class Crowd(Stage):
         while not wish.inside:
             hold = Hold()
             try:
-                await driver.acquire(hold, wish.recipes, Timing(TTL))
+                await driver.driver.acquire(hold, wish.recipes, Timing(TTL))
             except NotAcquired:
                 self.world.saw("refused")
                 await self.world.sleep(0.1)
             else:
                 await self._reentrancy(driver, wish, hold)
 
-    async def _reentrancy(self, driver: Driver, wish: Wish, hold: Hold) -> None:
+    async def _reentrancy(self, driver: SimulatedClient, wish: Wish, hold: Hold) -> None:
         wish.inside += 1
         claims: Sequence[Claim] = hold.claim.claims
         assert [it.recipe for it in claims] == list(wish.recipes), "one claim for each name, in the caller's order"
@@ -112,7 +112,7 @@ class Crowd(Stage):
         self.world.saw("waited for", any(it.contended for it in claims))
         await self.world.sleep(wish.keeps)
         self.world.saw("lost", hold.claim.state is State.LOST)
-        driver.let_go(hold.claim)
+        driver.driver.let_go(hold.claim)
 
 
 def lives(seed: int, plan: Weather) -> Crowd:

@@ -10,11 +10,13 @@ then all nodes are well; then nobody is there, and every key runs out.
 
 from __future__ import annotations
 
+from asyncio import CancelledError, Future
 from dataclasses import replace
 from math import inf
 from random import Random
 from typing import TypedDict, Unpack
 
+from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Want
 from holdfast.engine.registry import LIFE
 from holdfast.errors import ConfigError, Misuse, NoQuorum, NotAcquired, is_closed
@@ -22,14 +24,14 @@ from holdfast.protocol.claim import State
 from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import LATEST, LEAST, Faults, Weather
 from holdfast.testing.laws import TICK
-from holdfast.testing.world import Future, TaskCancelled, Violation
+from holdfast.testing.world import Violation, rings
 from holdfast.wire.connection import REMEMBERED
 
 from .scenes import SCENES
-from .stage import RATE, Hold, How, Stage
+from .stage import RATE, Hold, How, Stage, extends
 
 PLANS = (
     Weather(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
@@ -214,7 +216,7 @@ class Exploration(Stage):
         self.world.run(self.plan.seconds, lambda: self.world.delivered >= self.plan.messages)
         self.faults.settle()
         for bell in list(self._bells):
-            bell.set(None)
+            rings(bell)
         self._everybody_is_served()
         self._newcomers_are_served()
         self.faults.end()
@@ -241,15 +243,15 @@ class Exploration(Stage):
             self.plan.skew
             and (dice := self.world.chance.dice(f"the wall clock of client {self._clients}")).random() < 0.5
         ):
-            driver.engine.record.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
+            driver.process.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
         for _ in range(self.plan.each):
             self._users += 1
-            driver.run(self._user(driver, self.world.chance.dice(f"user {self._users}")))
+            driver.process.run(self._user(driver, self.world.chance.dice(f"user {self._users}")))
 
-    async def _user(self, driver: Driver, dice: Random) -> None:
+    async def _user(self, driver: SimulatedClient, dice: Random) -> None:
         world = self.world
         if self.plan.calm:
-            await driver.ready(wait=1.0)
+            await driver.driver.ready(wait=1.0)
         while not self.faults.over:
             try:
                 await world.sleep(dice.uniform(0.0, 0.01) if dice.random() < self.plan.eager else 0.2 - world.now % 0.2)
@@ -264,14 +266,14 @@ class Exploration(Stage):
                     raise
                 world.saw("refused: too far away for the ttl")
                 await world.sleep(dice.uniform(0.0, 0.1))
-            except TaskCancelled:
+            except CancelledError:
                 world.saw("users cancelled")
             except Misuse as error:
                 if not is_closed(error):
                     raise
                 return
 
-    async def _use(self, driver: Driver, dice: Random) -> None:
+    async def _use(self, driver: SimulatedClient, dice: Random) -> None:
         """Acquire the lock, hold it for a while, give it back."""
         hold = Hold()
         renew = self.plan.calm or dice.random() < 0.85
@@ -285,7 +287,7 @@ class Exploration(Stage):
         finally:
             self.world.saw(f"lost: {hold.claim.reason}", hold.claim.state is State.LOST)
             if not self.plan.mortal or not self.world.chance.strikes("abandoned", 0.05):
-                driver.let_go(hold.claim)
+                driver.driver.let_go(hold.claim)
 
     def _side(self, dice: Random, ttl: float, name: str) -> Recipe:
         """A lock; of a read-write lock one of its sides."""
@@ -310,7 +312,7 @@ class Exploration(Stage):
         return [dice.choice(names)]
 
     async def _acquire(
-        self, driver: Driver, dice: Random, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool
+        self, driver: SimulatedClient, dice: Random, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool
     ) -> None:
         wait: float | None = 0.0
         if dice.random() >= 0.1:
@@ -319,7 +321,7 @@ class Exploration(Stage):
         latest = driver.clock() + (ttl / 3 if wait == 0.0 else wait or inf)
         stops = driver.stops
         try:
-            await driver.acquire(hold, recipes, Timing(ttl, wait, renew, max_hold))
+            await driver.driver.acquire(hold, recipes, Timing(ttl, wait, renew, max_hold))
         except NoQuorum as outage:
             since = self.world.now - self.faults.ended
             # Who has little patience may give up while nodes are in their guard.
@@ -332,7 +334,7 @@ class Exploration(Stage):
                 token = hold.claim.claims[0].token.decode()
                 raise Violation(f"patience: {token} was to wait until {latest:.6f}, and did until {driver.clock():.6f}")
 
-    async def _keep(self, driver: Driver, dice: Random, claim: Want, ttl: float, renew: bool) -> None:
+    async def _keep(self, driver: SimulatedClient, dice: Random, claim: Want, ttl: float, renew: bool) -> None:
         """Hold it for a while."""
         longest = max(self.plan.ttls)
         keep = dice.uniform(0.0, 0.01) if dice.random() < 0.94 else dice.uniform(0.0, 4.0)
@@ -344,9 +346,9 @@ class Exploration(Stage):
         keep = max(keep, self.faults.granted(driver, dice.choice(claim.claims)))
         if ttl < longest and keep > 0.1:
             self.world.saw("extended")
-            await driver.extend(claim, longest)
+            await extends(driver, claim, longest)
         if self.plan.reads and claim.claims[0].recipe.kind == WRITER and dice.random() < 0.3:
-            await driver.extend(claim, ttl, share=True)
+            await extends(driver, claim, ttl, share=True)
             self.world.saw("downgraded", claim.state is State.HELD)
         if not self.faults.over:
             bell = self.world.sleep(keep)
@@ -356,7 +358,7 @@ class Exploration(Stage):
             finally:
                 del self._bells[bell]
         if dice.random() < 0.05:
-            await driver.release(claim, confirm=True)
+            await driver.driver.release(claim, confirm=True)
 
     # ------------------------------------------------ the end
 
@@ -374,8 +376,8 @@ class Exploration(Stage):
             + 1.3
             + self.settings.node_timeout
         )
-        tasks = [task for driver in self.drivers for task in driver.tasks]
-        self._by(ends, lambda: all(task.done for task in tasks), "everybody is to be served")
+        tasks = [task for driver in self.drivers for task in driver.process.users]
+        self._by(ends, lambda: all(task.done() for task in tasks), "everybody is to be served")
         self.world.run(ends)
 
     def _newcomers_are_served(self) -> None:
@@ -389,9 +391,9 @@ class Exploration(Stage):
 
         def is_served(name: str) -> None:
             hold = Hold()
-            task = driver.run(driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl)))
-            self._by(world.now + within, lambda: task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")
-            driver.let_go(hold.claim)
+            task = driver.process.run(driver.driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl)))
+            self._by(world.now + within, task.done, f"a newcomer is to have {name!r} in {within:.3f} s", "core")
+            driver.driver.let_go(hold.claim)
 
         for name in NAMES[: self.plan.names]:
             is_served(name)
@@ -405,15 +407,15 @@ class Exploration(Stage):
         async def take() -> None:
             while True:
                 try:
-                    await driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl))
+                    await driver.driver.acquire(hold, [self._alone(ttl, name)], Timing(ttl))
                 except NoQuorum:  # an outage, for this client, that has just ended: it may be about to dial again
                     await self.world.sleep(0.1)
                 else:
-                    await driver.release(hold.claim, confirm=True)
+                    await driver.driver.release(hold.claim, confirm=True)
                     return
 
-        task = driver.run(take())
-        self._by(self.world.now + self.longest + 3.0, lambda: task.done, "the lock is to be free")
+        task = driver.process.run(take())
+        self._by(self.world.now + self.longest + 3.0, task.done, "the lock is to be free")
 
     def _every_key_runs_out(self) -> None:
         """P-M1: after the longest lease, the fence's horizon, and what clients say of themselves,
@@ -436,7 +438,7 @@ class Exploration(Stage):
                 raise Violation(f"well: {driver} says {node_set.states} of its nodes: {node_set.causes}")
         # As long as a client lives, it says so once a minute.
         for driver in self.drivers:
-            driver.engine.close(driver.clock())
+            driver.driver.steer(Engine.close)
         self.world.run(self.world.now + 1.0 + self.settings.node_timeout)
         for driver in self.drivers:
             # (A note about a place that moves may be under way at any moment.)
@@ -444,7 +446,7 @@ class Exploration(Stage):
             self.world.run(self.world.now + self.settings.node_timeout, lambda owed=owed: not any(owed))  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
             self.laws.quiet(driver)
             # It asks no more where its nodes are.
-            driver.gone = True
+            driver.process.crash()
         # The note of a promotion is what a node keeps the longest.
         self.world.run(self.world.now + max(LIFE, REMEMBERED / 1000) * (1 + 2 * RATE) + 0.5)
         self.laws.looked["left for ever"] += 1

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from math import inf
 from xml.sax.saxutils import escape, quoteattr
 
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.network import Node, SimulatedConnection
+from holdfast.testing.process import Process
 from holdfast.testing.timeline import kind_of, said, short
 from holdfast.testing.world import Flight, World
 
@@ -72,10 +73,10 @@ KINDS = {
     "give": "release",
     "other": "anything else",
 }
-_LASTS = re.compile(r"is (?:stopped|frozen) for ([\d.]+) s|cannot be reached for ([\d.]+) s")
+_LASTS = re.compile(r"is (?:paused|frozen) for ([\d.]+) s|cannot be reached for ([\d.]+) s")
 # And not that a subscription is made.
 # What is no fault, and drawn as something else, or not at all.
-_QUIET = ("sends to", "hears from", "has news of", "gives up")
+_QUIET = ("sends to", "hears from", "has news of", "is resumed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +106,17 @@ def holds(world: World) -> Iterator[Bar]:
         assert isinstance(now, float)
         if what == "has news of" and details[1] == "HELD":
             open_.setdefault((who, details[0]), (now, details[2], details[5]))
-        elif what == "gives up" or (what == "has news of" and details[1] != "HELD"):
+        elif what == "has news of":
             if (begun := open_.pop((who, details[0]), None)) is not None:
                 how = (
                     "given back"
-                    if what == "gives up"
+                    if details[1] == "OVER"
                     else " ".join(str(it) for it in (details[1], details[3]) if it).lower()
                 )
                 yield _hold(who, details[0], *begun, now, how)
-        elif what == "is killed" and isinstance(who, Driver):
-            for whose, token in [it for it in open_ if it[0] is who]:
-                yield _hold(who, token, *open_.pop((whose, token)), now, "killed")
+        elif what == "is crashed" and isinstance(who, Process):
+            for whose, token in [it for it in open_ if it[0] in who.clients]:
+                yield _hold(whose, token, *open_.pop((whose, token)), now, "killed")
     for (who, token), begun in open_.items():
         yield _hold(who, token, *begun, world.now, "held to the end")
 
@@ -138,6 +139,8 @@ def troubles(world: World) -> Iterator[Bar]:
         )
         lasts = _LASTS.match(str(what))
         where = who.node if isinstance(who, SimulatedConnection) else who
+        if isinstance(who, Process):
+            where = who.clients[0]
         if what in _QUIET:
             continue
         if what == "is killed" and isinstance(who, Node):
@@ -204,7 +207,7 @@ def picture(stage: Stage, outcome: Outcome, begins: float, ends: float) -> str:
     there = {it for flight in flights for it in (flight.sender, flight.receiver)}
     bars = [*troubles(world), *holds(world)]
     there |= {it.who for it in bars if it.begins <= ends and it.ends >= begins}
-    clients = dict.fromkeys(who for _, who, *_ in world.record if isinstance(who, Driver) and who in there)
+    clients = dict.fromkeys(who for _, who, *_ in world.record if isinstance(who, SimulatedClient) and who in there)
     sheet = Sheet(begins, ends, [*clients, *stage.nodes])
     title = f"Seed {world.seed}, {stage.name}: {begins:.3f} to {ends:.3f} s"
     _frame(sheet, title)

@@ -10,12 +10,12 @@ from typing import Unpack
 
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.timing import Timing
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import CEDE, promote
 from holdfast.testing.network import SimulatedConnection
 from holdfast.wire.resp import pack
 
-from .stage import Hold, How, Stage
+from .stage import Hold, How, Stage, begins, extends, news, wants
 
 
 class LateCede(Stage):
@@ -39,26 +39,24 @@ class LateCede(Stage):
         low = self.client()
         high = self.client()
         world.run(1.5)
-        first = low.claim(self.recipe(1.0), Timing(1.0))
+        first = wants(low, self.recipe(1.0), Timing(1.0))
         world.run(1.6)
-        second = high.claim(self.recipe(1.0), Timing(1.0))
+        second = wants(high, self.recipe(1.0), Timing(1.0))
         for node in self.nodes:
             node.sent = self._cut
-        tasks = [high.run(self._user(high, second, {1: dice.uniform(0.008, 0.016), 2: dice.uniform(0.3, 0.5)}))]
+        tasks = [high.process.run(self._user(high, second, {1: dice.uniform(0.008, 0.016), 2: dice.uniform(0.3, 0.5)}))]
         world.run(1.606)
-        tasks.append(low.run(self._user(low, first, {1: dice.uniform(0.3, 0.5)})))
-        self._by(12.0, lambda: all(task.done for task in tasks), "both are to be served")
+        tasks.append(low.process.run(self._user(low, first, {1: dice.uniform(0.3, 0.5)})))
+        self._by(12.0, lambda: all(task.done() for task in tasks), "both are to be served")
 
-    async def _user(self, driver: Driver, claim: Claim, slow: dict[int, float]) -> None:
+    async def _user(self, driver: SimulatedClient, claim: Claim, slow: dict[int, float]) -> None:
         for node, seconds in slow.items():
             _link(driver, node).stall(seconds)
-        news = driver.news(claim)
-        driver.begin(claim)
-        await news
+        await begins(driver, claim)
         if claim.state is State.HELD:
             self.world.saw("held")
             await self.world.sleep(self.world.dice.uniform(0.0, 3.0))
-        driver.let_go(claim)
+        driver.driver.let_go(claim)
 
     def _cut(self, link: SimulatedConnection, data: bytes) -> None:
         if CEDE in data and "cedes cut" not in self.world.seen:
@@ -86,23 +84,23 @@ class ShorterLease(Stage):
         holder = self.client()
         other = self.client()
         self.world.run(1.5)
-        task = holder.run(self._hold(holder, other))
-        self._by(12.0, lambda: task.done, "it is to end")
+        task = holder.process.run(self._hold(holder, other))
+        self._by(12.0, task.done, "it is to end")
 
-    async def _hold(self, holder: Driver, other: Driver) -> None:
+    async def _hold(self, holder: SimulatedClient, other: SimulatedClient) -> None:
         world = self.world
         dice = self.world.dice
         node = self.nodes[2]
         hold = Hold()
         name = self.recipe(1.0).name
         # Its ticket is lower: it will not make way.
-        waiting = other.claim(self.recipe(1.0), Timing(1.0))
+        waiting = wants(other, self.recipe(1.0), Timing(1.0))
         await world.sleep(0.1)
-        await holder.acquire(hold, [self.recipe(0.5)], Timing(0.5))
+        await holder.driver.acquire(hold, [self.recipe(0.5)], Timing(0.5))
         began = world.now
         claim = hold.claim
         await world.sleep(0.01)
-        other.begin(waiting)
+        begins(other, waiting)
         await world.sleep(0.01)
         self.laws.takes_away(node, name)
         node.tell(pack(b"DEL", name))
@@ -110,15 +108,15 @@ class ShorterLease(Stage):
         _link(holder, 2).stall(dice.uniform(0.36, 0.40))
         await world.sleep(began + 0.36 - world.now)
         self.nodes[1].vanish(0.1)
-        holder.run(holder.extend(claim, 1.0))
+        holder.process.run(extends(holder, claim, 1.0))
         await world.sleep(dice.uniform(0.03, 0.1))
-        other.let_go(waiting)
+        other.driver.let_go(waiting)
         await world.sleep(0.005)
         world.saw("node 2 is back", node.holder(name) == claim.token)
         for each in self.nodes:
             each.vanish(2.0)
         await world.sleep(2.0)
-        holder.let_go(claim)
+        holder.driver.let_go(claim)
 
 
 class LastMoment(Stage):
@@ -143,31 +141,31 @@ class LastMoment(Stage):
         holder.clock.becomes(0.9965)
         for node in self.nodes:
             node.clock.becomes(1.0035)
-        tasks = [holder.run(self._hold(holder)), other.run(self._wait(other))]
-        self._by(12.0, lambda: all(task.done for task in tasks), "both are to be served")
+        tasks = [holder.process.run(self._hold(holder)), other.process.run(self._wait(other))]
+        self._by(12.0, lambda: all(task.done() for task in tasks), "both are to be served")
 
-    async def _hold(self, holder: Driver) -> None:
+    async def _hold(self, holder: SimulatedClient) -> None:
         hold = Hold()
         dice = self.world.dice
         for index in range(3):
             _link(holder, index).stall(dice.uniform(0.02, 0.1), answers_only=True)
-        await holder.acquire(hold, [self.recipe(1.0)], Timing(1.0, renew=False))
+        await holder.driver.acquire(hold, [self.recipe(1.0)], Timing(1.0, renew=False))
         await self.world.sleep(dice.uniform(0.0, 0.8))
         for node in self.nodes:
             node.clock.step(0.002)
-        await holder.news(hold.claim)
+        await news(holder, hold.claim)
         self.world.saw("held to the end")
 
-    async def _wait(self, other: Driver) -> None:
+    async def _wait(self, other: SimulatedClient) -> None:
         await self.world.sleep(0.1)
         hold = Hold()
-        await other.acquire(hold, [self.recipe(1.0)], Timing(1.0))
+        await other.driver.acquire(hold, [self.recipe(1.0)], Timing(1.0))
         self.world.saw("another is next")
-        other.let_go(hold.claim)
+        other.driver.let_go(hold.claim)
 
 
-def _link(driver: Driver, node: int) -> SimulatedConnection:
-    link = driver.links[node]
+def _link(driver: SimulatedClient, node: int) -> SimulatedConnection:
+    link = driver.link(node)
     assert link is not None
     return link
 

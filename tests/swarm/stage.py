@@ -5,17 +5,30 @@ Knows how the pieces are put together. Must not know what will happen to them.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
+from random import Random
+from types import SimpleNamespace
 from typing import Any, TypedDict, Unpack
 
+from holdfast.drivers.access import accesses
+from holdfast.drivers.aio.driver import Driver
+from holdfast.engine.ready import Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
+from holdfast.events import Event
+from holdfast.node import Node as Named
+from holdfast.protocol.claim import Claim
+from holdfast.protocol.command import Recipe
 from holdfast.protocol.exclusive import Exclusive
-from holdfast.testing.driver import Driver
+from holdfast.protocol.quorum import bound
+from holdfast.protocol.ticket import Tickets
+from holdfast.protocol.timing import Timing
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
+from holdfast.testing.process import Process
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, Violation, World
-from holdfast.wire.address import parse
 
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
 RATE = 0.002
@@ -35,6 +48,48 @@ class Hold:
 
     def _told_lost(self) -> None:
         pass
+
+
+class Hasty(Tickets):
+    """Tickets of a client that may be ahead of their time, or behind it, by `haste` seconds."""
+
+    def __init__(self, inbox: bytes, dice: Random, haste: float) -> None:
+        super().__init__(inbox)
+        self.dice, self.haste = dice, haste
+
+    def ticket(self, time: float) -> int:
+        return super().ticket(time + self.dice.uniform(-self.haste, self.haste))
+
+
+# What a scene does step by step, and `Driver.acquire` at once.
+
+
+def wants(driver: SimulatedClient, recipe: Recipe, timing: Timing) -> Claim:
+    """Make a claim with a ticket of now. A scene may begin it later."""
+    return driver.engine.claim(recipe, timing, driver.clock())
+
+
+def begins(driver: SimulatedClient, claim: Claim) -> asyncio.Future[None]:
+    """Send the claim's requests. Await its next news."""
+    future = news(driver, claim)
+    driver.driver.do(driver.engine.begin, claim, driver.clock())
+    return future
+
+
+def news(driver: SimulatedClient, claim: Want) -> asyncio.Future[None]:
+    """The next news of a claim, to be awaited."""
+    future: asyncio.Future[None] = driver.driver.loop.create_future()
+    driver.driver.waiting.for_claim(claim, future)
+    return future
+
+
+async def extends(driver: SimulatedClient, claim: Want, ttl: float, **options: Any) -> None:
+    """Extend the lease. Laws see to it that it lasts as long as that was confirmed."""
+    until = bound(driver.clock(), ttl)
+    await driver.driver.extend(claim, ttl, **options)
+    if claim.setback is None and driver.laws is not None:
+        for it in claim.claims:
+            driver.laws.extended(driver, it, until)
 
 
 class How(TypedDict, total=False):
@@ -71,10 +126,13 @@ class Stage:
     ) -> None:
         world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
+        self.nodes = [Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
         # Where a node's place can be asked for, clients see to it that nobody uses the old one.
-        bound = f"?failover={how.get('failover', outlives):g}" if outlives and not moves else ""
+        failover = how.get("failover", outlives) if outlives and not moves else None
+        named = [Named(it.url, resolve=it.where if moves else None, failover=failover) for it in self.nodes]
+        self.access = accesses(named, None, None)
         self.settings = settings(
-            [parse(f"redis://node{index}{bound}").but(moves=moves) for index in range(nodes)],
+            [it.address for it in named],
             ttl=max_ttl,
             max_ttl=max_ttl,
             prefix="",
@@ -86,19 +144,27 @@ class Stage:
         self.guard = max_ttl + 2.0
         # For how long nobody may use a node that restarted, or was promoted.
         self.longest = self.guard + (max_ttl / 2 if moves else outlives)
-        self.nodes = [
-            Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)
-        ]
         self.laws = Laws(world, self.nodes, self.longest, world.swift if calm else None)
-        self.drivers: list[Driver] = []
+        self.drivers: list[SimulatedClient] = []
+        # What their observers would have heard.
+        self.told: dict[SimulatedClient, list[Event]] = {}
         self._clients = 0
 
-    def client(self, haste: float = 0.0) -> Driver:
-        """One more client."""
+    def client(self, haste: float = 0.0) -> SimulatedClient:
+        """One more client, in a process of its own. `haste`: of its tickets."""
         self._clients += 1
+        world, dice = self.world, self.world.dice
         clock = self._clock(f"client {self._clients}", 1e6, 1e6)
-        driver = Driver(self.world, self.nodes, self.settings, clock, self.laws, haste)
-        driver.engine.record.telling = self.world.dice.random() < 0.5
+        process: Process[Any] = Process(world, f"process {self._clients}", self.nodes, world.loop, clock)
+        told: list[Event] = []
+        # (A log that takes no event has seen each of them.)
+        listeners: Any = SimpleNamespace(observers=(), logs=told.append)
+        made = world.loop.enter(process.within, Driver, self.settings, self.access, listeners, dice.random() < 0.5)
+        driver = world.clients[made]
+        self.told[driver] = told
+        driver.engine.tickets = Hasty(driver.engine.tickets.inbox, dice, haste)
+        # It dials at once, and not only when it is used.
+        driver.driver.steer(lambda engine, now: None)
         self.drivers.append(driver)
         return driver
 
@@ -111,8 +177,6 @@ class Stage:
         try:
             self._play()
         finally:
-            for driver in self.drivers:
-                driver.dead = driver.gone = True
             self.world.close()
         return self.world.seen
 

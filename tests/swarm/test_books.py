@@ -37,7 +37,7 @@ def test_books_balance(seed: int, which: dict[str, Any]) -> None:
     acquired = 0
     for driver in stage.drivers:
         # A process that was killed may not have come to hand these on.
-        heard = [*driver.told, *driver.engine.record.events]
-        assert wrongs(heard, driver.stats()) == [], driver
-        acquired += driver.stats().acquired
+        heard = [*stage.told[driver], *driver.engine.record.events]
+        assert wrongs(heard, driver.driver.stats()) == [], driver
+        acquired += driver.driver.stats().acquired
     assert acquired > 10

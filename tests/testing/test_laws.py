@@ -16,7 +16,7 @@ from holdfast.protocol.exclusive import Exclusive
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import REGISTRY
 from holdfast.testing import laws
-from holdfast.testing.driver import Driver
+from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import promote
 from holdfast.testing.windows import HeldWindow
 from holdfast.testing.world import Violation
@@ -43,12 +43,24 @@ class Court(Stage):
         """Let this time pass."""
         self.world.run(self.world.now + seconds)
 
-    async def take(self, driver: Driver, name: str = "L", **options: Any) -> Claim:
+    async def take(self, driver: SimulatedClient, name: str = "L", **options: Any) -> Claim:
         """Acquire a lock, and keep it."""
         hold = Hold()
         self.holds.append(hold)
-        await driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], Timing(1.0, **options))
+        await driver.driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], Timing(1.0, **options))
         return hold.claim
+
+    def works(self, driver: SimulatedClient) -> None:
+        """It does what is due, and laws see that."""
+        driver.driver.steer(lambda engine, now: None)
+        driver.process.awake = True
+        self.world.loop.look()
+        self.world.loop.raises()
+
+    def lets_go(self, driver: SimulatedClient, claim: Claim) -> None:
+        """Give the lock back."""
+        driver.driver.let_go(claim)
+        self.works(driver)
 
     def breaks(self, law: str, within: float = 2.0) -> None:
         """It is noticed in so many seconds."""
@@ -71,12 +83,12 @@ def delete(court: Court, *nodes: int, known: bool = False) -> None:
 
 
 def test_nothing_is_wrong_where_nothing_is_wrong(court: Court) -> None:
-    other = court.two.run(court.take(court.two))
+    other = court.two.process.run(court.take(court.two))
     court.later(3.0)
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.later(1.0)
     assert other.result().state is State.HELD
-    court.two.let_go(other.result())
+    court.lets_go(court.two, other.result())
     court.later(1.0)
     for driver in court.drivers:
         court.laws.quiet(driver)
@@ -130,30 +142,30 @@ def test_a_node_in_its_guard_is_out_of_reach(court: Court) -> None:
 
 def test_a_node_that_counts_has_the_token() -> None:
     court = Court()
-    other = court.two.run(court.take(court.two))
+    other = court.two.process.run(court.take(court.two))
     court.later(0.1)
     claim = next(claim for claim in court.laws.open if claim.state is State.WAITING)
     claim.votes[2].granted, claim.votes[2].bound = True, 1e9
     court.breaks("counted")
-    assert not other.done
+    assert not other.done()
 
 
 def test_fences_increase(court: Court) -> None:
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.laws.fences.passed(HeldWindow(b"L", "somebody's", 9 * 10**15, 0.0))
     with pytest.raises(Violation, match=r"^fence: "):
         court.world.do(court.take(court.two))
 
 
 def test_what_is_over_does_not_rise(court: Court) -> None:
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.later(0.1)
     court.claim.state = State.HELD
     court.breaks("risen")
 
 
 def test_whose_time_was_up_does_not_go_on(court: Court) -> None:
-    court.one.stop(1.5)
+    court.one.process.pause(1.5)
     court.world.after(1.1, lambda: None)
     court.later(1.2)
     assert court.laws.held[court.claim].expired
@@ -200,7 +212,7 @@ def test_a_lease_is_lost_to_a_gap_only_if_a_node_has_lost_its_token(court: Court
 
     def loses() -> None:
         court.claim.lose(court.one.clock(), "gap")
-        court.one.work()
+        court.works(court.one)
 
     court.world.after(0.1, loses)
     court.breaks("unfounded")
@@ -227,13 +239,13 @@ def test_a_gap_that_was_one_is_founded(court: Court, how: str) -> None:
     court.later(0.05)
     court.claim.lose(court.one.clock(), "gap")
     court.one.engine.act(court.claim, court.one.clock())
-    court.one.work()
+    court.works(court.one)
     assert court.laws.looked["unfounded"] == 1
     court.later(0.5)
 
 
 def test_another_who_was_granted_it_meanwhile_is_noticed(court: Court, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiter = court.two.run(court.take(court.two))
+    waiter = court.two.process.run(court.take(court.two))
     court.later(0.01)
     delete(court, 0, 1, known=True)
     for node in court.nodes[:2]:
@@ -247,7 +259,7 @@ def test_another_who_was_granted_it_meanwhile_is_noticed(court: Court, monkeypat
 
 
 def test_nothing_is_asked_for_what_is_over(court: Court) -> None:
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.later(0.01)
     request = court.claim.recipe.request(court.claim.token, 1.0, b"w", 5)
     with pytest.raises(Violation, match=r"^zombie: "):
@@ -285,7 +297,7 @@ def test_nothing_is_left_over(court: Court) -> None:
 
 
 def test_who_has_died_believes_nothing(court: Court) -> None:
-    court.one.kill()
+    court.one.process.crash()
     court.later(2.0)
     assert not court.laws.held
     assert court.world.do(court.take(court.two)).state is State.HELD
@@ -294,11 +306,11 @@ def test_who_has_died_believes_nothing(court: Court) -> None:
 def test_what_a_restarted_node_had_written_down_is_nobody_s(court: Court) -> None:
     """It restarts with what it had before: the token of whoever had it then. Until its guard is over, that is no gap and no grant."""
     court.nodes[0].keeps = court.nodes[1].keeps = True
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.later(0.1)
     first = court.world.do(court.take(court.two))
     court.later(0.1)
-    court.two.let_go(first)
+    court.lets_go(court.two, first)
     court.later(0.1)
     second = court.world.do(court.take(court.one))
     court.later(0.02)
@@ -332,7 +344,7 @@ def test_laws_are_counted_when_they_look(court: Court) -> None:
     court.later(0.1)
     looked = court.laws.looked
     assert {law for law, times in looked.items() if times} == {"exclusion", "zombie", "no expiry", "max_hold", "majority"}
-    court.one.let_go(court.claim)
+    court.lets_go(court.one, court.claim)
     court.world.do(court.take(court.two))
     assert looked["fence"] == 1
     assert "order" not in looked
@@ -348,17 +360,17 @@ def calm() -> Court:
 
 def test_waiters_are_served_in_order(calm: Court) -> None:
     for _ in range(2):
-        calm.two.run(calm.take(calm.two))
+        calm.two.process.run(calm.take(calm.two))
         calm.later(0.05)
     first, _ = [claim for claim in calm.laws.open if claim.state is State.WAITING]
     for node in calm.nodes:
         node.tell(pack(b"ZREM", b"{L}:queue", first.token))
-    calm.one.let_go(calm.claim)
+    calm.lets_go(calm.one, calm.claim)
     calm.breaks("order", 0.1)
 
 
 def test_a_try_passes_a_waiter_that_it_did_not_find_in_line(calm: Court) -> None:
-    calm.two.run(calm.take(calm.two))
+    calm.two.process.run(calm.take(calm.two))
     calm.later(0.05)
     (waiter,) = [claim for claim in calm.laws.open if claim.state is State.WAITING]
     began, swift = calm.laws.open[waiter][1], calm.world.swift
@@ -371,18 +383,18 @@ def test_a_try_passes_a_waiter_that_it_did_not_find_in_line(calm: Court) -> None
 
 
 def test_nobody_waits_for_a_free_lock(calm: Court) -> None:
-    calm.two.run(calm.take(calm.two))
+    calm.two.process.run(calm.take(calm.two))
     calm.later(0.05)
     for node in calm.nodes:
         node.tell(pack(b"DEL", b"{L}:queue"))
-    calm.one.let_go(calm.claim)
+    calm.lets_go(calm.one, calm.claim)
     calm.breaks("idle")
 
 
 def test_nobody_polls(calm: Court) -> None:
     calm.laws.requests[calm.claim.token] = 1000
     with pytest.raises(Violation, match=r"^polling: "):
-        calm.one.let_go(calm.claim)
+        calm.lets_go(calm.one, calm.claim)
 
 
 def test_nothing_is_lost(calm: Court) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.world import DriftingClock, Future, TaskCancelled, Violation, World
+from holdfast.testing.world import DriftingClock, Violation, World
 
 
 def test_events_happen_in_the_order_of_time_and_those_of_one_moment_in_the_order_in_which_they_were_asked_for() -> None:
@@ -94,7 +94,7 @@ def test_tasks_sleep_in_virtual_time() -> None:
     world = World(0)
     task = world.spawn(naps(world, 1000.0, 500.0))
     world.run(1400.0)
-    assert not task.done
+    assert not task.done()
     world.run(1600.0)
     assert task.result() == 1500.0
     assert world.do(naps(world, 1.0)) == 1601.0
@@ -126,63 +126,11 @@ def test_what_a_task_raises_ends_the_run_if_nobody_waits_for_it() -> None:
         world.run()
 
 
-def test_a_task_is_cancelled_where_it_waits() -> None:
-    world, told = World(0), list[str]()
-
-    async def waits() -> None:
-        try:
-            await world.sleep(10.0)
-        except TaskCancelled:
-            told.append(f"cancelled at {world.now:g}")
-            await world.sleep(1.0)
-            told.append(f"cleaned up at {world.now:g}")
-            raise
-
-    task = world.spawn(waits())
-    world.at(2.0, task.cancel)
-    world.run()
-    assert told == ["cancelled at 2", "cleaned up at 3"]
-    assert task.done
-    task.cancel()  # too late
-    world.run()
-
-
-def test_a_cancelled_task_is_not_woken_by_what_it_waited_for_before() -> None:
-    world, future, told = World(0), Future[str](), list[str]()
-
-    async def waits() -> None:
-        try:
-            await future
-        except TaskCancelled:
-            await world.sleep(5.0)
-            told.append(f"{world.now:g}")
-
-    task = world.spawn(waits())
-    world.at(1.0, task.cancel)
-    world.at(2.0, future.set, "late")
-    world.run()
-    assert told == ["6"]
-
-
-def test_a_future_is_set_once() -> None:
-    world, future = World(0), Future[int]()
-
-    async def waits() -> int:
-        return await future
-
-    tasks = [world.spawn(waits()) for _ in range(2)]
-    world.at(1.0, future.set, 1)
-    world.at(1.0, future.set, 2)
-    world.run()
-    assert [task.result() for task in tasks] == [1, 1]
-    assert world.do(waits()) == 1  # known already
-
-
 def test_what_is_never_done_is_a_violation() -> None:
     world = World(0)
 
     async def waits() -> None:
-        await Future[None]()
+        await world.loop.create_future()
 
     with pytest.raises(Violation, match="still not done"):
         world.do(waits(), within=5.0)

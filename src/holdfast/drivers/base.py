@@ -1,4 +1,4 @@
-"""What the drivers of threads, of asyncio and of simulated worlds have in common.
+"""What the drivers of threads and of asyncio have in common.
 
 Knows the engine. Must not know who waits, or how.
 """

@@ -1,7 +1,8 @@
 """Tools for testing code that uses holdfast, and the simulator that holdfast itself is tested with.
 
 Knows nodes, clients and faults in virtual time. Must not know the clients of `holdfast`,
-except for `simulation` and `plugin`.
+except for `simulation` and `plugin`. The driver that runs in simulated worlds is the one for
+asyncio.
 
 For your own code there are `memory()` (nodes in your test's process), `simulation` (your asyncio
 code in virtual time) and `plugin` (pytest fixtures). docs/testing.md shows all three.
@@ -12,7 +13,9 @@ The simulator consists of these modules:
 - `world`: time.
 - `chance`: which faults happen.
 - `network`: nodes and connections.
-- `driver`: a client.
+- `loop`: an event loop in the world's time.
+- `process`: what is paused and crashed together.
+- `client`: a client, as laws see it.
 - `laws`: what must hold.
 - `windows`: the laws of two holders.
 - `faults`: what can go wrong.

@@ -15,7 +15,7 @@ from ..protocol.claim import Claim, State
 from ..protocol.command import Recipe
 from ..wire.connection import ConnectionState
 from ..wire.resp import pack
-from .driver import Driver
+from .client import SimulatedClient
 from .laws import Laws
 from .network import WALL, Node, SimulatedConnection
 from .world import World
@@ -152,7 +152,7 @@ class Faults:
         self,
         world: World,
         nodes: list[Node],
-        drivers: list[Driver],
+        drivers: list[SimulatedClient],
         laws: Laws,
         plan: Weather,
         guard: float,
@@ -237,7 +237,7 @@ class Faults:
             if node not in self.right:
                 node.clock.step(WALL - node.clock.ahead)
         for driver in self.drivers:
-            driver.go_on(now=True)
+            driver.process.resume()
 
     # ------------------------------------------------ at random
 
@@ -313,7 +313,7 @@ class Faults:
         for link in node.links:
             if dice := self.chance.strikes("half-open connections", 0.5):
                 link.deaf, link.mute = dice.choice(((True, True), (True, False), (False, True)))
-                self.world.note(link.end, "is half open to", node, link.deaf, link.mute)
+                self.world.note(link.client, "is half open to", node, link.deaf, link.mute)
 
     def _stall(self, node: Node) -> None:
         for link in node.links:
@@ -379,21 +379,21 @@ class Faults:
         if node.running:
             self.laws.forgets(node, lambda: node.roll_back(dice.uniform(0.05, 1.0)))
 
-    def _mortality(self, driver: Driver) -> None:
+    def _mortality(self, driver: SimulatedClient) -> None:
         """Something happens to a client, or to one of its users."""
         chance = self.chance
         if dice := chance.strikes("stopped", 0.3):
-            driver.stop(dice.choice((dice.uniform(0.0, 0.1), dice.uniform(0.1, 2.5))))
+            driver.process.pause(dice.choice((dice.uniform(0.0, 0.1), dice.uniform(0.1, 2.5))))
         elif chance.strikes("closed", 0.04):
-            self.world.spawn(driver.close(), driver)
+            driver.process.run(driver.driver.close())
             self._gone(driver)
         elif chance.strikes("killed", 0.1):
-            driver.kill()
+            driver.process.crash()
             self._gone(driver)
         elif dice := chance.strikes("cancelled", 0.5):
-            dice.choice(driver.tasks).cancel()
+            dice.choice(driver.process.users).cancel()
 
-    def _gone(self, driver: Driver) -> None:
+    def _gone(self, driver: SimulatedClient) -> None:
         self.drivers.remove(driver)
         self._replace()
 
@@ -434,9 +434,8 @@ class Faults:
             return
         chance = self.chance
         plan = self.plan
-        if HELLO in data and link.end in self.drivers and (dice := chance.strikes("stopped in a greeting", 0.02)):
-            driver = next(it for it in self.drivers if it is link.end)
-            self.world.after(dice.uniform(0.0, 0.004), driver.stop, dice.uniform(0.1, 2.5))
+        if HELLO in data and link.client in self.drivers and (dice := chance.strikes("stopped in a greeting", 0.02)):
+            self.world.after(dice.uniform(0.0, 0.004), self._stops, link.client, dice.uniform(0.1, 2.5))
         if CEDE in data:
             if dice := chance.strikes("cedes cut", plan.cuts):
                 link.cut(_late(dice))
@@ -447,7 +446,7 @@ class Faults:
 
     # ------------------------------------------------ aimed at holders
 
-    def granted(self, driver: Driver, claim: Claim) -> float:
+    def granted(self, driver: SimulatedClient, claim: Claim) -> float:
         """Somebody was just granted the lock, and perhaps something is in store for this hold.
 
         Returns how long it should last at least.
@@ -469,9 +468,13 @@ class Faults:
             self.world.after(dice.choice((0.0, dice.uniform(0.0, keep))), self._hands, claim, dice)
         return keep
 
-    def _nap(self, driver: Driver, claim: Claim, dice: Random) -> None:
+    def _nap(self, driver: SimulatedClient, claim: Claim, dice: Random) -> None:
         if claim.state is State.HELD and not self.over:
-            driver.stop(claim.ttl * dice.uniform(0.6, 0.75))
+            self._stops(driver, claim.ttl * dice.uniform(0.6, 0.75))
+
+    def _stops(self, driver: SimulatedClient, seconds: float) -> None:
+        if not driver.dead:
+            driver.process.pause(seconds)
 
     def _hands(self, claim: Claim, dice: Random) -> None:
         """An operator takes the lock away: deletes its key, or forces its release, on some nodes or

@@ -27,7 +27,7 @@ from ..protocol.renewal import AHEAD
 from ..protocol.ticket import kind_of
 from ..scripts import ADOPT, RELEASE, REQUEST, RETIRE, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
-from .driver import Driver, Witness
+from .client import SimulatedClient
 from .network import Node, SimulatedConnection
 from .values import SortedSet
 from .windows import Fences, HeldWindow
@@ -87,7 +87,7 @@ BARE = 58
 class HeldClaim:
     """What is known of a claim that its client believes to be held. Times are the client's."""
 
-    driver: Driver
+    driver: SimulatedClient
     # The nodes that it has had.
     own: set[Node] = field(default_factory=set)
     # Its deadline, as it was last looked at.
@@ -113,7 +113,7 @@ class HeldClaim:
     renewals: int = 0
 
 
-class Laws(Witness):
+class Laws:
     """Watches one shard in a world, and the clients that use it.
 
     Clients may name all of its nodes, or some.
@@ -136,11 +136,11 @@ class Laws(Witness):
         self.calm = calm
         self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
         # The nodes that each client names.
-        self.named: dict[Driver, list[frozenset[Node]]] = {}
+        self.named: dict[SimulatedClient, list[frozenset[Node]]] = {}
         # The clients that have asked for each name.
-        self.asked: dict[bytes, set[Driver]] = {}
+        self.asked: dict[bytes, set[SimulatedClient]] = {}
         # Claims that are not over, and since when.
-        self.open: dict[Claim, tuple[Driver, float]] = {}
+        self.open: dict[Claim, tuple[SimulatedClient, float]] = {}
         self.held: dict[Claim, HeldClaim] = {}
         self.fences = Fences()
         self.ended: deque[tuple[float, Claim, State]] = deque()
@@ -153,34 +153,36 @@ class Laws(Witness):
         # The connection on which a node was last told that a token is given back.
         self.given_back: dict[tuple[Node, bytes], SimulatedConnection | None] = {}
         # The nodes that have the token of a claim that is over: whose it was, and when it ended.
-        self.owed: dict[Node, dict[bytes, tuple[Driver, Claim, float]]] = {it: {} for it in nodes}
+        self.owed: dict[Node, dict[bytes, tuple[SimulatedClient, Claim, float]]] = {it: {} for it in nodes}
         # When a node last forgot a fence.
         self.forgot = -inf
         # How many were sent, by token.
         self.requests: dict[bytes, int] = {}
         # When each client last knew that it has no majority.
-        self.dark: dict[Driver, float] = {}
+        self.dark: dict[SimulatedClient, float] = {}
         # Acquires that told it so: since when it may have known, and until when it has to.
-        self.unknown: dict[Claim, tuple[Driver, float, float]] = {}
+        self.unknown: dict[Claim, tuple[SimulatedClient, float, float]] = {}
         # Since when nobody has the name, and somebody waits.
         self.idle: dict[bytes, float] = {}
         for node in nodes:
             node.executed = self.executed
             node.published = self.published
             node.unanswered = self.unanswered
+        world.laws.append(self)
         world.passes.append(self.passed)
         world.looks.append(self.look)
 
     # ------------------------------------------------ what drivers do
 
-    def began(self, driver: Driver, claim: Claim) -> None:
+    def began(self, driver: SimulatedClient, claim: Claim) -> None:
+        """A claim is about to begin."""
         self.open[claim] = driver, self.world.now
         self.asked.setdefault(claim.recipe.name, set()).add(driver)
         if driver not in self.named:
             lists = driver.engine.settings.lists or (range(len(driver.nodes)),)
             self.named[driver] = [frozenset(driver.nodes[node] for node in it) for it in lists]
 
-    def sends(self, driver: Driver, node: Node, data: bytes) -> None:
+    def sends(self, driver: SimulatedClient, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
         for sha, token in _COMMANDS.findall(data):
             if sha in _BACK:
@@ -197,11 +199,11 @@ class Laws(Witness):
 
     def unanswered(self, link: SimulatedConnection) -> None:
         """A client waits for what will never come."""
-        if isinstance(link.end, Driver) and not link.watched:
+        if link.client is not None and not link.watched:
             link.watched = True
-            self._gives_up(link, link.end, -1)
+            self._gives_up(link, link.client, -1)
 
-    def _gives_up(self, link: SimulatedConnection, driver: Driver, stops: int) -> None:
+    def _gives_up(self, link: SimulatedConnection, driver: SimulatedClient, stops: int) -> None:
         """Look whether a client has given up the connection, unless it was stopped meanwhile."""
         if link.broken or driver.gone:
             return
@@ -212,14 +214,14 @@ class Laws(Witness):
         within = 2.02 * driver.settings.node_timeout + TICK
         self.world.after(within, self._gives_up, link, driver, driver.stops)
 
-    def extended(self, driver: Driver, claim: Claim, until: float) -> None:
+    def extended(self, driver: SimulatedClient, claim: Claim, until: float) -> None:
         """An extension is confirmed: from now on its end counts."""
         if claim.state is State.HELD and (held := self.held.get(claim)) is not None:
             self.looked["extension"] += 1
             held.extended = max(held.extended, until)
             self._lasts(claim, held, claim.until)
 
-    def turned(self, driver: Driver) -> None:
+    def turned(self, driver: SimulatedClient) -> None:
         """What has ended by now has said all that it had to say.
 
         The rest counts no node that has not got its token.
@@ -342,7 +344,7 @@ class Laws(Witness):
         if self.calm is not None:
             self._served(self.calm)
 
-    def quiet(self, driver: Driver) -> None:
+    def quiet(self, driver: SimulatedClient) -> None:
         """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
         engine = driver.engine
         self.looked["left over"] += 1
@@ -352,7 +354,7 @@ class Laws(Witness):
                 f"left over: {driver} still has {[_of(claim) for claim in engine.live.values()]}, or waits for answers"
             )
 
-    def _granted(self, claim: Claim, driver: Driver) -> None:
+    def _granted(self, claim: Claim, driver: SimulatedClient) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         window = _window(claim, self.world.now)
         self.looked["exclusion"] += 1
@@ -375,6 +377,7 @@ class Laws(Witness):
         stays = earlier is not None and claim.recipe.proposes == claim.fence == earlier.fence
         if earlier is not None and not stays and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
+        self._notes(driver, claim)
         held = HeldClaim(driver, renewed=self.world.now)
         self.held[claim] = held
         counted = (
@@ -383,6 +386,10 @@ class Laws(Witness):
         held.own = {driver.nodes[node] for node in counted}
         if self.calm is not None:
             self._in_order(claim, self.calm)
+
+    def _notes(self, driver: SimulatedClient, claim: Claim) -> None:
+        news = (claim.token, claim.state.name, claim.fence, claim.reason, claim.until, claim.recipe.label)
+        self.world.note(driver, "has news of", *news)
 
     def _holds(self, claim: Claim, held: HeldClaim, happened: int) -> bool:
         """While it is held: never again after its time was up, always by a majority, never through
@@ -542,7 +549,7 @@ class Laws(Witness):
         if until < wanted - TICK and not any(self._has_missed(it) for it in _together(claim) if it in self.held):
             raise Violation(f"extension: {_of(claim)} ends {wanted - until:.6f} s before what an extension confirmed")
 
-    def _is_excused(self, claim: Claim, driver: Driver, earlier: HeldWindow) -> bool:
+    def _is_excused(self, claim: Claim, driver: SimulatedClient, earlier: HeldWindow) -> bool:
         """Has a node forgotten the earlier fence, and none told this claim that knows it?
 
         Or does it count a node from which an operator took its token, before it could hear of that?
@@ -558,16 +565,15 @@ class Laws(Witness):
 
     # ------------------------------------------------ what is said of a claim that is over
 
-    def _link(self, driver: Driver, node: Node) -> SimulatedConnection | None:
-        """The connection of a client to a node. (A Simulation's clients have others.)"""
-        return driver.links[driver.nodes.index(node)]
+    def _link(self, driver: SimulatedClient, node: Node) -> SimulatedConnection | None:
+        """The connection of a client to a node."""
+        return driver.link(driver.nodes.index(node))
 
-    def _are_told(self, driver: Driver) -> None:
+    def _are_told(self, driver: SimulatedClient) -> None:
         """T6: on each connection that can be used now, the node has heard of what is over."""
         if driver.closed:
             return
-        for node, connection in zip(driver.nodes, driver.engine.connections, strict=True):
-            link = self._link(driver, node)
+        for node, connection, link in zip(driver.nodes, driver.engine.connections, driver.links, strict=True):
             if link is not None and not link.told and _usable(connection, driver):
                 link.told = True
                 for token, (whose, claim, ended) in list(self.owed[node].items()):
@@ -575,8 +581,8 @@ class Laws(Witness):
                         self._is_told(link, claim, token, ended)
 
     def _is_told(self, link: SimulatedConnection, claim: Claim, token: bytes, ended: float) -> None:
-        node, driver = link.node, link.end
-        assert isinstance(driver, Driver)
+        node, driver = link.node, link.client
+        assert driver is not None
         lately = self.world.now < ended + driver.settings.max_ttl * 0.99
         # (An error is an answer, too.)
         if lately and link.server is node.server and node.erred < ended:
@@ -603,6 +609,7 @@ class Laws(Witness):
                 self.unknown[claim] = driver, began, self.world.now + KNOWN
         self.tokens.add(claim.token)
         if not driver.dead:
+            self._notes(driver, claim)
             self.ended.append((self.world.now, claim, claim.state))
         if self.calm is not None:
             self._no_polling(claim, len(driver.nodes), self.world.now - began)
@@ -742,7 +749,7 @@ def _had(node: Node, name: bytes, token: bytes) -> float:
     return max(node.had.get((name, it), -inf) for it in values)
 
 
-def _usable(connection: Connection[Any], driver: Driver) -> bool:
+def _usable(connection: Connection[Any], driver: SimulatedClient) -> bool:
     """May the node be spoken to now? (Where its place can be asked for, it has to be known.)"""
     return connection.state is ConnectionState.UP and driver.clock() < connection.sure
 

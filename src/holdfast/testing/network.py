@@ -10,12 +10,20 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from .server import Lua, ServedConnection, Server
 from .values import Keyspace
 from .world import DriftingClock, Flight, World
 
+if TYPE_CHECKING:
+    from .client import SimulatedClient
+
+# Addresses that are nobody's, and that no name server is asked about.
+HOSTS = "192.0.2.{}"
+PORT = 6379
+# The same for the servers that take the place of a node whose address moves.
+PLACES = "198.18.{}.{}"
 # What the servers' clocks show when the world begins.
 WALL = 1_800_000_000.0
 # In what a node says: an error, but not that an old server does not know a word of the greeting.
@@ -29,7 +37,7 @@ def _ignore(*what: object) -> None:
 
 
 class End(Protocol):
-    """Who is at the other end of a node's connections: a driver."""
+    """Who is at the other end of a node's connections: a transport."""
 
     def connected(self, link: SimulatedConnection) -> None:
         """Bytes can flow."""
@@ -89,6 +97,10 @@ class Node:
         self._lua = lua
         self._runs = 0
         self._serial = next(world.machines)
+        self.host = HOSTS.format(self._serial + 1)
+        world.hosts[self.host] = self
+        # Where each of its servers is, if its place is asked for.
+        self._places: dict[Server, str] = {}
         self._begin(MATURE)
 
     def __repr__(self) -> str:
@@ -230,9 +242,26 @@ class Node:
         self.changes += 1
         self.world.after(outlives, self._retires, self.old)
 
-    def where(self) -> Server | None:
-        """The server that is the node, as somebody says who is asked. None: nobody can tell."""
-        return None if self.world.now < self.lost else self.server
+    @property
+    def url(self) -> str:
+        """What clients call it."""
+        return f"redis://{self.host}:{PORT}"
+
+    async def where(self, _: object = None) -> tuple[str, int]:
+        """Ask somebody who knows where the server is that is the node.
+
+        The question and the answer take their time. Nobody may be able to tell.
+        """
+        world = self.world
+        await world.sleep(world.delay())
+        server = None if world.now < self.lost else self.server
+        await world.sleep(world.delay())
+        if server is None:
+            raise ConnectionError("nobody can tell where it is")
+        if server not in self._places:
+            self._places[server] = PLACES.format(*divmod(len(world.hosts), 256))
+            world.hosts[self._places[server]] = self, server
+        return self._places[server], PORT
 
     def _retires(self, old: Server) -> None:
         """The old primary stops, if it has not."""
@@ -337,17 +366,23 @@ class Node:
 class SimulatedConnection:
     """One connection, from the dialling on.
 
-    Bytes arrive in order, each way; a cut loses what is under way, or not. `found`: the server that
-    it is to lead to, and when that was asked for, if the node's place is found first.
+    Bytes arrive in order, each way; a cut loses what is under way, or not.
+
+    `client`: whose it is, for those who watch. `found`: the server that it is to lead to, if the
+    node's place is found first.
     """
 
     server: Server | None = None
     connection: ServedConnection
 
-    def __init__(self, world: World, end: End, node: Node, found: tuple[Server, float] | None = None) -> None:
+    def __init__(
+        self, world: World, end: End, node: Node, client: SimulatedClient | None = None, found: Server | None = None
+    ) -> None:
         self.world = world
         self.found = found
         self.end = end
+        self.client = client
+        self._who: object = client or end
         self.node = node
         # Half open: nothing reaches the node, nothing comes from it, and nobody is told.
         self.deaf = self.mute = False
@@ -363,7 +398,7 @@ class SimulatedConnection:
         world.after(world.delay() + node.lag, self._reached)
 
     def __repr__(self) -> str:
-        return f"{self.end} - {self.node}"
+        return f"{self._who} - {self.node}"
 
     # ------------------------------------------------ beginning
 
@@ -374,7 +409,7 @@ class SimulatedConnection:
             node.unanswered(self)
         if self.broken or world.now < node.dark:
             return
-        server = node.leads_to() if self.found is None else self.found[0]
+        server = self.found or node.leads_to()
         if server is None or not (server is node.old or (server is node.server and node.running)):
             self.broken = True
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
@@ -389,13 +424,13 @@ class SimulatedConnection:
     def send(self, data: bytes) -> None:
         """The driver sends this."""
         world = self.world
-        world.note(self.end, "sends to", self.node, data)
+        world.note(self._who, "sends to", self.node, data)
         if not self.broken and (self.deaf or self.mute):
             self.node.unanswered(self)
         if self.broken or self.deaf:
             return
         self.arrives = max(self.arrives, world.now + world.delay() + self.node.lag)
-        self._under_way.append(world.flies(self.end, self.node, data))
+        self._under_way.append(world.flies(self._who, self.node, data))
         world.at(self.arrives, self._arrive)
         self.node.sent(self, data)
 
@@ -422,7 +457,7 @@ class SimulatedConnection:
             pieces = [data[:at], data[at:]]
         for piece in pieces:
             self._to_end = max(self._to_end, world.now + world.delay() + self.node.lag)
-            self._answers.append(world.flies(self.node, self.end, piece))
+            self._answers.append(world.flies(self.node, self._who, piece))
             world.at(self._to_end, self._heard)
 
     def _heard(self) -> None:
@@ -468,7 +503,7 @@ class SimulatedConnection:
         data = b"".join([flight.data for flight in self._under_way])
         self._under_way.clear()
         if data and late is not None and not self.deaf:
-            flight = world.flies(self.end, self.node, data[: dice.choice((len(data), dice.randint(0, len(data))))])
+            flight = world.flies(self._who, self.node, data[: dice.choice((len(data), dice.randint(0, len(data))))])
             world.after(late, self._arrive_late, flight)
         world.after(world.delay(), self.node.take, self, None)
         if not self.mute:

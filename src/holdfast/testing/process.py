@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import weakref
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable
 from math import inf
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from .. import checks
 from ..checks import Seconds
 from ..errors import Misuse
-from .network import Node, SimulatedConnection
-from .world import World
+from .client import SimulatedClient, works
+from .network import WALL, Node
+from .world import DriftingClock, World
 
 # Virtual seconds after it was resumed in which a process's tasks run, and its clients do not yet.
 FIRST = 2e-5
@@ -29,21 +30,13 @@ FIRST = 2e-5
 SOON = 1e-4
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 current: contextvars.ContextVar[Process[Any] | None] = contextvars.ContextVar("process", default=None)
 
 
 class Crashed(RuntimeError):
     """The process was crashed before it had a result."""
-
-
-class Plug(Protocol):
-    """One connection of a process."""
-
-    link: SimulatedConnection
-
-    def pull(self) -> None:
-        """The process is dead: its kernel closes the connection."""
 
 
 class Process(Generic[T]):
@@ -57,22 +50,34 @@ class Process(Generic[T]):
         crashed: Whether it was crashed.
     """
 
-    def __init__(self, world: World, name: str, nodes: Collection[Node]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        nodes: Collection[Node],
+        loop: asyncio.AbstractEventLoop,
+        clock: DriftingClock | None = None,
+    ) -> None:
         self.name = name
+        # That of its machine, and how far the wall clock is ahead of it.
+        self.clock = clock or DriftingClock(world, 0.0)
+        self.epoch = WALL - self.clock()
+        # Has anything of it run since its clients were looked at?
+        self.awake = False
+        # How often it was paused, and resumed.
+        self.turns = 0
+        # The tasks that were begun by `run`.
+        self.users: list[asyncio.Task[Any]] = []
         self.paused = self.crashed = False
         # Does anybody learn of its error?
         self.awaited = False
-        # Called when it is crashed.
-        self.died: Callable[[], object] = _nothing
-        # Is this callback one by which a client works?
-        self.is_a_clients: Callable[[Callable[..., object]], bool] = _never
+        self.clients: list[SimulatedClient] = []
         self.tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
-        self.plugs: weakref.WeakSet[Any] = weakref.WeakSet()
         # Tasks of a crashed process: they never go on, and are thrown away after the run.
         self.remains: list[asyncio.Task[Any]] = []
         self._world = world
         self._nodes = nodes
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._outcome: asyncio.Future[T] = self._loop.create_future()
         self._held: list[tuple[Callable[..., object], tuple[Any, ...], contextvars.Context]] = []
         # When a pause ends.
@@ -116,6 +121,7 @@ class Process(Generic[T]):
         until = self._world.now + length
         self._until = max(self._until, until) if self.paused else until
         self.paused = True
+        self.turns += 1
         if self._until < inf:
             self._world.at(self._until, self._due)
 
@@ -124,6 +130,7 @@ class Process(Generic[T]):
         if self.paused and not self.crashed:
             self._world.note(self, "is resumed")
             self.paused = False
+            self.turns += 1
             self._resumed = self._world.now
             self._behind = True
             held = self._held
@@ -156,14 +163,9 @@ class Process(Generic[T]):
         self.crashed = True
         self.paused = False
         self._held.clear()
-        self.remains = [task for task in self.tasks if not task.done()]
-        for task in self.remains:
-            # Nobody waits for their end.
-            asyncio.tasks._unregister_task(task)
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # (private, and without a type)
-        self.died()
-        for plug in list(self.plugs):
-            plug.pull()
+        self.remains = forsaken(self.tasks)
+        for client in self.clients:
+            client.end()
         if not self._outcome.done():
             self._outcome.set_exception(Crashed(f"{self} was crashed"))
             # The code that crashed it knows.
@@ -190,9 +192,10 @@ class Process(Generic[T]):
         self._world.note(self, f"cannot reach {', '.join(map(str, nodes))} for {length:.3f} s")
         for node in nodes:
             self._dark[node] = max(self._world.now + length, self._dark.get(node, 0.0))
-        for plug in list(self.plugs):
-            if plug.link.node in nodes:
-                plug.link.deaf = plug.link.mute = True
+        for client in self.clients:
+            for transport in client.transports:
+                if transport.link.node in nodes:
+                    transport.link.deaf = transport.link.mute = True
 
     # ------------------------------------------------ for the simulation
 
@@ -225,11 +228,28 @@ class Process(Generic[T]):
         if (dark := self._dark.get(node, 0.0) - self._world.now) > 0:
             await asyncio.sleep(dark)
 
-    def run(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: contextvars.Context) -> None:
+    def within(self, function: Callable[..., U], *arguments: object) -> U:
+        """Call this as code of the process."""
+        context = contextvars.copy_context()
+        context.run(current.set, self)
+        return context.run(function, *arguments)
+
+    def run(self, main: Coroutine[Any, Any, U]) -> asyncio.Task[U]:
+        """Begin a task of the process."""
+        task: asyncio.Task[U] = self.within(cast(Any, self._loop.create_task), main)
+        self.users.append(task)
+        return task
+
+    def wall(self) -> float:
+        """Return seconds since 1970, on its machine's wall clock."""
+        return self.clock() + self.epoch
+
+    def admit(self, callback: Callable[..., object], arguments: tuple[Any, ...], context: contextvars.Context) -> None:
         """Run this in its turn; or later, if the process is paused; or never."""
-        if self.paused or (self._behind and self.is_a_clients(callback)):
+        if self.paused or (self._behind and works(callback)):
             self._held.append((callback, arguments, context))
         elif not self.crashed:
+            self.awake = True
             callback(*arguments)
 
     def ended(self, task: asyncio.Task[T]) -> None:
@@ -249,18 +269,7 @@ class Process(Generic[T]):
         """Throw away the tasks of a crashed process."""
         remains = self.remains
         self.remains = []
-        for task in remains:
-            coroutine: Any = task.get_coro()
-            # A `finally` that awaits makes the next attempt necessary.
-            for _ in range(10):
-                try:
-                    coroutine.close()
-                except RuntimeError:
-                    continue
-                except BaseException:
-                    # The process is dead: its errors reach nobody.
-                    pass
-                break
+        bury(remains)
 
     def _catch_up(self, resumed: float) -> None:
         """Its clients may work again: what they should have done, in that order."""
@@ -288,9 +297,26 @@ def owner_of(context: contextvars.Context | None) -> Process[Any] | None:
     return current.get() if context is None else context.get(current)
 
 
-def _nothing() -> None:
-    pass
+def forsaken(tasks: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    """Those that are not done, of which nobody waits for the end any more."""
+    found = [task for task in tasks if not task.done()]
+    for task in found:
+        asyncio.tasks._unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # (private, and without a type)
+    return found
 
 
-def _never(callback: Callable[..., object]) -> bool:
-    return False
+def bury(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Throw away tasks whose process is dead."""
+    for task in tasks:
+        coroutine: Any = task.get_coro()
+        # A `finally` that awaits makes the next attempt necessary.
+        for _ in range(10):
+            try:
+                coroutine.close()
+            except RuntimeError:
+                continue
+            except BaseException:
+                # The process is dead: its errors reach nobody.
+                pass
+            break

@@ -15,7 +15,6 @@ import asyncio
 import contextvars
 import os
 import selectors
-import socket
 import threading
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,8 +33,9 @@ from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
 from .faults import Faults, Weather
 from .laws import Laws
-from .network import WALL, Node, SimulatedConnection
-from .process import Crashed, Process, current, owner_of
+from .loop import NO_THREADS, VirtualLoop
+from .network import WALL, Node
+from .process import Crashed, Process, current
 from .timeline import timeline
 from .world import DriftingClock, Violation, World
 
@@ -43,13 +43,10 @@ __all__ = ["Crashed", "Process", "Simulation", "Stuck"]
 
 T = TypeVar("T")
 
-# Addresses that are nobody's, and that no name server is asked about.
-HOSTS = "192.0.2.{}"
-PORT = 6379
 # What a client is called where holders are shown: the machine's name and a process's number would
 # differ from run to run.
 OWNER = "client-{}"
-# Nodes at most: HOSTS has no more addresses.
+# Nodes at most: `network.HOSTS` has no more addresses.
 MOST = 250
 # Virtual seconds that a turn of the loop takes. So a task that polls in a loop sees time pass.
 TURN = 1e-6
@@ -60,7 +57,6 @@ LIMIT = 7_200.0
 GRACE = 60.0
 # Virtual seconds between two looks at whether any task gets on.
 GLANCE = 1.0
-NO_THREADS = "threads are not in virtual time: nobody can wait for one in a simulated world"
 OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 ASYNCIO = os.path.dirname(asyncio.__file__) + os.sep
 
@@ -119,18 +115,15 @@ class Simulation:
             for name, size in sizes.items()
         }
         self.nodes = tuple(node for them in self.nodes_of.values() for node in them)
-        self.urls = tuple(_url(node) for node in self.nodes)
+        self.urls = tuple(node.url for node in self.nodes)
         named = {} if shards is None else self.nodes_of
-        self.shards = {name: tuple(_url(node) for node in them) for name, them in named.items()}
+        self.shards = {name: tuple(node.url for node in them) for name, them in named.items()}
         self.laws = Laws(self.world, self.nodes, self._guard)
         self.laws_of = dict.fromkeys(self.nodes_of, self.laws)
-        self._hosts = {HOSTS.format(node.index + 1): node for node in self.nodes}
         # Of all clients, in all runs.
         self.entropy = self.world.chance.dice("clients").randbytes
         self._clients = 0
-        self._seen: dict[driver.Driver, _SimulatedClient] = {}
         self._faults: list[Faults] = []
-        self._watched = True
         self._processes: list[Process[Any]] = []
         # That of this run.
         self.loop: _Loop | None = None
@@ -196,9 +189,7 @@ class Simulation:
         if not (isinstance(loop, _Loop) and loop.simulation is self):
             main.close()
             raise Misuse("simulation.process() is for code that simulation.run() runs: call it in there")
-        process: Process[T] = Process(self.world, name or f"process {len(self._processes) + 1}", self.nodes)
-        process.died = lambda: self._end_clients(process)
-        process.is_a_clients = _works
+        process: Process[T] = Process(self.world, name or f"process {len(self._processes) + 1}", self.nodes, loop)
         self._processes.append(process)
         context = contextvars.copy_context()
         context.run(current.set, process)
@@ -300,34 +291,15 @@ class Simulation:
             process.bury()
 
     def use(self, client: driver.Driver) -> None:
-        """The running code uses this client: it is its process's from now on."""
-        shown = self._shown(client)
-        process = current.get()
-        if not shown.used:
-            shown.used = True
-            shown.process = process
-        elif shown.process is not process:
+        """The running code uses this client: only the process that has begun with it may."""
+        shown, process = self.world.clients[client], current.get()
+        if shown.process is not process:
             used, here = (
                 "the code outside all processes" if it is None else str(it) for it in (shown.process, process)
             )
             raise Misuse(
                 f"this client belongs to {used}, and {here} uses it: make one with simulation.client() in each process"
             )
-
-    def _shown(self, client: driver.Driver) -> _SimulatedClient:
-        """What the laws see of this client."""
-        if client not in self._seen:
-            # Nobody lives at an address that is no node's, so there is no node to look at.
-            named = [self._hosts.get(it.host) or cast(Node, object()) for it in client.settings.addresses]
-            self._seen[client] = _SimulatedClient(self.world, client, named)
-        return self._seen[client]
-
-    def _end_clients(self, process: Process[Any]) -> None:
-        """The clients of a crashed process say nothing more."""
-        for client, shown in self._seen.items():
-            if shown.process is process:
-                client.closed = True
-                client._shut()
 
     def overdue(self) -> Stuck | None:
         """The error to raise if the run has taken too long."""
@@ -349,7 +321,7 @@ class Simulation:
             self._waited = waited
             self._since = self.now
             return None
-        clients = [it for it in self._seen if it.loop is loop]
+        clients = [it for it in self.world.clients if it.loop is loop]
         longest = max(
             [max(it.settings.guard or 0.0, it.settings.outage, it.settings.max_ttl) for it in clients], default=0.0
         )
@@ -399,7 +371,7 @@ class Simulation:
 
     def _wanted(self, task: asyncio.Task[Any]) -> str:
         waiter = getattr(task, "_fut_waiter", None)
-        for client in self._seen:
+        for client in self.world.clients:
             for want, waiters in client.waiting.claims.items():
                 if waiter is not None and any(it is waiter for it in waiters):
                     return " waits for " + ", ".join(
@@ -408,7 +380,7 @@ class Simulation:
         return ""
 
     def _holder(self, wanted: Claim, client: driver.Driver) -> str:
-        for other, shown in self._seen.items():
+        for other, shown in self.world.clients.items():
             if any(it.state is State.HELD and it.recipe.name == wanted.recipe.name for it in _claims(other)):
                 if shown.process is not None:
                     return f", which {shown.process} holds"
@@ -417,29 +389,18 @@ class Simulation:
 
     def look_away(self) -> None:
         """A law is broken: the clients may still end in peace."""
-        self._watched = False
         self.world.looks.clear()
         self.world.passes.clear()
+        for shown in self.world.clients.values():
+            shown.laws = None
+        self.world.laws.clear()
 
-    def look(self) -> None:
+    def look(self, loop: _Loop) -> None:
         """Clients have done something: see whether all is as it must be."""
-        if not self._watched:
-            return
-        for client in driver._drivers:
-            if isinstance(client.loop, _Loop) and client.loop.simulation is self:
-                self._shown(client)
-        for client, shown in self._seen.items():
-            for claim in client.engine.live.values():
-                if claim not in self.laws.open:
-                    self.laws.began(cast(Any, shown), claim)
-            self.laws.turned(cast(Any, shown))
-        self.laws.look()
-
-    def sends(self, client: driver.Driver, node: Node, data: bytes) -> None:
-        """A client is about to send this."""
-        if not self._watched:
-            return
-        self.laws.sends(cast(Any, self._shown(client)), node, data)
+        loop.look()
+        loop.raises()
+        for look in self.world.looks:
+            look()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -458,38 +419,6 @@ class Simulation:
         finally:
             for module, name, value in before:
                 setattr(module, name, value)
-
-
-class _SimulatedClient:
-    """What the laws see of a client: its clock, the nodes that it names, and whether its process
-    runs.
-
-    `used`: is it known which process is its own?
-    """
-
-    def __init__(self, world: World, client: driver.Driver, nodes: list[Node]) -> None:
-        self.clock = DriftingClock(world, 0.0)
-        self._client = client
-        self.engine = client.engine
-        self.nodes = nodes
-        # What a driver has: connections that laws watch, and whether it was told to end.
-        self.links: list[SimulatedConnection | None] = [None] * len(nodes)
-        self.closed = False
-        self.process: Process[Any] | None = None
-        self.used = False
-
-    @property
-    def gone(self) -> bool:
-        """Does it do nothing any more?"""
-        return self._client._over
-
-    @property
-    def dead(self) -> bool:
-        return self.process is not None and self.process.crashed
-
-    @property
-    def stopped(self) -> bool:
-        return self.process is not None and self.process.stopped
 
 
 class _Inhabitant(Holdfast):
@@ -523,7 +452,7 @@ class _Selector(selectors.SelectSelector):
         # What asyncio itself looks at before it waits.
         ready = self.loop._ready  # type: ignore[attr-defined]
         try:
-            self.loop.simulation.look()
+            self.loop.simulation.look(self.loop)
             world.run(world.now + TURN)
             self._wait(world, ready, timeout)
             if (error := self.loop.simulation.overdue()) is not None:
@@ -542,29 +471,16 @@ class _Selector(selectors.SelectSelector):
                 raise error
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop in a world's time, whose connections lead to that world's nodes."""
+class _Loop(VirtualLoop, asyncio.SelectorEventLoop):
+    """An event loop that a world's time passes in."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
         simulation.loop = self
-        self.holdfast_sources = Sources(self.time, simulation.wall, simulation.entropy)
-        self._opened: dict[socket.socket, _Transport] = {}
+        self.holdfast_sources = Sources(DriftingClock(simulation.world, 0.0), simulation.wall, simulation.entropy)
         selector = _Selector()
         selector.loop = self
-        super().__init__(selector)
-
-    def time(self) -> float:
-        return self.simulation.world.now
-
-    def holdfast_context(self) -> contextvars.Context:
-        """The context of what a client does by itself: it belongs to the process that runs now."""
-        context = contextvars.Context()
-        context.run(current.set, current.get())
-        return context
-
-    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]  # (it takes anything, and refuses)
-        raise RuntimeError(NO_THREADS)
+        super().__init__(simulation.world, selector)
 
     def call_soon_threadsafe(  # type: ignore[override]  # (any arguments, whatever the callback takes)
         self, callback: Any, *args: Any, context: contextvars.Context | None = None
@@ -572,140 +488,6 @@ class _Loop(asyncio.SelectorEventLoop):
         if asyncio._get_running_loop() is not self:
             raise RuntimeError(NO_THREADS)
         return self.call_soon(callback, *args, context=context)
-
-    # What belongs to a process is run by it: when it is not paused, and not after its crash.
-
-    def call_soon(  # type: ignore[override]  # (any arguments, whatever the callback takes)
-        self, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.Handle:
-        if (process := owner_of(context)) is None:
-            return super().call_soon(callback, *args, context=context)
-        context = contextvars.copy_context() if context is None else context
-        return super().call_soon(process.run, callback, args, context, context=context)
-
-    def call_at(  # type: ignore[override]  # (as above)
-        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        if (process := owner_of(context)) is None:
-            return super().call_at(when, callback, *args, context=context)
-        context = contextvars.copy_context() if context is None else context
-        return super().call_at(when, process.run, callback, args, context, context=context)
-
-    def create_task(self, coro: Any, *, context: contextvars.Context | None = None, **options: Any) -> Any:
-        task = super().create_task(coro, context=context, **options)
-        if (process := owner_of(context)) is not None:
-            process.tasks.add(task)
-        return task
-
-    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
-        node = self.simulation._hosts.get(address[0]) if address[1] == PORT else None
-        if node is None:
-            raise ConnectionRefusedError(f"nobody is at {address} in a simulated world")
-        process = current.get()
-        if process is not None:
-            await process.path_to(node)
-        transport = _Transport(self, node, sock)
-        if process is not None:
-            process.plugs.add(transport)
-        try:
-            await transport.opened
-        except BaseException:
-            transport.link.hang_up()
-            raise
-        self._opened[sock] = transport
-
-    async def create_connection(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
-        if sock not in self._opened:
-            raise ConnectionRefusedError("in a simulated world there are only its nodes")
-        transport = self._opened.pop(sock)
-        protocol = protocol_factory()
-        transport.begins(protocol)
-        return transport, protocol
-
-
-class _Transport(asyncio.Transport):
-    """A connection to a simulated node.
-
-    `sock` is a real socket that leads nowhere, for callers that ask for one.
-    """
-
-    def __init__(self, loop: _Loop, node: Node, sock: socket.socket) -> None:
-        super().__init__({"socket": sock})
-        self.loop = loop
-        self.sock = sock
-        self.opened = loop.create_future()
-        self.protocol: sockets.Link | None = None
-        self._over = False
-        # Of the process to which what is heard belongs.
-        self._context = contextvars.copy_context()
-        self.link = SimulatedConnection(loop.simulation.world, self, node)
-
-    def __repr__(self) -> str:
-        return (
-            "a client" if self.protocol is None else f"client {self.protocol.driver.engine.tickets.inbox[:4].decode()}"
-        )
-
-    def begins(self, protocol: sockets.Link) -> None:
-        """Whose it is."""
-        self.protocol = protocol
-        self.loop.simulation.use(protocol.driver)
-        protocol.connection_made(self)
-
-    def pull(self) -> None:
-        """The process is dead: its kernel closes the connection."""
-        self.link.hang_up()
-        self._over = True
-        self.sock.close()
-
-    # ------------------------------------------------ what the world says
-
-    def connected(self, link: SimulatedConnection) -> None:
-        if not self.opened.done():
-            self.opened.set_result(None)
-
-    def heard(self, link: SimulatedConnection, data: bytes) -> None:
-        self.loop.call_soon(self._read, data, context=self._context)
-
-    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
-        if not self.opened.done():
-            self.opened.set_exception(cause)
-        else:
-            self.loop.call_soon(self._end, cause, context=self._context)
-
-    def _read(self, data: bytes) -> None:
-        while data and self.protocol is not None and not self._over:
-            buffer = self.protocol.get_buffer(len(data))
-            piece = data[: len(buffer)]
-            data = data[len(buffer) :]
-            buffer[: len(piece)] = piece
-            self.loop.simulation.world.note(self, "hears from", self.link.node, piece)
-            self.protocol.buffer_updated(len(piece))
-
-    def _end(self, cause: Exception | None) -> None:
-        if not self._over:
-            self._over = True
-            self.sock.close()
-            if self.protocol is not None:
-                self.protocol.connection_lost(cause)
-
-    # ------------------------------------------------ what the driver says
-
-    def write(self, data: Any) -> None:
-        if not self._over and self.protocol is not None:
-            self.loop.simulation.sends(self.protocol.driver, self.link.node, bytes(data))
-            self.link.send(bytes(data))
-
-    def abort(self) -> None:
-        self.link.hang_up()
-        self.loop.call_soon(self._end, None, context=self._context)
-
-    close = abort
-
-    def is_closing(self) -> bool:
-        return self._over or self.link.broken
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 def _refused(plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -732,19 +514,10 @@ def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:
     return isinstance(getattr(callback, "__self__", None), driver.Driver)
 
 
-def _works(callback: Callable[..., object]) -> bool:
-    """Does a client work by this callback: does it hear of a node, or of the time?"""
-    return isinstance(getattr(callback, "__self__", None), driver.Driver | _Transport)
-
-
 def _is_a_clients(task: asyncio.Task[Any]) -> bool:
     """Does a client connect with it?"""
     code = getattr(task.get_coro(), "cr_code", None)
     return code is not None and code.co_filename in (driver.__file__, sockets.__file__)
-
-
-def _url(node: Node) -> str:
-    return f"redis://{HOSTS.format(node.index + 1)}:{PORT}"
 
 
 def _sizes(nodes: int | None, shards: Mapping[str, int] | None) -> Mapping[str, int]:

@@ -1,5 +1,4 @@
-"""Virtual time: a heap of events, one source of chance, and tasks that wait without a thread or a
-loop.
+"""Virtual time: a heap of events, one source of chance, and the event loop of its tasks.
 
 Knows time and chance. Must not know nodes, locks or the real clock. The same seed gives the same
 history, to the last byte.
@@ -7,18 +6,22 @@ history, to the last byte.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Collection, Coroutine, Generator
-from contextvars import copy_context
+from collections.abc import Callable, Collection, Coroutine
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from math import inf
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .chance import Chance
+
+if TYPE_CHECKING:
+    from .client import SimulatedClient
+    from .laws import Laws
+    from .loop import WorldLoop
 
 # Events, and virtual seconds. More events in less time mean that something goes round in circles.
 BUSY = 5_000, 0.01
@@ -47,15 +50,10 @@ class Violation(AssertionError):
         return str(self).partition(":")[0]
 
 
-class TaskCancelled(BaseException):
-    """Raised in a task that is cancelled, where it waits."""
-
-
-class TaskHost(Protocol):
-    """Where tasks run: a process that may sleep, or be dead."""
-
-    def wakes(self, do: Do, *arguments: object) -> None:
-        """Do this as soon as the process runs."""
+def rings(future: asyncio.Future[None]) -> None:
+    """What was waited for has happened."""
+    if not future.done():
+        future.set_result(None)
 
 
 class World:
@@ -81,12 +79,18 @@ class World:
         self.passes: list[Do] = []
         # Called after every event.
         self.looks: list[Do] = []
-        # The one that runs now.
-        self.task: Task[Any] | None = None
+        # The turns of the event loop, if one is due: they belong to the event that has caused them.
+        self.turns: Do | None = None
         # Messages that got to a node.
         self.delivered = 0
         # Numbers the nodes, of all sets, so that no two servers have the same run_id.
         self.machines = count()
+        # Who is at an address: a node, or one server of a node that moves.
+        self.hosts: dict[str, Any] = {}
+        # Clients, by their driver.
+        self.clients: dict[Any, SimulatedClient] = {}
+        # The laws that watch clients.
+        self.laws: list[Laws] = []
         # How much of what is sent takes long.
         self.slow = 0.0
         # Seconds that the rest takes at most, one way.
@@ -95,7 +99,7 @@ class World:
         self._sequence = count()
         self._counted = 0.0
         self._count = 0
-        self._tasks: list[Task[Any]] = []
+        self._loop: WorldLoop | None = None
 
     # ------------------------------------------------ chance
 
@@ -121,6 +125,8 @@ class World:
     def run(self, until: float = inf, unless: Callable[[], bool] = lambda: False) -> None:
         """Run events until this time, until `unless` is true, or until no event is left."""
         events = self._events
+        if self.turns is not None and not unless():
+            self.turns()
         while events and events[0][0] <= until and not unless():
             when, _, do, arguments = heapq.heappop(events)
             if when > self.now:
@@ -134,6 +140,8 @@ class World:
                 self._counted = self.now
                 self._count = 0
             do(*arguments)
+            if self.turns is not None:
+                self.turns()
             for look in self.looks:
                 look()
         if until < inf and not unless():
@@ -159,35 +167,40 @@ class World:
 
     # ------------------------------------------------ tasks
 
-    def wakes(self, do: Do, *arguments: object) -> None:
-        """The world never sleeps."""
-        do(*arguments)
+    @property
+    def loop(self) -> WorldLoop:
+        """The event loop that this world runs."""
+        if self._loop is None:
+            from .loop import WorldLoop
 
-    def spawn(self, coroutine: Coroutine[Any, Any, T], host: TaskHost | None = None) -> Task[T]:
-        """Begin a task, on this host."""
-        task = Task(self, coroutine, host or self)
-        self._tasks.append(task)
+            self._loop = WorldLoop(self)
+        return self._loop
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Begin a task that belongs to no process. Its error ends the run, unless another task awaits it."""
+        task: asyncio.Task[T] = self.loop.create_task(coroutine)
         return task
 
-    def sleep(self, seconds: float) -> Future[None]:
+    def sleep(self, seconds: float) -> asyncio.Future[None]:
         """To be awaited."""
-        future: Future[None] = Future()
-        self.after(seconds, future.set, None)
+        future: asyncio.Future[None] = self.loop.create_future()
+        self.after(seconds, rings, future)
         return future
 
     def do(self, coroutine: Coroutine[Any, Any, T], within: float = 3600.0) -> T:
         """Run a task to its end, and the world with it."""
         task = self.spawn(coroutine)
-        self.run(self.now + within, lambda: task.done)
-        if not task.done:
+        # Its error is told here.
+        task.add_done_callback(id)
+        self.run(self.now + within, task.done)
+        if not task.done():
             raise Violation(f"still not done after {within:g} s")
         return task.result()
 
     def close(self) -> None:
-        """End all tasks."""
-        for task in self._tasks:
-            task.drop()
-        self._tasks.clear()
+        """End all tasks and clients."""
+        if self._loop is not None:
+            self._loop.close()
 
 
 class DriftingClock:
@@ -220,95 +233,3 @@ class DriftingClock:
         self.ahead = self() - self._world.now * rate
         self.rate = rate
         self.steps = self.steps + 1
-
-
-class Future(Generic[T]):
-    """Something that will be known. Await it in a task."""
-
-    __slots__ = ("_error", "_value", "_waiters", "done")
-
-    def __init__(self) -> None:
-        self.done = False
-        self._value: T | None = None
-        self._error: BaseException | None = None
-        self._waiters: list[Task[Any]] = []
-
-    def set(self, value: T, error: BaseException | None = None) -> None:
-        """Now it is known. Only the first time counts."""
-        if not self.done:
-            self.done = True
-            self._value = value
-            self._error = error
-            waiters = self._waiters
-            self._waiters = []
-            for task in waiters:
-                task.wake(self)
-
-    def result(self) -> T:
-        """What is known, or what was raised."""
-        if self._error is not None:
-            raise self._error
-        return cast(T, self._value)
-
-    def __await__(self) -> Generator[Future[T], None, T]:
-        if not self.done:
-            yield self
-        return self.result()
-
-
-class Task(Future[T]):
-    """A coroutine that runs in virtual time.
-
-    Its error goes to the task that awaits it. If there is none, the error ends the run.
-    """
-
-    __slots__ = ("__weakref__", "_context", "_coroutine", "_host", "_waits_for", "_world")
-
-    def __init__(self, world: World, coroutine: Coroutine[Any, Any, T], host: TaskHost) -> None:
-        super().__init__()
-        self._world = world
-        self._coroutine = coroutine
-        # As each task of an event loop has: it tells owners of locks apart.
-        self._context = copy_context()
-        self._host = host
-        self._waits_for: Future[Any] | None = None
-        world.at(world.now, host.wakes, self._step, None, None)
-
-    def wake(self, future: Future[Any]) -> None:
-        """Continue the task, because the future that it waits for is done.
-
-        It runs in an event of its own, never inside of the code that set the future.
-        """
-        self._world.at(self._world.now, self._host.wakes, self._step, future, None)
-
-    def cancel(self) -> None:
-        """Raise Cancelled where it waits."""
-        self._world.at(self._world.now, self._host.wakes, self._step, None, TaskCancelled())
-
-    def drop(self) -> None:
-        """Its process is no more."""
-        self.done = True
-        self._coroutine.close()
-
-    def _step(self, woken_by: Future[Any] | None, error: BaseException | None) -> None:
-        # It waits for something else by now.
-        if self.done or (error is None and woken_by is not self._waits_for):
-            return
-        self._waits_for = None
-        self._world.task = self
-        try:
-            step = partial(self._coroutine.send, None) if error is None else partial(self._coroutine.throw, error)
-            future = self._context.run(step)
-        except StopIteration as stop:
-            self.set(stop.value)
-        except TaskCancelled as cancelled:
-            self.set(cast(T, None), cancelled if self._waiters else None)
-        except Exception as failure:
-            if not self._waiters:
-                raise
-            self.set(cast(T, None), failure)
-        else:
-            self._waits_for = future
-            future._waiters.append(self)
-        finally:
-            self._world.task = None

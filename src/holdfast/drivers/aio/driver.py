@@ -108,11 +108,12 @@ class Driver(BaseDriver):
         self.settings = settings
         self._born, self._process = len(FORKS), getpid()
         self.loop = asyncio.get_running_loop()
-        # Of its tasks and timers, and so of its connections: a caller's own would live as long as
-        # they do. (A simulation finds there whose they are.)
-        self._context: Context = getattr(self.loop, "holdfast_context", Context)()
         self.clock, self.wall, entropy = sources_of(self.loop)
         self.engine = Engine(settings, entropy(16).hex().encode(), readwrite.undo, version)
+        # Of its tasks and timers, and so of its connections: a caller's own would live as long as
+        # they do. (A simulation finds there whose they are.)
+        begins: Callable[[Driver], Context] | None = getattr(self.loop, "holdfast_context", None)
+        self._context = Context() if begins is None else begins(self)
         self.engine.record.telling = telling
         if settings.guardian:
             from ..guardian.keeper import Ward

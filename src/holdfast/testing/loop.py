@@ -1,0 +1,351 @@
+"""Event loops in a world's time, whose connections lead to that world's nodes.
+
+Knows asyncio's loops, transports, processes, and the asyncio driver. Must not know what tasks do,
+or which faults there are.
+
+What belongs to a process is run by it: when it is not paused, and not after its crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ..clock import Sources
+from ..drivers.access import Access
+from ..drivers.aio.driver import Driver
+from ..drivers.aio.sockets import Link
+from .client import SimulatedClient
+from .network import PORT, Node, SimulatedConnection
+from .process import bury, current, forsaken, owner_of
+from .server import Server
+from .world import Violation, World
+
+T = TypeVar("T")
+
+NO_THREADS = "threads are not in virtual time: nobody can wait for one in a simulated world"
+# Seconds by which a timer is late: no clock may show a moment before the one that was waited for.
+LATE = 1e-6
+# Callbacks at one moment: more of them go round in circles.
+BUSY = 100_000
+
+# Whose connections are made here.
+whose: contextvars.ContextVar[SimulatedClient | None] = contextvars.ContextVar("whose", default=None)
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """What all loops in a world have in common."""
+
+    def __init__(self, world: World, *arguments: Any) -> None:
+        self.world = world
+        # What was raised in a callback, or a law that was broken there.
+        self.failure: BaseException | None = None
+        # Has code run that belongs to no process, and may use any client?
+        self._anybody = False
+        self._opened: dict[socket.socket, Transport] = {}
+        super().__init__(*arguments)
+
+    def time(self) -> float:
+        return self.world.now
+
+    def holdfast_context(self, driver: Driver) -> contextvars.Context:
+        """The context of what a client does by itself: it belongs to the process that runs now."""
+        client = SimulatedClient(self.world, driver, current.get())
+        self.world.clients[driver] = client
+        context = contextvars.Context()
+        context.run(current.set, client.process)
+        context.run(whose.set, client)
+        return context
+
+    def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:  # type: ignore[override]  # (it refuses what is not a client's)
+        if not isinstance(getattr(function, "__self__", None), Access):
+            raise RuntimeError(NO_THREADS)
+        future = self.create_future()
+        future.set_result(function(*arguments))
+        return future
+
+    def call_soon(  # type: ignore[override]  # (any arguments, whatever the callback takes)
+        self, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.Handle:
+        if (process := owner_of(context)) is None:
+            self._anybody = True
+            return super().call_soon(callback, *args, context=context)
+        context = contextvars.copy_context() if context is None else context
+        return super().call_soon(process.admit, callback, args, context, context=context)
+
+    def call_at(  # type: ignore[override]  # (as above)
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        if (process := owner_of(context)) is None:
+            return super().call_at(when, callback, *args, context=context)
+        context = contextvars.copy_context() if context is None else context
+        return super().call_at(when, process.admit, callback, args, context, context=context)
+
+    def create_task(self, coro: Any, *, context: contextvars.Context | None = None, **options: Any) -> Any:
+        return self._owned(super().create_task(coro, context=context, **options), context)
+
+    @staticmethod
+    def _owned(task: asyncio.Task[Any], context: contextvars.Context | None) -> asyncio.Task[Any]:
+        if (process := owner_of(context)) is not None:
+            process.tasks.add(task)
+        return task
+
+    async def sock_connect(self, sock: socket.socket, address: Any) -> None:
+        # It leads nowhere. (A driver gives what it has opened to `create_connection`.)
+        sock.close()
+        found = self.world.hosts.get(address[0]) if address[1] == PORT else None
+        client = whose.get()
+        if found is None or client is None:
+            raise ConnectionRefusedError(f"nobody is at {address} in a simulated world")
+        node, server = found if isinstance(found, tuple) else (found, None)
+        if client.process is not None:
+            await client.process.path_to(node)
+        transport = Transport(self, client, node, server)
+        try:
+            await transport.opened
+        except BaseException:
+            transport.pull()
+            raise
+        self._opened[sock] = transport
+
+    async def create_connection(self, protocol_factory: Any, *_: Any, sock: Any = None, **__: Any) -> Any:
+        if sock not in self._opened:
+            raise ConnectionRefusedError("in a simulated world there are only its nodes")
+        transport = self._opened.pop(sock)
+        protocol = protocol_factory()
+        transport.begins(protocol)
+        return transport, protocol
+
+    def look(self) -> None:
+        """Clients have done something: see whether all is as it must be."""
+        everybody, self._anybody = self._anybody, False
+        for client in self.world.clients.values():
+            process, laws = client.process, client.laws
+            if laws is None or not (everybody or process is None or process.awake):
+                continue
+            if process is not None:
+                process.awake = False
+            # (It may have something to say at the end of this turn.)
+            if not client.driver._unsent:
+                laws.turned(client)
+
+    def sends(self, client: SimulatedClient, node: Node, data: bytes) -> None:
+        """A client is about to send this. (It would take what is raised here for a failure of the
+        node.)
+        """
+        if client.laws is not None:
+            try:
+                client.laws.sends(client, node, data)
+            except Violation as violation:
+                self.failure = self.failure or violation
+
+    def raises(self) -> None:
+        """Raise what went wrong in a callback, if anything did."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+
+class Task(asyncio.Task[T]):
+    """A task whose error ends the run, unless another task awaits it."""
+
+    heard = False
+
+    def add_done_callback(self, *arguments: Any, **options: Any) -> None:
+        self.heard = True
+        super().add_done_callback(*arguments, **options)
+
+
+class WorldLoop(VirtualLoop):
+    """An event loop that a world runs, at once after the events that give it something to do."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def __del__(self) -> None:
+        """A world needs no end."""
+
+    @property
+    def holdfast_sources(self) -> Sources:
+        """The clocks of the process that makes a client."""
+        process = current.get()
+        assert process is not None, "a client belongs to a process"
+        return Sources(process.clock, process.wall, self.world.dice.randbytes)
+
+    def enter(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Call this as code that runs in this loop."""
+        before, hooks = asyncio._get_running_loop(), sys.get_asyncgen_hooks()
+        asyncio._set_running_loop(self)
+        # An async generator that nobody has any more is not closed in real time.
+        sys.set_asyncgen_hooks(None, _forget)
+        try:
+            return function(*arguments)
+        finally:
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(before)
+
+    def close(self) -> None:
+        """The world is over: everybody ends."""
+        remains = forsaken(self._tasks)
+        self._tasks.clear()
+        for client in self.world.clients.values():
+            client.end()
+        bury(remains)
+
+    # ------------------------------------------------ as of any loop
+
+    def create_task(self, coro: Any, *, context: contextvars.Context | None = None, **options: Any) -> Any:
+        task = Task(coro, loop=self, context=context, **options)
+        asyncio.Task.add_done_callback(task, self._ended)
+        self._tasks[task] = None
+        return self._owned(task, context)
+
+    def _ended(self, task: Task[Any]) -> None:
+        self._tasks.pop(task, None)
+        if not task.heard and not task.cancelled() and (error := task.exception()) is not None:
+            self.failure = self.failure or error
+
+    def call_later(  # type: ignore[override]  # (any arguments, whatever the callback takes)
+        self, delay: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        process = owner_of(context)
+        rate = 1.0 if process is None else process.clock.rate
+        return self.call_at(self.time() + delay / rate + LATE, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # (as above)
+        self, when: float, callback: Any, *args: Any, context: contextvars.Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = super().call_at(when, callback, *args, context=context)
+        # The world has them, and not the loop.
+        self._scheduled.clear()  # type: ignore[attr-defined]  # (asyncio's own, without a type)
+        self.world.at(when, self._fires, timer)
+        return timer
+
+    def call_soon_threadsafe(self, *_: Any, **__: Any) -> Any:  # type: ignore[override]  # (it refuses whatever it is given)
+        # No thread is in virtual time, and Python runs finalizers when it likes.
+        raise RuntimeError(NO_THREADS)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        self.failure = self.failure or context.get("exception") or RuntimeError(context["message"])
+
+    def _call_soon(self, callback: Any, args: Any, context: Any) -> asyncio.Handle:
+        handle: asyncio.Handle = super()._call_soon(callback, args, context)  # type: ignore[misc]  # (as above)
+        self._has_to_turn()
+        return handle
+
+    def _fires(self, timer: asyncio.TimerHandle) -> None:
+        if not timer.cancelled():
+            self._ready.append(timer)  # type: ignore[attr-defined]  # (as above)
+            self._has_to_turn()
+
+    def _has_to_turn(self) -> None:
+        self.world.turns = self._turns
+
+    def _turns(self) -> None:
+        try:
+            self.enter(self._turn)
+        finally:
+            self.world.turns = self._turns if self._ready else None  # type: ignore[attr-defined]  # (as above)
+        self.look()
+        for driver in self.world.clients:
+            # A client that failed is a bug, and not only a lost lease.
+            self.failure = self.failure or driver.failure
+        self.raises()
+
+    def _turn(self) -> None:
+        ready: Any = self._ready  # type: ignore[attr-defined]  # (as above)
+        count = 0
+        while ready and self.failure is None:
+            handle = ready.popleft()
+            if not handle._cancelled:
+                handle._run()
+            count += 1
+            if count == BUSY:
+                raise Violation(f"busy: {BUSY} callbacks at {self.world.now:.6f}, and no end")
+
+
+class Transport(asyncio.Transport):
+    """A connection to a simulated node."""
+
+    def __init__(self, loop: VirtualLoop, client: SimulatedClient, node: Node, server: Server | None) -> None:
+        super().__init__()
+        self.loop, self.client = loop, client
+        self.opened = loop.create_future()
+        self.protocol: Link | None = None
+        self._over = False
+        # Of the process to which what is heard belongs.
+        self._context = contextvars.copy_context()
+        self.link = SimulatedConnection(loop.world, self, node, client, server)
+        client.transports[self] = None
+
+    def begins(self, protocol: Link) -> None:
+        """Whose it is."""
+        self.protocol = protocol
+        protocol.connection_made(self)
+
+    def pull(self) -> None:
+        """It was given up, or the process is dead and its kernel closes the connection."""
+        self.link.hang_up()
+        self._is_over()
+
+    def _is_over(self) -> None:
+        self._over = True
+        self.client.transports.pop(self, None)
+
+    # ------------------------------------------------ what the world says
+
+    def connected(self, link: SimulatedConnection) -> None:
+        if not self.opened.done():
+            self.opened.set_result(None)
+
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
+        self.loop.call_soon(self._read, data, context=self._context)
+
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
+        if not self.opened.done():
+            self.opened.set_exception(cause)
+        else:
+            self.loop.call_soon(self._end, cause, context=self._context)
+
+    def _read(self, data: bytes) -> None:
+        while data and self.protocol is not None and not self._over:
+            buffer = self.protocol.get_buffer(len(data))
+            piece = data[: len(buffer)]
+            data = data[len(buffer) :]
+            buffer[: len(piece)] = piece
+            self.loop.world.note(self.client, "hears from", self.link.node, piece)
+            self.protocol.buffer_updated(len(piece))
+
+    def _end(self, cause: Exception | None) -> None:
+        if not self._over:
+            self._is_over()
+            if self.protocol is not None:
+                self.protocol.connection_lost(cause)
+
+    # ------------------------------------------------ what the driver says
+
+    def write(self, data: Any) -> None:
+        if not self._over:
+            self.loop.sends(self.client, self.link.node, bytes(data))
+            self.link.send(bytes(data))
+
+    def abort(self) -> None:
+        self.link.hang_up()
+        self.loop.call_soon(self._end, None, context=self._context)
+
+    close = abort
+
+    def is_closing(self) -> bool:
+        return self._over or self.link.broken
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def _forget(generator: object) -> None:
+    pass
