@@ -29,7 +29,6 @@ import holdfast.aio
 from holdfast.errors import ConfigError, Misuse
 from holdfast.face.decorators import Current, Kind, current, finished, kind_of, kinds, named, unlocked
 from holdfast.primitives.once import plan as once
-from holdfast.primitives.once.plan import OnceShard
 from holdfast.protocol.timing import Timing
 
 URLS = ("redis://a", "redis://b", "redis://c")
@@ -327,7 +326,7 @@ LOOKS_LIKE_ONE = "<x at 0x7f12ab>"
     "value",
     [
         *(None, True, 7, 1.5, "ben", b"x", Decimal("1.0"), UUID(int=7), DAY, datetime(2026, 2, 1, tzinfo=UTC), timedelta(7), Path("/x")),
-        *(Alike.RED, [1, "a"], (1, [DAY]), {"a": (1, 2)}, Pair(1), Pair({"b": Pair("x")}), OnceShard("h", 1), Telling(), Lazy(), User),
+        *(Alike.RED, [1, "a"], (1, [DAY]), {"a": (1, 2)}, Pair(1), Pair({"b": Pair("x")}), Timing(1.0), Telling(), Lazy(), User),
         *(LOOKS_LIKE_ONE, [LOOKS_LIKE_ONE], {"a": [LOOKS_LIKE_ONE]}, Pair(LOOKS_LIKE_ONE), Pair(1, {1}), Pair(1, object()), range(3)),
         *(collections.OrderedDict(a=1), collections.deque([1]), Pair(Telling), types.SimpleNamespace(a=1), Slotted([1])),
     ],

@@ -35,7 +35,7 @@ class Node:
         return reply
 
     def look(self, ballot: int = 0, token: bytes = b"") -> OnceLook:
-        [told] = seen({0: self._say(self.register.look(ballot, token))})
+        [told] = seen({0: self._say(self.register.look(ballot, token))}).values()
         return told
 
     def store(self, ballot: int, value: bytes = b"v", left: int = KEEP) -> int:
