@@ -37,7 +37,7 @@ names, its wake or its end, is meant exactly.
 | `extend`, `extend 30 fence=P+5 hold=9` | extends the lease |
 | `downgrade`, `stay`, `abandon` | becomes a reader, leaves the keys, is gone |
 | `moves -3600`, `expects P+7` | the clock was wrong; fences rise by other means |
-| `counting`, `counting P+5`, `kind`, `message` | (a question) how many count; the token's kind; the error's text |
+| `counting`, `kind`, `message` | (a question) how many count; the token's kind; the error's text |
 
 Several names have one ticket in `waits names=a,b`, and some of many in `waits names=a,b,c needed=1`.
 Then `a 0 granted` is about one name, and `0 granted` about each. What is said of all names alike is
@@ -182,7 +182,7 @@ CALLER: Mapping[str, Callable[[Any, str], object]] = {
     "expects": lambda talk, rest: talk.claim.expects(fence(rest)),
     "abandon": lambda talk, rest: talk.claim.abandon(),
     "stay": lambda talk, rest: talk.claim.stay(),
-    "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now, *([fence(rest)] if rest else []))} count"],
+    "counting": lambda talk, rest: [f"{talk.claim.counting(talk.now)} count"],
     "kind": lambda talk, rest: [talk.claim.token[-2:].decode()],
     "waiting": lambda talk, rest: ["yes" if talk.claim.waits() else "no"],
     "staying": lambda talk, rest: ["yes" if talk.claim.stays else "no"],

@@ -205,8 +205,8 @@ class Ballot(ABC):
         self.counted = len(usual)
         self.as_usual = None
 
-    def counting(self, now: float, fence: int = 0) -> int:
-        """Return how many nodes count now, and have this fence or a larger one.
+    def counting(self, now: float) -> int:
+        """Return how many nodes count now.
 
         This is for those who look from outside: it changes nothing.
         """
@@ -214,8 +214,8 @@ class Ballot(ABC):
         # away.
         nodes = self.as_usual
         if nodes is not None:
-            return len(nodes) if now < self._base and fence <= self.ticket else 0
-        return sum(vote.counts(now) and vote.fence >= fence for vote in self.votes)
+            return len(nodes) if now < self._base else 0
+        return sum(vote.counts(now) for vote in self.votes)
 
     def latest(self, now: float) -> int:
         """Return the largest fence that a sound node can have granted by now (rule F5).
