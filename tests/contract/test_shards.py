@@ -393,6 +393,16 @@ async def test_entered_again(face: Face, rollout: Rollout) -> None:
     await rollout.free()
 
 
+async def test_a_lease_is_handed_over_on_both_sets(face: Face, rollout: Rollout) -> None:
+    given = await face.acquire(rollout.both.lock(rollout.name))
+    lease = await face.call(rollout.both.adopt, await face.call(given.hand_over))
+    assert lease.fence == given.fence
+    for client in (rollout.old, rollout.new):
+        assert await face.try_acquire(client.lock(rollout.name)) is None
+    await face.release(lease)
+    await rollout.free()
+
+
 async def test_names_of_several_former_sets_move_together(face: Face, sets: dict[str, Cluster], name: str) -> None:
     former = {"x": sets["a"], "y": sets["b"]}
     async with face.nodes(1) as c:
