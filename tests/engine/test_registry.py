@@ -113,15 +113,6 @@ def test_they_are_noted_with_the_first_use_or_after_a_moment() -> None:
     assert (here.questions(RUNS, [0, 2], 14.0), here.fresh) == ({}, set()), "it is away again"
 
 
-def test_while_nodes_are_dialled_the_settings_are_noted_again_soon() -> None:
-    here = a_registry()
-    here.up(0, 10.0)
-    assert b"v2 30000 3   0 1.2" in here.questions(["", "", ""], [0], 10.0)[0]
-    assert here.due == 10.5
-    here.questions(RUNS, [0], 10.5)
-    assert here.due == 10.5 + EVERY
-
-
 # ------------------------------------------------ who must not go on
 
 
@@ -171,17 +162,6 @@ def test_while_a_node_is_replaced_who_does_not_know_the_next_list(note: str, str
     assert here.seen(1, 10.0) == ((Straggler("web-1:7", 12.5),) if strange else (), ())
 
 
-def test_a_node_s_stragglers_are_shown_as_old_as_they_are_by_now_and_the_latest_first() -> None:
-    here = a_registry(*BOTH)
-    assert here.seen(1, 10.0) == (None, ())
-    answer = [entry("b2", ("a:1 00000001", 90.0), ("b:2 00000002", 5.0)), entry("c3"), entry("d4", ("c:3 00000003", 30.0))]
-    told(here, {1: answer})
-    assert here.seen(1, 40.0)[0] == (Straggler("b:2", 35.0), Straggler("c:3", 60.0), Straggler("a:1", 120.0))
-    assert here.seen(0, 40.0)[0] is None
-    told(here, {1: []}, 70.0)
-    assert here.seen(1, 70.0) == ((), ())
-
-
 @pytest.mark.parametrize("answer", [None, b"OK", 5, Exception("NOPERM")])
 def test_what_is_no_list_tells_nothing(answer: object) -> None:
     here = a_registry(*BOTH)
@@ -212,12 +192,6 @@ def difference(mine: bytes, theirs: bytes, age: float = 1.0, lasted: dict[str, f
     found = registry.differences([entry(theirs, ("you:2 0000000b", age))], mine, None, LONG if lasted is None else lasted)
     assert found is not None
     return " ".join(registry.shown(found)[1])
-
-
-def test_clients_that_agree_have_nothing_to_tell() -> None:
-    assert difference(note(), note(RUNS[::-1])) == ""
-    assert difference(note(), note(max_ttl=30.0004)) == "", "a thousandth of a second is the unit of leases"
-    assert difference(note(), note(max_ttl=20.0), age=RECENT + 0.1) == "", "it has ended"
 
 
 def test_another_max_ttl_is_a_difference() -> None:
@@ -260,61 +234,7 @@ def test_another_node_is_a_difference() -> None:
     assert "other nodes" in difference(note([RUNS[0], "", RUNS[2]]), note([RUNS[1], "d" * 40, RUNS[0]]))
 
 
-@pytest.mark.parametrize(
-    "mine, theirs",
-    [([RUNS[0], "", RUNS[2]], RUNS), (RUNS, [RUNS[0], "", RUNS[2]]), (["", "", RUNS[0]], ["", RUNS[1], ""])],
-)
-def test_a_node_that_one_has_not_met_is_no_difference(mine: list[str], theirs: list[str]) -> None:
-    assert difference(note(mine), note(theirs)) == ""
-
-
-def test_a_server_that_restarted_is_no_difference() -> None:
-    """What was noted before it did still names its run before, and another client may be some seconds late."""
-    new = "d" * 40
-    mine = note([*RUNS[:2], new])
-    assert difference(mine, note(), age=5.0, lasted={**LONG, new: 6.0}) == ""
-    assert difference(mine, note(), age=5.0, lasted={**LONG, new: 5.0 + EVERY}) == ""
-    assert "other nodes" in difference(mine, note(), age=5.0, lasted={**LONG, new: 6.0 + EVERY})
-
-
-# ------------------------------------------------ earlier versions
-
-
-def test_clients_of_an_earlier_version_are_compared_by_what_they_noted() -> None:
-    assert difference(note(), b"b2") == ""
-    found = registry.differences([[b"v1 12500 3 aaaaaaaa,bbbbbbbb aaaaaaaa=5", b"", 0]], note(), None, LONG)
-    assert found is not None
-    [text] = registry.shown(found)[1]
-    assert text.startswith("max_ttl=12.5 at a client of an earlier version, and 30 at this client")
-    assert registry.differences([[b"v1 12500 3 aaaaaaaa,", b"", 0]], note(), None, LONG) == {}, "it is in the registry, too"
-
-
-def test_a_client_that_is_on_the_list_for_earlier_versions_too_is_told_of_once() -> None:
-    both = [entry(note(max_ttl=20.0), ("you:2 0000000b", 1.0)), entry(b"b2", ("you:2 0000000b", 1.0))]
-    found = registry.differences(both, note(), None, LONG)
-    assert found is not None and [kind for kind, _ in found] == ["settings"]
-
-
 # ------------------------------------------------ warnings
-
-
-def test_a_client_that_differs_is_warned_of_once_wherever_it_is_seen() -> None:
-    here = a_registry(*BOTH)
-    [(node, kind, text)] = told(here, {0: [entry("b2", ("web-1:7 0000000a", 12.5))], 1: [entry("b2", ("web-1:7 0000000a", 12.5))]})
-    assert (node, kind) == (0, "shards")
-    assert text.startswith("it is used by clients that know only the former shards, or others: web-1:7. As long as they run, do not")
-    assert told(here, {0: [entry("b2", ("web-1:7 0000000a", 2.5))]}, 70.0) == []
-    [(_, _, text)] = told(here, {0: [entry("b2", ("web-1:7 0000000a", 62.5), ("web-1:7 0000000b", 1.0))]}, 130.0)
-    assert "others: web-1:7. " in text
-    [(_, kind, text)] = told(a_registry(), {2: [entry(note(max_ttl=20.0), ("you:2 0000000b", 1.0))]})
-    assert (kind, text.partition(",")[0]) == ("settings", "max_ttl=20 at you:2")
-
-
-def test_a_client_that_has_ended_is_shown_and_not_warned_of() -> None:
-    here = a_registry(*BOTH)
-    assert told(here, {0: [entry("b2", ("cron:7 0000000a", RECENT + 0.001))]}) == []
-    assert here.seen(0, 10.0)[0] == (Straggler("cron:7", RECENT + 0.001),)
-    assert "cron:7" in told(here, {0: [entry("b2", ("cron:7 0000000a", 1.0))]}, 90.0)[0][2], "it has come back"
 
 
 def test_other_nodes_are_warned_of_when_they_are_seen_twice() -> None:
@@ -328,13 +248,6 @@ def test_other_nodes_are_warned_of_when_they_are_seen_twice() -> None:
 def test_a_warning_names_three() -> None:
     many = [(f"web-{it}:7 {it:08x}", it + 1.0) for it in range(5)]
     assert "others: web-0:7, web-1:7, web-2:7 and 2 more. " in told(a_registry(*BOTH), {0: [entry("b2", *many)]})[0][2]
-
-
-def test_a_client_that_is_not_moving_is_told_something_else() -> None:
-    assert told(a_registry(NEW), {0: [entry("b2", ("web-1:7 0000000a", 12.5))]})[0][2] == (
-        "it is used by clients that spread names over other shards: web-1:7. They and this client may hold the same "
-        "name. Name the same shards everywhere; while they change, name the former ones as `previous`."
-    )
 
 
 def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
