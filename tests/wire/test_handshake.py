@@ -14,7 +14,6 @@ from wire.servers import (
     Ear,
     Server,
     a_connection,
-    bulk,
     command,
     log,
     meet,
@@ -80,17 +79,6 @@ def test_a_sound_server_is_introduced(database: int, verbatim: bool, setinfo: by
     assert connection.server.blur == 0.5  # by which that may be wrong: half of what asking took
 
 
-def test_what_is_no_fact_in_info_is_passed_over() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[8] = bulk(b"# Memory\r\n\r\nnonsense\r\nmaxmemory_policy:allkeys:lru\xff\r\nhuman:1\r\n")
-    connection.received(b"".join(answers), 0.0)
-    assert connection.state is ConnectionState.GUARDED
-    assert connection.server.facts["maxmemory_policy"] == "allkeys:lru\ufffd"
-    assert {"nonsense", "# Memory", "human"}.isdisjoint(connection.server.facts)
-
-
 def test_of_what_a_server_says_of_itself_little_is_kept() -> None:
     connection = a_connection()
     meet(connection, 0.0, Server({"valkey_version": "9\x1b[2J" + "x" * 10**6}))
@@ -114,15 +102,6 @@ def test_a_passing_refusal_is_short_too() -> None:
     connection.connected(0.0)
     connection.received(b"-LOADING " + HUGE[1:], 0.0)
     assert type(connection.bad) is ConnectionError and len(str(connection.bad)) < 500
-
-
-def test_a_time_that_is_none_is_shown_shortened() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server().answers()
-    answers[-1] = bulk(b"x" * 10**6)
-    connection.received(b"".join(answers), 0.0)
-    assert str(connection.bad).startswith("it tells no time: b'xxx") and len(str(connection.bad)) < 500
 
 
 REFUSALS = {  # what is refused: which answer that is, and what is to be done about it
@@ -156,15 +135,6 @@ def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> No
     connection.connected(0.0)
     connection.received(b"-ERR unknown command `HELLO`, with args beginning with: `3`, `AUTH`, `default`, `pa55w0rd`, \r\n", 0.0)
     assert message_of(connection.bad).endswith("(RESP3 is needed): ERR unknown command `HELLO`")
-
-
-def test_a_name_for_operators_may_be_refused() -> None:
-    connection = a_connection()
-    connection.connected(0.0)
-    answers = Server(setinfo=b"-NOPERM no\r\n").answers(0)
-    answers[1] = b"-NOPERM no\r\n"
-    connection.received(b"".join(answers), 0.0)
-    assert (connection.bad, connection.state) == (None, ConnectionState.GUARDED)
 
 
 def test_a_server_that_speaks_tls_is_told_so() -> None:
@@ -244,17 +214,6 @@ def test_a_server_that_is_neither_redis_nor_valkey_is_refused_by_name(which: str
     meet(connection, 0.0, Server(dict(facts), product=product))
     assert type(connection.bad) is ConfigError and connection.state is ConnectionState.GREETING
     assert str(connection.bad).startswith(f"its server is {name}, which is neither Redis nor Valkey")
-
-
-@pytest.mark.parametrize(
-    "facts, product",
-    [
-        ({"executable": "/usr/bin/redis-server", "redis_mode": "standalone"}, b"redis"),
-        ({"server_name": "valkey", "valkey_version": "9.1.2", "server_mode": "standalone", "executable": "/x/valkey-server"}, b"valkey"),
-    ],
-)
-def test_redis_and_valkey_are_known_by_what_they_say(facts: dict[str, object], product: bytes) -> None:
-    up(a_connection(), 0.0, Server(facts, product=product))
 
 
 @pytest.mark.parametrize("hello", [b"+OK\r\n", b"%1\r\n+server\r\n:5\r\n", b"%1\r\n+proto\r\n:3\r\n"])
