@@ -178,8 +178,7 @@ PUSH = [
     Stage("uvloop", f"./task test uvloop {ON_UVLOOP}", 20, cores=0.6, bar=25),
     Stage("metrics", "./task test metrics", 20, cores=0.6, bar=40),
     Stage("compat", "./task test compat", 20, cores=0.6, bar=50),
-    # A storm finds a planted fault by luck, which may take minutes: the night waits for it.
-    Stage("clients", "./task test clients -k 'not storm_finds'", 20, cores=0.6, bar=50),
+    Stage("clients", "./task test clients", 20, cores=0.6, bar=50),
     Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task test fences -k mariadb", 20, cores=0.6, bar=40),
     Stage("stories", f"./task test stories {SHORT_STORIES}", 30, bar=480),
     Stage("coverage", "./task test coverage", 20, cores=2, bar=140),

@@ -89,14 +89,9 @@ class Storm:
         nodes: Servers that listen on TCP.
         folder: Where the contenders write.
         each: How many processes of each language contend.
-        client: Where the client for Node was built.
-        level1: Where the client of level 1 is.
-        long: How many of the sections, from 0 to 1, last half a second, in which their leases are renewed.
     """
 
-    def __init__(
-        self, nodes: Nodes, folder: Path, each: int = 2, client: Path = CLIENT, level1: Path = LEVEL_1, long: float = 0.1
-    ) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, each: int = 2) -> None:
         self.nodes, self.folder = nodes, folder
         self.register = Register()
         self.dice = random.Random(1)
@@ -104,10 +99,10 @@ class Storm:
         task = {"urls": nodes.urls, "name": "contended", "prefix": "storm:"}
         self.contenders = []
         for number, language in itertools.product(range(each), LANGUAGES):
-            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(level1), "long": long}
+            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(LEVEL_1), "long": 0.1}
             told = json.dumps(task | more | {"register": self.register.server_address[1]})
             words = {
-                "node": ["node", str(client / "dist/storm/contender.js")],
+                "node": ["node", str(CLIENT / "dist/storm/contender.js")],
                 "python": [sys.executable, "-m", "clients.contender"],
                 "level1": [sys.executable, "-m", "clients.contender_level1"],
             }
@@ -139,9 +134,9 @@ class Storm:
         victim.start()
         time.sleep(0.3)
 
-    def stops_a_process(self, *languages: str) -> None:
+    def stops_a_process(self) -> None:
         """For longer than a lease lasts."""
-        victim = self.dice.choice([it for it in self.contenders if it.language in (languages or LANGUAGES)])
+        victim = self.dice.choice(self.contenders)
         os.kill(victim.process.pid, signal.SIGSTOP)
         time.sleep(TTL / 1000 * 1.3)
         os.kill(victim.process.pid, signal.SIGCONT)

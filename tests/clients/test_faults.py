@@ -14,6 +14,7 @@ from clients.storm import planted
 
 # What is planted: the file, its text, what replaces it, and the test that finds it.
 FAULTS = {
+    "there is no guard": ("node.js", "this.wake = this.guard.meets(", "this.wake = -this.guard.meets(", "guards a server"),
     "a server counts under each of its addresses": ("index.js", "if (met && met.node !== node)", "if (false)", "counts a server once"),
     "two addresses of a server keep each other out": (
         "index.js",
