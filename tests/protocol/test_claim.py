@@ -60,32 +60,6 @@ def test_a_lease_whose_grants_count_for_longer_is_renewed_at_once() -> None:
     assert held.wake == 1.0
 
 
-# ---------------------------------------------------------------- a name that stays taken
-
-
-@pytest.mark.parametrize("released, rest", [(1.0, 4.0), (4.5, 0.5), (5.0, 0.0), (6.0, 0.0)])
-def test_a_release_says_what_is_left_of_the_time_for_which_the_name_stays_taken(released: float, rest: float) -> None:
-    """Rule RT1: counted from the acquisition, whatever was waited for; also for those who were not held."""
-    talk = played("waits", "0.1: 0 1 usual").talk
-    talk.claim.timing = talk.claim.timing._replace(at_least=5.0)
-    talk.claim.release(talk.claim.since + released)
-    assert [(it.mode, it.ttl) for _, it in talk.claim.sends[-1:]] == [(RELEASE, pytest.approx(rest))]
-
-
-def test_without_such_a_time_a_release_is_as_ever() -> None:
-    """Also one that an interrupted caller says, with a time from before it read the grant."""
-    talk = played("waits", "0.1: 0 1 usual").talk
-    talk.claim.release(talk.claim.since - 0.01)
-    assert [(it.mode, it.ttl) for _, it in talk.claim.sends[-1:]] == [(RELEASE, 0.0)]
-
-
-def test_what_was_not_held_leaves_nothing_taken() -> None:
-    claim = played("waits", "0.1: 0 usual").talk.claim
-    claim.timing = claim.timing._replace(at_least=5.0)
-    claim.release(1.0)
-    assert [(it.mode, it.ttl) for _, it in claim.sends[-1:]] == [(RELEASE, 0.0)]
-
-
 # ---------------------------------------------------------------- what it tells of itself
 
 
@@ -150,35 +124,11 @@ def test_whoever_sees_that_it_is_lost_is_told_why() -> None:
     assert seen == [(State.LOST, "closed")]
 
 
-def test_answers_as_usual_are_only_counted() -> None:
-    """No vote is kept apart for them: that is what the usual case owes its speed to."""
-    script = played("waits", "0.1: 2 0 usual", "0.1: 1 usual")
-    claim = script.talk.claim
-    assert (claim.as_usual, claim.votes) == ([2, 0, 1], ())
-    script.step("2.908: wakes")
-    assert claim.as_usual is None
-    assert len(claim.votes) == 3
-
-
-def test_the_number_of_an_acquisition_stays_when_its_ticket_does_not() -> None:
-    claim = played("waits", "0.1: moves -60").talk.claim
-    assert (claim.want, claim.ticket) == (P, P - 60_000_000)
-
-
 def test_a_release_is_said_again_after_a_reconnect_and_a_request_is_not() -> None:
     claim = a_claim()
     claim.begin(0.0)
     claim.release(0.1)
     assert [(command.mode == RELEASE, command.again) for _, command in claim.sends] == [(False, False), (True, True)]
-
-
-def test_a_push_of_an_unknown_kind_is_nothing() -> None:
-    """What a newer script may say one day must not count as a grant, nor as a loss."""
-    claim = played("waits nodes=1", "0.1: 0 denied").talk.claim
-    assert not claim.pushed(0, b"z", P + 1, 0.2)
-    claim = played("held nodes=1", yes=granted()).talk.claim
-    assert not claim.pushed(0, b"z", P + 1, 0.2)
-    assert claim.state is State.HELD
 
 
 def test_what_a_node_refused_is_over_when_it_takes_writes_again() -> None:
@@ -200,17 +150,6 @@ def test_a_claim_that_is_declined_asks_nothing() -> None:
     claim.decline(error, 5.0)
     assert (claim.state, claim.refusal, claim.news, claim.began) == (State.OVER, error, True, 5.0)
     assert [nodes for nodes, _ in claim.sends if nodes] == []
-
-
-@pytest.mark.parametrize("end", ["taken", "confirmed"])
-def test_who_awaits_something_of_it(end: str) -> None:
-    lines = ["1: extend", "1.1: 0 1 taken"] if end == "taken" else ["1: release heard", "1.1: 0 1 freed"]
-    script = played("held", yes=granted())
-    awaited = [script.talk.claim.awaited]
-    for line in lines:
-        script.step(line)
-        awaited.append(script.talk.claim.awaited)
-    assert awaited == [False, True, False]
 
 
 def test_what_is_to_be_told_of_it_before_anything_was_unusual() -> None:
@@ -276,19 +215,6 @@ def test_whether_it_could_be_held(yes: object) -> None:
     assert claim.could_hold(0.1) == (P, pytest.approx(UNTIL))
     assert claim.could_hold(UNTIL) == (0, 0.0)
     assert claim.state is State.WAITING
-
-
-def test_by_which_fence_and_until_when_it_could_be_held() -> None:
-    script = played("waits connecting=1,2")
-    Others(script, ready=False)
-    claim = script.talk.claim
-    for line in ("0.1: 0 granted P+5", "1: 1 joined", "1: 2 joined", "1.1: 1 granted"):
-        script.step(line)
-    assert claim.could_hold(1.1) == (0, 0.0), "they do not agree"
-    script.step("1.1: 2 granted")
-    assert claim.could_hold(1.1) == (P, pytest.approx(9.908))
-    claim.hold(P, 9.908, 1.1)
-    assert (claim.state, claim.fence, claim.until, claim.news, claim.since) == (State.HELD, P, 9.908, True, 1.1)
 
 
 @BOTH_WAYS
