@@ -259,22 +259,6 @@ async def test_a_body_that_ends_without_awaiting_gets_no_stray_cancellation(node
 
 
 @calm
-async def test_a_body_that_swallows_the_cancellation(nodes: Nodes) -> None:
-    async with await connected(nodes) as locks:
-
-        async def swallows() -> None:
-            async with locks.lock(some("swallow")) as lease:
-                lose(lease)
-                with contextlib.suppress(asyncio.CancelledError):
-                    await asyncio.sleep(SOON)
-                assert lease.lost.is_set() and not lease.held  # it can still look
-                await asyncio.sleep(0.01)  # told once
-
-        await raised(LockLost, swallows())
-        assert me().cancelling() == 0
-
-
-@calm
 async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
     """A lock that is used while the task cleans up after a cancellation: that one is not ours to take back."""
     async with await connected(nodes) as locks:
@@ -328,30 +312,3 @@ async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nod
         assert len(seen) == 1
 
 
-@calm
-async def test_a_coroutine_that_is_thrown_away(nodes: Nodes, eye: Eye) -> None:
-    """Nothing can be awaited there: the lock is given back all the same, from the block and from the queue."""
-    async with await connected(nodes) as locks, await connected(nodes) as others:  # (all in one task, which would wait for itself)
-        name = some("thrown")
-
-        async def works(client: Holdfast) -> None:
-            async with client.lock(name):
-                await asyncio.Future()
-
-        holder, waiter = works(locks), works(others)
-        for coroutine in (holder, waiter):
-            for step in range(1000):
-                waits = coroutine.send(None)
-                if step or coroutine is waiter:
-                    break
-                await asyncio.wait([waits])
-                waits._asyncio_future_blocking = False
-        await true(lambda: len(eye.left(name)) == 15)
-        another = locks.lock(some("beside")).acquire()
-        task = asyncio.create_task(another)
-        await turns(1)  # something is said in this turn before that
-        waiter.close()
-        holder.close()
-        await eye.gone(name)
-        await (await task).release()
-        assert idle(locks)

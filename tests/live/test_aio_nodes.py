@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -16,11 +15,10 @@ import pytest
 from contract.cluster import Cluster
 from live.test_aio_kit import SOON, Down, Eye, calm, client, connected, driver_of, eye, some, true, turns
 
-from holdfast.aio import Holdfast, Lease
+from holdfast.aio import Holdfast
 from holdfast.clock import clock
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
-from holdfast.errors import LockLost, is_closed
 
 __all__ = ["eye"]
 
@@ -155,33 +153,6 @@ async def test_a_node_that_is_frozen_at_the_end_still_hears_the_release(own: Clu
             await eye.gone(name, within=5)
 
 
-@calm
-async def test_release_with_confirmation_when_the_client_is_closed_meanwhile(own: Cluster) -> None:
-    """Nobody hangs: who waits for a confirmation, an extension, a lock, or for readiness."""
-    locks = await connected(own.nodes, node_timeout=0.4)
-    async with frozen(own, 0, 1, 2):
-        one, two = await _two_that_need_nobody(locks, own)
-        works: list[Any] = [one.release(confirm=True), two.extend(), locks.lock(some("close")).acquire(), locks.ready(SOON)]
-        tasks = [asyncio.create_task(work) for work in works]
-        await turns(2)
-        async with asyncio.timeout(SOON):
-            await locks.close()
-            await asyncio.wait(tasks)
-        assert all(task.done() for task in tasks)
-        assert tasks[0].result() < 3
-        assert isinstance(tasks[1].exception(), LockLost)
-        assert is_closed(tasks[2].exception())
-        assert is_closed(tasks[3].exception())
-
-
-async def _two_that_need_nobody(locks: Holdfast, own: Cluster) -> tuple[Lease, Lease]:
-    """Leases that were acquired before the nodes were frozen."""
-    await own.thaw(0, 1, 2)
-    leases = await asyncio.gather(locks.lock(some("close")).acquire(), locks.lock(some("close")).acquire())
-    await own.freeze(0, 1, 2)
-    return leases[0], leases[1]
-
-
 # ------------------------------------------------ addresses
 
 
@@ -196,28 +167,6 @@ async def test_addresses_that_lead_nowhere(nodes: Nodes) -> None:
         await true(lambda: [it.state for it in locks.nodes()] == ["up", "up", "up", "down", "down"])
         causes = [it.cause for it in locks.nodes()[3:]]
         assert isinstance(causes[0], socket.gaierror) and isinstance(causes[1], FileNotFoundError)
-
-
-@calm
-async def test_a_name_server_that_takes_its_time(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked beside the loop; nobody waits for it who need not, neither for a lock nor for the end."""
-    places = sockets.places
-
-    def slow(address: Any) -> list[tuple[int, Any]]:
-        if address.host == "slow.invalid":
-            time.sleep(0.6)
-        return places(address)
-
-    monkeypatch.setattr(sockets, "places", slow)
-    began = clock()
-    async with Holdfast(*nodes.urls[:2], "redis://slow.invalid") as locks:
-        assert [it.state for it in await locks.ready(0.1)] == ["up", "up", "connecting"]
-        async with locks.lock(some("slow")) as lease:
-            assert lease.votes == 2
-        await true(lambda: not driver_of(locks).engine.owing)
-        await locks.close()
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-    assert clock() - began < 0.6
 
 
 @calm

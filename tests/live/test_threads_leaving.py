@@ -28,8 +28,7 @@ from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
 from holdfast.drivers.threads.io_thread import IOThread
 from holdfast.embedded import Nodes
-from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
-from holdfast.face.sync import lease as leases
+from holdfast.errors import LockBusy, LockLost, Misuse
 from holdfast.face.sync.lock import Lock as LockOfThreads
 
 TTL = 20.0  # seconds: much longer than any step of these tests, so that a lock that is free was released
@@ -373,24 +372,6 @@ def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, 
         with pytest.raises(LockLost):
             lease.release()
         assert lease.state is LeaseState.RELEASED
-
-
-def test_a_setback_that_another_thread_s_extension_takes_away(still: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two threads extend the same lease. One looks why its own extension failed, and the other's is confirmed meanwhile."""
-    lease = still.client.lock(still.name()).acquire()
-    setbacks: list[NoQuorum | None] = [None, NoQuorum("left", 0.1, {}, 2, "extend")]
-
-    class Claim:
-        @property
-        def setback(self) -> NoQuorum | None:
-            return setbacks.pop()
-
-    with monkeypatch.context() as patch:
-        patch.setattr(leases.Lease, "check", lambda lease: None)
-        patch.setattr(leases.Lease, "_claim", Claim())
-        with pytest.raises(NoQuorum):
-            lease._extended()
-    lease.release()
 
 
 # ------------------------------------------------ several threads, one lease

@@ -30,9 +30,7 @@ from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 import holdfast.aio
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets
-from holdfast.drivers.tls import Tunnel
 from holdfast.errors import ConfigError, NoQuorum
-from holdfast.wire.address import parse
 
 
 @pytest.fixture(scope="session")
@@ -295,32 +293,6 @@ async def test_who_is_not_believed(face: Face, front: Front, name: str, which: s
     if "ssl_ca_certs" in options and front.papers.stranger not in options:
         await face.until(lambda: all(it.state == "up" for it in one.nodes()))
         await works(face, one, name)
-
-
-@pytest.mark.parametrize("about", ["version", "cipher"])
-def test_an_alert_about_versions_or_ciphers_does_not_advise_a_certificate_alone(papers: Papers, about: str) -> None:
-    theirs, ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=papers.authority)
-    theirs.load_cert_chain(papers.node.cert, papers.node.key)
-    ours.maximum_version = ssl.TLSVersion.TLSv1_2
-    if about == "version":
-        theirs.minimum_version = ssl.TLSVersion.TLSv1_3
-    else:
-        theirs.maximum_version = ssl.TLSVersion.TLSv1_2
-        theirs.set_ciphers("ECDHE+AES256")
-        ours.set_ciphers("ECDHE+AES128")
-    heard, said = ssl.MemoryBIO(), ssl.MemoryBIO()
-    server = theirs.wrap_bio(heard, said, server_side=True)
-    tunnel = Tunnel(ours, parse("rediss://127.0.0.1"))
-    tunnel.begin()
-    heard.write(tunnel.sealed())
-    with pytest.raises(ssl.SSLError):
-        server.do_handshake()
-    tunnel.received(said.read())
-    assert isinstance(tunnel.fault, ConfigError)
-    told = str(tunnel.fault)
-    assert "it accepts none of our TLS versions or ciphers: compare its tls-protocols and tls-ciphers" in told
-    # A server of TLS 1.2 says "handshake failure" of ciphers and of a missing certificate alike.
-    assert ("ssl_certfile" in told) is (about == "cipher")
 
 
 async def test_a_host_is_compared_by_its_name(face: Face, proxy: Proxy) -> None:

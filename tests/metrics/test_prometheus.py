@@ -199,22 +199,6 @@ def acquisition(name: str, number: int) -> Iterator[events.Event]:
     yield events.Ended(how="released", **about, fence=number, held=0.1)
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_a_hundred_thousand_names_are_no_more_series(named: bool) -> None:
-    registry = CollectorRegistry()
-    metrics = Metrics(registry=registry, names=first_part() if named else None, most=1)
-    for event in acquisition("x:0", 0):
-        metrics(event)
-    if named:
-        for event in acquisition("y:0", 0):
-            metrics(event)
-    before = len(series(registry))
-    for number in range(1, 100_000, 4 if named else 1):
-        for event in acquisition(f"n{number}:0", number):
-            metrics(event)
-    assert len(series(registry)) == before
-
-
 def test_labels_tell_names_apart_if_they_are_asked_to() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry, names=first_part())

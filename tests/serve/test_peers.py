@@ -183,24 +183,6 @@ async def test_a_gateway_in_the_place_of_another_says_that_it_ended(pair: tuple[
         assert "gearlier" not in one.gateway.peers._known
 
 
-async def test_what_it_costs_to_find_a_gateway(pair: tuple[Serving, Serving], monkeypatch: pytest.MonkeyPatch) -> None:
-    one, two = pair
-    lease = await held(one, "peers:cost")
-    looks = 0
-    find = Peers.find
-
-    async def counted(peers: Peers, name: str) -> str:
-        nonlocal looks
-        looks += 1
-        return await find(peers, name)
-
-    monkeypatch.setattr(Peers, "find", counted)
-    async with client_of(two) as client:
-        for _ in range(5):
-            assert (await client.post(f"/v1/leases/{lease}/keepalive", json={})).status_code == 200
-    assert looks == 1
-
-
 async def test_nothing_is_granted_before_others_can_find_it(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Peers, "announce", lambda peers: asyncio.sleep(0))
     application = gateway_app(locks, advertise="http://127.0.0.1:7421")

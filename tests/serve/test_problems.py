@@ -8,7 +8,6 @@ from typing import Any
 
 import httpx
 import pytest
-from pydantic import TypeAdapter
 from serve.serving import gateway_app
 
 from holdfast import Misuse, NoQuorum
@@ -127,23 +126,3 @@ async def test_the_others(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> N
     assert seen == STORIES
 
 
-async def test_answers_have_the_form_of_the_schema(client: httpx.AsyncClient) -> None:
-    async def said(kind: Any, method: str, path: str, json: Any = None) -> None:
-        answer = await client.request(method, path, json=json)
-        assert answer.status_code < 300, answer.text
-        TypeAdapter(kind).validate_json(answer.text)
-
-    lease = f"{ID}-form"
-    await said(models.HeldBody, "PUT", lease, {"names": ["problems:form"]})
-    await said(models.Waits, "PUT", f"{ID}-form2", {"names": ["problems:form"], "wait_ms": 10})
-    await said(models.HeldBody, "GET", lease)
-    await said(models.HeldBody, "POST", f"{lease}/keepalive", {})
-    await said(models.Beats, "POST", "/v1/keepalive", {"leases": ["a-lease-of-problems-form"]})
-    await said(models.AllKept, "GET", "/v1/leases")
-    await said(models.LockBody, "GET", "/v1/locks/problems:form")
-    await said(models.AllLocks, "GET", "/v1/locks?pattern=problems:*")
-    await said(models.TheseLocks, "GET", "/v1/locks?names=problems:form&names=problems:free")
-    await said(models.AllNodes, "GET", "/v1/nodes")
-    await said(models.HealthBody, "GET", "/healthz")
-    await said(models.Released, "DELETE", f"{ID}-form2")
-    await said(models.Released, "DELETE", lease)
