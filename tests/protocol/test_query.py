@@ -55,18 +55,6 @@ class Survey:
         assert self.round.sufficient is sufficient
 
 
-def test_it_is_over_when_all_have_answered() -> None:
-    survey = Survey(Standing.UP, Standing.UP, Standing.UP)
-    survey.asks(0, 1, 2)
-    assert survey.round.began == 1.0
-    assert not survey.answers(1, b"one")
-    assert not survey.answers(0, None)  # nothing is an answer, too
-    survey.goes_on()
-    assert survey.round.sufficient
-    assert survey.answers(2, [2])
-    survey.is_over({0: None, 1: b"one", 2: [2]}, {}, True)
-
-
 def test_an_error_is_a_cause_and_no_answer() -> None:
     survey = Survey(Standing.UP, Standing.UP, Standing.UP)
     survey.asks(0, 1, 2)
@@ -94,20 +82,6 @@ def test_how_many_will_be_of_use_by_themselves() -> None:
     assert survey.round.guarded == 0
 
 
-@pytest.mark.parametrize("how", [Standing.DOWN, Standing.GUARDED])
-def test_where_all_are_away_it_is_over_at_once(how: Standing) -> None:
-    survey = Survey(how, how)
-    survey.asks()
-    assert (survey.round.over, set(survey.round.causes)) == (True, {0, 1})
-    assert not survey.round.sufficient
-
-
-def test_a_round_without_nodes_is_over_at_once() -> None:
-    survey = Survey(Standing.UP, asks=())
-    survey.asks()
-    survey.is_over({}, {}, False)
-
-
 def test_a_node_that_is_being_dialled_is_waited_for_and_asked_when_it_can_be() -> None:
     survey = Survey(Standing.UP, Standing.CONNECTING, Standing.CONNECTING)
     survey.asks(0)
@@ -130,20 +104,6 @@ def test_a_node_that_turns_out_to_be_away_may_be_the_last_that_was_waited_for(ho
     survey.stands(1, how)
     assert survey.round.tick(1.5)
     assert (survey.round.over, survey.round.answers, set(survey.round.causes)) == (True, {0: 0}, {1})
-
-
-def test_a_node_that_breaks_and_joins_again_is_asked_again() -> None:
-    survey = Survey(Standing.UP, Standing.UP)
-    survey.asks(0, 1)
-    survey.answers(0, 0)
-    survey.stands(1, Standing.CONNECTING)
-    assert not survey.round.tick(1.1)
-    survey.goes_on()
-    survey.stands(1, Standing.UP)
-    assert survey.round.joined(1, 1.2)
-    survey.asks(1, at=1.2)
-    assert survey.answers(1, 1)
-    survey.is_over({0: 0, 1: 1}, {}, True)
 
 
 def test_a_node_that_answered_with_an_error_and_joins_again_is_asked_again() -> None:
@@ -208,35 +168,9 @@ def test_what_comes_when_it_is_over_changes_nothing(reply: object) -> None:
     survey.is_over({0: 0}, {1: "no answer yet"}, False)
 
 
-def test_its_author_may_have_enough_earlier() -> None:
-    seen: list[dict[int, object]] = []
-
-    def enough(answers: Answers) -> bool:
-        seen.append(dict(answers))
-        return len(answers) == 2
-
-    survey = Survey(Standing.UP, Standing.UP, Standing.UP, enough=enough)
-    survey.asks(0, 1, 2)
-    assert not survey.answers(2, 2)
-    survey.goes_on()
-    assert survey.answers(1, 1)
-    survey.is_over({1: 1, 2: 2}, {0: "no answer yet"}, True)
-    assert seen == [{}, {2: 2}, {1: 1, 2: 2}]
-
-
 def test_what_is_enough_without_any_answer_is_over_at_once() -> None:
     survey = Survey(Standing.UP, Standing.UP, enough=lambda _: True)
     survey.is_over({}, {0: "no answer yet", 1: "no answer yet"}, False)
-
-
-@pytest.mark.parametrize("nodes, quorum", [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
-def test_a_quorum_of_answers_is_sufficient(nodes: int, quorum: int) -> None:
-    survey = Survey(*[Standing.UP] * nodes)
-    survey.asks(*range(nodes))
-    for node in range(nodes):
-        assert survey.round.sufficient is (node >= quorum)
-        survey.answers(node, 0)
-    assert survey.round.sufficient
 
 
 def test_it_may_be_put_off() -> None:
