@@ -5,10 +5,10 @@ Shared by both faces.
 Knows the servers of shards. Must not know leases, or how threads and tasks wait.
 
 While a list of shards changes, some clients know the old list, some know the new one, and some know
-both. The latter lock a name that moves on a joint shard, which needs a majority of its old shard and
-of its new one. So they exclude all other clients, and all others exclude them. A client that knows
-only the old list and one that knows only the new list must never run at the same time. The user has
-to see to that.
+both. The latter lock a name that moves on a joint shard, which needs a majority of its old shard
+and of its new one. So they exclude all other clients, and all others exclude them. A client that
+knows only the old list and one that knows only the new list must never run at the same time. The
+user has to see to that.
 """
 
 from __future__ import annotations

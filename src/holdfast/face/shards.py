@@ -101,8 +101,8 @@ class Shards:
     def _moves(self, home: int) -> Iterator[tuple[int, ...]]:
         """Yield this shard together with each former shard of which it gets names.
 
-        Names of several former shards can be locked together, so if there are several, the last ones
-        that this yields are all of them.
+        Names of several former shards can be locked together, so if there are several, the last
+        ones that this yields are all of them.
         """
         name, now, before = self._spread.names[home], self._spread.names, self._before.names
         # Where both lists have both shards, no name moves from one to the other.

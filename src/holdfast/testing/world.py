@@ -177,7 +177,10 @@ class World:
         return self._loop
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a task that belongs to no process. Its error ends the run, unless another task awaits it."""
+        """Begin a task that belongs to no process.
+
+        Its error ends the run, unless another task awaits it.
+        """
         task: asyncio.Task[T] = self.loop.create_task(coroutine)
         return task
 

@@ -77,7 +77,7 @@ class Server:
         self.unbounded = False
 
     def greeted(self) -> None:
-        """Forget what the greeting tells anew: another server may be there."""
+        """Forget what each greeting tells: another server may be there."""
         self.facts = {}
         self.product = ""
         self.noted = None
