@@ -12,7 +12,7 @@ import redis.asyncio
 from redis.credentials import CredentialProvider
 
 from holdfast import ConfigError, Holdfast, Node
-from holdfast.foreign_clients import LentPlace, place
+from holdfast.foreign_clients import ForeignServer, place
 
 
 class Rotating(CredentialProvider):
@@ -143,5 +143,5 @@ def test_a_client_without_a_server_is_told_what_to_do() -> None:
 
 def test_what_is_about_connections_is_left_aside(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("DEBUG", "holdfast.compat")
-    assert place(redis.Redis("db", socket_timeout=3, client_name="app")) == LentPlace("redis://db:6379", None, None)
+    assert place(redis.Redis("db", socket_timeout=3, client_name="app")) == ForeignServer("redis://db:6379", None, None)
     assert "socket_timeout" in caplog.text

@@ -22,7 +22,7 @@ from holdfast.testing.network import Node, SimulatedConnection
 from holdfast.testing.process import Process
 from holdfast.testing.simulation import Simulation
 from holdfast.testing.timeline import kind_of
-from holdfast.testing.world import Flight
+from holdfast.testing.world import BytesInFlight
 from holdfast.wire.resp import pack
 
 FOLDER = Path(__file__).with_name("histories")
@@ -455,7 +455,7 @@ SCENES = (healthy, hung, queue, lost, unguarded, guarded, fenced, plain, rolling
 # ------------------------------------------------ writing them down
 
 
-def kind(flight: Flight) -> str:
+def kind(flight: BytesInFlight) -> str:
     """What kind of message this is: see SAID."""
     found = kind_of(flight)
     if found != "other":

@@ -48,7 +48,7 @@ _REFUSED_OF_ITS_TLS = ("client_cert_pem", "client_key_pem")
 _log = logging.getLogger("holdfast.compat")
 
 
-class LentPlace(NamedTuple):
+class ForeignServer(NamedTuple):
     """What a client's settings say of its server.
 
     Attributes:
@@ -69,7 +69,7 @@ class LentPlace(NamedTuple):
         return None if self.tls is None else _context(self.tls)
 
 
-def place(client: Any) -> LentPlace:
+def place(client: Any) -> ForeignServer:
     """Read the settings of a client.
 
     Args:
@@ -104,14 +104,14 @@ def place(client: Any) -> LentPlace:
     tls = {it: settings[it] for it in _TLS if settings.get(it) is not None} if secure else None
     login = _login(settings, connection)
     if (manager := getattr(pool, "sentinel_manager", None)) is None:
-        return LentPlace(_address(settings, secure), login, tls)
+        return ForeignServer(_address(settings, secure), login, tls)
     # As redis-py and coredis call it.
     if not (pool.is_master if hasattr(pool, "is_master") else pool.is_primary):
         raise _unfit(client, "asks replicas, which grant no locks: take the client of the primary")
     known = [_settings(it.connection_pool) or {} for it in manager.sentinels]
     if any(_sentinel_login(it) != _sentinel_login(known[0]) for it in known):
         raise _unfit(client, "has Sentinels with different passwords")
-    return LentPlace(_watched(settings, secure, known, pool.service_name), login, tls, _sentinel_login(known[0]))
+    return ForeignServer(_watched(settings, secure, known, pool.service_name), login, tls, _sentinel_login(known[0]))
 
 
 def _settings(pool: Any) -> dict[str, Any] | None:
@@ -126,7 +126,7 @@ def _settings(pool: Any) -> dict[str, Any] | None:
     return found
 
 
-def _glide(client: Any) -> LentPlace:
+def _glide(client: Any) -> ForeignServer:
     """Read the configuration of GLIDE, or of a client by it."""
     config = getattr(client, "config", None) or getattr(client, "_config", None) or client
     if not hasattr(config, "addresses") or "Cluster" in type(config).__name__:
@@ -147,7 +147,7 @@ def _glide(client: Any) -> LentPlace:
         "password": getattr(signed, "password", None),
     }
     tls = _tls_of_glide(client, config) if config.use_tls else None
-    return LentPlace(_address(settings, tls is not None), _login(settings), tls)
+    return ForeignServer(_address(settings, tls is not None), _login(settings), tls)
 
 
 def _tls_of_glide(client: Any, config: Any) -> dict[str, Any]:

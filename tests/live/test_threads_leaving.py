@@ -227,7 +227,7 @@ def struck(place: Place, use: Use, at: int, reentrant: bool) -> bool:
         use(lock, strike, got)
     except Interrupt as interrupt:
         told = f"interrupted at instruction {at}: {interrupt}"
-        # Nobody but the block itself gives its lease back. (Before the release has begun, nothing can: see `Stay`.)
+        # Nobody but the block itself gives its lease back. (Before the release has begun, nothing can: see `WithBlock`.)
         if use is leaves:
             assert not got[0].held or strike.where in ("__call__", "_leave", "release"), f"{told}: it is not given back"
         _asks(place, lock, got, told)

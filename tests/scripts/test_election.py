@@ -10,11 +10,11 @@ import hiredis
 import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
 
-from holdfast.primitives.election.commands import LAST, Office, Word
+from holdfast.primitives.election.commands import LAST, ElectionLock, Word
 from holdfast.scripts import ELECTION
 from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
-OFFICE = Office("boss", "", ttl=10, horizon=16_000)
+OFFICE = ElectionLock("boss", "", ttl=10, horizon=16_000)
 LEADER, WATCHERS = b"{boss[election]}:leader", b"{boss[election]}:watchers"
 KEEP = 32_000  # ms for which a word is remembered
 LONG, SHORT = 20.0, 0.002  # seconds: for as long as any test runs; over by the next `lapse`

@@ -17,7 +17,7 @@ from sim.conftest import Town
 from sim.face import Holdfast
 
 from holdfast.errors import Misuse, NoQuorum, NotAllArrived
-from holdfast.primitives.latch.plan import Patience, Sight
+from holdfast.primitives.latch.plan import Arrivals, Patience
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 
@@ -405,7 +405,7 @@ def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: B
     """1.2 - 1.0 is less than 0.2: whoever would sleep for the difference, in virtual time, would do so for ever."""
     client = town(3, 9).client(outage=1000.0)
     terms = client.latch("go", 2, wait=0.2)._terms
-    sight = Sight(terms)
+    sight = Arrivals(terms)
     sight.began = sight.asked = 1.0
     sight.ended, sight.heard = 1.2, answers
     with pytest.raises(told):

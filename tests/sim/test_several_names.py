@@ -23,7 +23,7 @@ from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import LATEST, Faults, Weather
+from holdfast.testing.faults import LATEST, Faults, WorldSettings
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
@@ -33,8 +33,8 @@ TTL = 1.0
 NAMES = [f"lock {letter}" for letter in "abcdefghijkl"]
 SHARED = ["shared x", "shared y"]
 SETS, SINGLES, READS = 64, 24, 24
-CALM = Weather(name="64 sets, calm", nodes=3, clients=8, calm=True)
-ROUGH = Weather(name="64 sets, rough", nodes=5, clients=8, ttls=(TTL,), seconds=8.0, faults=3.0, cuts=0.05, naps=0.02)
+CALM = WorldSettings(name="64 sets, calm", nodes=3, clients=8, calm=True)
+ROUGH = WorldSettings(name="64 sets, rough", nodes=5, clients=8, ttls=(TTL,), seconds=8.0, faults=3.0, cuts=0.05, naps=0.02)
 SERVED = 8.0  # seconds in which all are served where nothing goes wrong, if nobody has to wait for a lease to run out
 
 
@@ -51,7 +51,7 @@ class Wish:
 class Crowd(Stage):
     """64 callers with sets of names, others with one of these names, and others who read and write names of their own."""
 
-    def __init__(self, seed: int, plan: Weather, **how: Any) -> None:
+    def __init__(self, seed: int, plan: WorldSettings, **how: Any) -> None:
         super().__init__(seed, plan.nodes, TTL, calm=plan.calm, **how)
         self.plan, self.name = plan, plan.name
         for _ in range(plan.clients):
@@ -115,7 +115,7 @@ class Crowd(Stage):
         driver.driver.let_go(hold.claim)
 
 
-def lives(seed: int, plan: Weather) -> Crowd:
+def lives(seed: int, plan: WorldSettings) -> Crowd:
     """Live through a seed's world: the test fails if a law is broken."""
     crowd = Crowd(seed, plan)
     try:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from holdfast.testing.faults import Weather
+from holdfast.testing.faults import WorldSettings
 from holdfast.testing.timeline import timeline
 
 from .campaign import Outcome, campaign, live
@@ -34,7 +34,7 @@ ENOUGH = 100
 # But for those about gaps, which hardly ever happen in worlds without an operator: those of a
 # read-write lock, and of wrong clocks.
 HANDS = ("gap", "unfounded")
-FIELDS = {name: type(getattr(plan_of(0), name)) for name in Weather.__slots__}
+FIELDS = {name: type(getattr(plan_of(0), name)) for name in WorldSettings.__slots__}
 
 
 def main(arguments: list[str] | None = None) -> int:

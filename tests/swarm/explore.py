@@ -25,7 +25,7 @@ from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import LATEST, LEAST, Faults, Weather
+from holdfast.testing.faults import LATEST, LEAST, Faults, WorldSettings
 from holdfast.testing.laws import TICK
 from holdfast.testing.world import Violation, rings
 from holdfast.wire.connection import REMEMBERED
@@ -34,8 +34,8 @@ from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage, extends
 
 PLANS = (
-    Weather(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
-    Weather(
+    WorldSettings(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
+    WorldSettings(
         name="one",
         nodes=1,
         clients=4,
@@ -43,27 +43,27 @@ PLANS = (
         naps=0.1,
         aim=("requests cut", "stopped before all of a renewal is heard"),
     ),
-    Weather(name="five", nodes=5, restarts=0.1, aim=("restarts when granted",)),
-    Weather(name="hands on three", nodes=3, each=1, hands=0.8, seconds=24.0, aim=("taken from most",)),
-    Weather(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
-    Weather(name="mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), aim=("extended",)),
-    Weather(name="slow", nodes=3, clients=4, each=1, slow=0.3, naps=0.1),
-    Weather(
+    WorldSettings(name="five", nodes=5, restarts=0.1, aim=("restarts when granted",)),
+    WorldSettings(name="hands on three", nodes=3, each=1, hands=0.8, seconds=24.0, aim=("taken from most",)),
+    WorldSettings(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
+    WorldSettings(name="mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), aim=("extended",)),
+    WorldSettings(name="slow", nodes=3, clients=4, each=1, slow=0.3, naps=0.1),
+    WorldSettings(
         name="mortal", nodes=3, clients=4, ttls=(0.5, 1.0), mortal=True, aim=("killed", "stopped", "users cancelled")
     ),
-    Weather(name="hands on five", nodes=5, clients=3, each=1, hands=0.4, aim=("taken from most",)),
-    Weather(name="gentle", nodes=3, gentle=True, seconds=24.0, aim=("one node in trouble",)),
-    Weather(name="four", nodes=4),
-    Weather(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
-    Weather(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
-    Weather(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
+    WorldSettings(name="hands on five", nodes=5, clients=3, each=1, hands=0.4, aim=("taken from most",)),
+    WorldSettings(name="gentle", nodes=3, gentle=True, seconds=24.0, aim=("one node in trouble",)),
+    WorldSettings(name="four", nodes=4),
+    WorldSettings(name="calm three", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
+    WorldSettings(name="two", nodes=2, clients=3, eager=0.4, cuts=0.5, aim=("cedes cut",)),
+    WorldSettings(name="mortal five", nodes=5, clients=3, mortal=True, aim=("killed", "stopped", "users cancelled")),
 )
 
 
 # Worlds of a read-write lock: asked for by themselves, so that the others' seeds keep their
 # histories.
 SHARED = (
-    Weather(
+    WorldSettings(
         name="readers, calm",
         nodes=3,
         clients=4,
@@ -73,14 +73,14 @@ SHARED = (
         reads=0.7,
         aim=("read by two", "downgraded"),
     ),
-    Weather(
+    WorldSettings(
         name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")
     ),
-    Weather(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
-    Weather(
+    WorldSettings(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
+    WorldSettings(
         name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")
     ),
-    Weather(
+    WorldSettings(
         name="readers, mixed",
         nodes=3,
         clients=4,
@@ -94,7 +94,7 @@ SHARED = (
 
 # Worlds in which some clocks are wrong all the time: asked for by themselves, too.
 SKEWED = (
-    Weather(
+    WorldSettings(
         name="a wrong clock in three",
         nodes=3,
         clients=3,
@@ -105,7 +105,7 @@ SKEWED = (
         seconds=24.0,
         aim=("restarts",),
     ),
-    Weather(
+    WorldSettings(
         name="wrong clocks in five",
         nodes=5,
         clients=3,
@@ -114,17 +114,17 @@ SKEWED = (
         seconds=24.0,
         aim=("restarts when granted",),
     ),
-    Weather(
+    WorldSettings(
         name="wrong clocks, mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), mortal=True, skew=60.0, aim=("extended",)
     ),
-    Weather(
+    WorldSettings(
         name="wrong clocks, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, skew=3600.0, aim=("held",)
     ),
 )
 
 
 # Worlds in which replicas are promoted, and old primaries go on: asked for by themselves, too.
-_FAILOVERS = Weather(
+_FAILOVERS = WorldSettings(
     name="failovers of one",
     nodes=1,
     clients=4,
@@ -157,7 +157,7 @@ MEETING = 4
 NAMES = ("L", "M", "{tag}N", "O")
 
 
-def swarm(seed: int) -> Weather:
+def swarm(seed: int) -> WorldSettings:
     """A plan that is itself a matter of chance: what no plan of ours thought of.
 
     Some faults may be rare in it, or absent, or the rule.
@@ -169,7 +169,7 @@ def swarm(seed: int) -> Weather:
 
     nodes = dice.choice((1, 3, 4, 5, 7))
     clients = dice.randint(2, 8)
-    return Weather(
+    return WorldSettings(
         name="swarm",
         nodes=nodes,
         clients=clients,
@@ -198,7 +198,7 @@ WORLDS = (*[it.name for it in PLANS], *[it.name for it in SCENES])
 class Exploration(Stage):
     """One seed's world of users and faults."""
 
-    def __init__(self, seed: int, plan: Weather, **how: Unpack[How]) -> None:
+    def __init__(self, seed: int, plan: WorldSettings, **how: Unpack[How]) -> None:
         super().__init__(seed, plan.nodes, max(plan.ttls), calm=plan.calm, outlives=plan.outlives, moves=plan.moves, **how)
         self.plan = plan
         self.name = plan.name
@@ -477,10 +477,10 @@ def plan_of(
     shared: bool = False,
     skewed: bool = False,
     promoted: bool = False,
-) -> Weather | None:
+) -> WorldSettings | None:
     """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
     if shared or skewed or promoted:
-        plans: tuple[Weather, ...] = PROMOTED if promoted else SKEWED
+        plans: tuple[WorldSettings, ...] = PROMOTED if promoted else SKEWED
         if shared:
             plans = SHARED
         plan = plans[seed % len(plans)]

@@ -17,7 +17,7 @@ from holdfast.testing.client import SimulatedClient
 from holdfast.testing.network import Node, SimulatedConnection
 from holdfast.testing.process import Process
 from holdfast.testing.timeline import kind_of, said, short
-from holdfast.testing.world import Flight, World
+from holdfast.testing.world import BytesInFlight, World
 
 from .campaign import Outcome
 from .stage import Stage
@@ -271,7 +271,7 @@ def _bar(sheet: Sheet, bar: Bar, high: int) -> None:
             break
 
 
-def _message(sheet: Sheet, flight: Flight) -> None:
+def _message(sheet: Sheet, flight: BytesInFlight) -> None:
     y1 = sheet.connections.get(flight.sender)
     y2 = sheet.connections.get(flight.receiver)
     if y1 is None or y2 is None:

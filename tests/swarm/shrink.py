@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Unpack
 
-from holdfast.testing.faults import Weather
+from holdfast.testing.faults import WorldSettings
 
 from .campaign import live
 from .explore import Exploration
@@ -30,7 +30,7 @@ class Case:
     """A world: its seed, its plan, and the faults that may happen in it."""
 
     seed: int
-    plan: Weather
+    plan: WorldSettings
     only: tuple[str, ...]
 
     def stage(self, **how: Unpack[How]) -> Exploration:
@@ -38,9 +38,9 @@ class Case:
         such: How = {**how, "only": self.only}
         return Exploration(self.seed, self.plan, **such)
 
-    def changes(self, plan: Weather) -> str:
+    def changes(self, plan: WorldSettings) -> str:
         """In what its plan differs from another."""
-        mine = {name: getattr(self.plan, name) for name in Weather.__slots__}
+        mine = {name: getattr(self.plan, name) for name in WorldSettings.__slots__}
         return ", ".join(f"{name}={value!r}" for name, value in mine.items() if value != getattr(plan, name))
 
 
@@ -51,7 +51,7 @@ class Shrinking:
     taken.
     """
 
-    def __init__(self, seed: int, plan: Weather, most: int = RUNS, **how: Unpack[How]) -> None:
+    def __init__(self, seed: int, plan: WorldSettings, most: int = RUNS, **how: Unpack[How]) -> None:
         self._how: How = {**how, "records": False}
         self._most = most
         self.runs = 0

@@ -183,7 +183,7 @@ class Holder:
         facts: dict[str, Any] = {}
         locks = self._job.client
         try:
-            scout = waiting.Scout(locks, self._job, lambda *it: self._post("waiting", *it))
+            scout = waiting.HolderWatch(locks, self._job, lambda *it: self._post("waiting", *it))
             facts = self._job.work(
                 locks, self._cancel, lambda lease: self._post("lost"), lambda lease: self._body(lease, scout)
             )
@@ -194,7 +194,7 @@ class Holder:
             locks.close()
         self._post("done", error, facts)
 
-    def _body(self, lease: Lease, scout: waiting.Scout) -> Ending:
+    def _body(self, lease: Lease, scout: waiting.HolderWatch) -> Ending:
         scout.end()
         self._post("held", lease)
         self._finished.acquire()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _FIRST, _PIPED, _AGAIN = 1.0, 5.0, 2.0  # seconds: on a terminal, elsewhere, and until the next line
 
 
-class Scout:
+class HolderWatch:
     """Looks at a lock while another thread waits for it, and says who holds it."""
 
     def __init__(self, locks: Holdfast, job: Job, tell: Callable[[str, float], object]) -> None:

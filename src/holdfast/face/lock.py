@@ -20,7 +20,7 @@ from .decorators import Function, LockOf, unfilled
 from .lease import Lease
 from .owner import Owners, here, running_task
 from .terms import Bound, LockTerms
-from .tracing import Around, Surrounded
+from .tracing import Around, ObservedCall
 
 T = TypeVar("T", bound=Lease)
 Place = Callable[[Timing], Plan[tuple[int, Timing]]]
@@ -43,7 +43,7 @@ class Lock(Bound, ABC, Generic[T]):
         # they are acquired, and all drivers.
         self._moves = moves
         # Stays that began by a plain call of `__enter__`, in this order.
-        self._entered: dict[Stay[T], None] = {}
+        self._entered: dict[WithBlock[T], None] = {}
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class Lock(Bound, ABC, Generic[T]):
         decorator = {READER: "read_locked", WRITER: "write_locked"}.get(self._terms.kind, "locked")
         return lambda name: f"{decorator}({name!r})"
 
-    def _surrounded(self, around: Around) -> Surrounded | None:
+    def _surrounded(self, around: Around) -> ObservedCall | None:
         """Call the user's `around` object for an acquire that begins, in its caller's context.
 
         Returns:
@@ -140,7 +140,7 @@ class Lock(Bound, ABC, Generic[T]):
             of those is surrounded.
         """
         kind = self._terms.primitive
-        return None if kind in ("once", "fill") else Surrounded(around, kind, self._terms.names)
+        return None if kind in ("once", "fill") else ObservedCall(around, kind, self._terms.names)
 
     @abstractmethod
     def _leave(self, lease: T, error: BaseException | None) -> Any:
@@ -149,7 +149,7 @@ class Lock(Bound, ABC, Generic[T]):
     # Returns the task that runs here. (The simulator has tasks of its own.)
     _task = staticmethod(running_task)
 
-    def _stay(self) -> Stay[T] | None:
+    def _stay(self) -> WithBlock[T] | None:
         """Take the stay of the statement that begins here, if it is one in this lock."""
         found = _beginning.get(None)
         stay = None if found is None else found()
@@ -158,7 +158,7 @@ class Lock(Bound, ABC, Generic[T]):
         stay.begun = True
         return stay
 
-    def _take(self) -> Stay[T]:
+    def _take(self) -> WithBlock[T]:
         """Take the stay of the block that is left, if it was entered by a plain call."""
         owners = [owner for owner, _ in here(self._task()).inside()]
         mine = [it for it in self._entered if it._lease is not None and it._lease._owner in owners]
@@ -188,7 +188,7 @@ _OF_A_LEASE = {
 }
 
 
-class Stay(Generic[T]):
+class WithBlock(Generic[T]):
     """The stay of one block in a lock. It holds the lease, and lives as long as the block.
 
     A `with` statement, or an ExitStack, looks up `__exit__` before it enters, and keeps what it
@@ -213,13 +213,13 @@ class Stay(Generic[T]):
 
 
 # The stay that was looked up last.
-_beginning: ContextVar[weakref.ref[Stay[Any]]] = ContextVar("holdfast.stay")
+_beginning: ContextVar[weakref.ref[WithBlock[Any]]] = ContextVar("holdfast.stay")
 
 
 class Leave:
     """`Lock.__exit__` and `__aexit__`: each access is a new stay."""
 
     def __get__(self, lock: Lock[Any] | None, kind: type[Lock[Any]]) -> Any:
-        stay = Stay(lock)
+        stay = WithBlock(lock)
         _beginning.set(weakref.ref(stay))
         return stay

@@ -44,7 +44,7 @@ class Around(Protocol):
         """
 
 
-class Surrounded:
+class ObservedCall:
     """One call of a user's, from where it begins to where it ends.
 
     Args:

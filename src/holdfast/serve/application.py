@@ -28,7 +28,7 @@ from . import leasing, live, looking, models
 from .gateway import Gateway
 from .options import options_of
 from .problems import MEDIA
-from .routing import Entry, Gate, Table
+from .routing import Entry, RequestCounter, Table
 
 # What the parts of paths may be.
 _PARTS: dict[str, Any] = {"lease_id": models.LeaseId, "name": models.Name, "key": models.Name}
@@ -80,7 +80,7 @@ def application_of(gateway: Gateway) -> Starlette:
     application = Starlette(routes=routes, lifespan=lifespan)
     application.router.redirect_slashes = False
     # The gate answers all problems, so it is the only middleware.
-    application.middleware_stack = Gate(application.router, gateway)
+    application.middleware_stack = RequestCounter(application.router, gateway)
     application.state.gateway = gateway
     return application
 

@@ -28,7 +28,7 @@ from .leases import BEATS, VERBS, Hold, Wanted
 from .models import LEASE_ID, HeldBody, Released, Waits
 from .once import Known, begun, keep, without_result
 from .peers import HOP, left
-from .problems import Elsewhere, Problem, holder_of, milliseconds
+from .problems import LeaseElsewhere, Problem, holder_of, milliseconds
 from .routing import Table, counted_as
 
 routes = Table()
@@ -57,7 +57,7 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
 
     Raises:
         Problem: It is no id; or it belongs to another gateway, and this one knows no others.
-        Elsewhere: It belongs to another gateway.
+        LeaseElsewhere: It belongs to another gateway.
     """
     if re.fullmatch(LEASE_ID, lease_id) is None:
         detail = "The id of a lease is 16 to 64 letters, digits, `-` or `_`. Make it unguessable."
@@ -65,7 +65,7 @@ def part_of(gateway: Gateway, lease_id: str) -> str:
     name, _, part = lease_id.rpartition(".")
     if name not in ("", gateway.name):
         if gateway.peers is not None:
-            raise Elsewhere(name)
+            raise LeaseElsewhere(name)
         raise Problem("unknown-lease", f"This gateway has no lease {lease_id}. It may have been another gateway's.")
     return part
 
@@ -75,7 +75,7 @@ def lease_of(gateway: Gateway, client: Identity, lease_id: str) -> Hold:
 
     Raises:
         Problem: unknown-lease; also if it is another client's.
-        Elsewhere: It is another gateway's.
+        LeaseElsewhere: It is another gateway's.
     """
     hold = gateway.leases.found(client, part_of(gateway, lease_id))
     if hold is None:

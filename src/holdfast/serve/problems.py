@@ -94,7 +94,7 @@ class Problem(Exception):
         return found
 
 
-class Elsewhere(Exception):
+class LeaseElsewhere(Exception):
     """A request for a lease that another gateway has. Its only argument is that gateway's name."""
 
 

@@ -25,7 +25,7 @@ from .audit import asking
 from .gateway import Gateway
 from .identity import EVERYBODY, Identity, arrived_of, identify
 from .models import Beats, HeldBody, Parameters, Waits
-from .problems import Elsewhere, Problem, problem_of
+from .problems import LeaseElsewhere, Problem, problem_of
 
 LARGEST = 65_536  # bytes of a body
 FORM = b"application/x-www-form-urlencoded"
@@ -36,7 +36,7 @@ _OWN = {404: "not-found", 405: "not-allowed"}
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Awaitable[Answer]])
 
 
-class Gate:
+class RequestCounter:
     """Middleware that numbers and counts requests, and answers what they raise."""
 
     def __init__(self, app: ASGIApp, gateway: Gateway) -> None:
@@ -143,7 +143,7 @@ class Entry:
             answer = await self.endpoint(**{it: given[it] for it in self.takes})
             if _shows_a_lease(answer):
                 arrived_of(scope).known(given["client"].name)
-        except Elsewhere as other:
+        except LeaseElsewhere as other:
             assert gateway.peers is not None
             answer = await gateway.peers.forward(given["request"], body, str(other))
         if not self.public and gateway.clients is not known:

@@ -1,6 +1,6 @@
 """A gateway from its start to its end: its addresses, its connections, its signals, and the drain.
 
-Knows sockets. Must not know which protocol is spoken: each is a `Door`.
+Knows sockets. Must not know which protocol is spoken: each is an `Endpoint`.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Connections:
         self._counts[who] += 1
 
 
-class Door(Protocol):
+class Endpoint(Protocol):
     """A protocol, spoken at one address."""
 
     async def open(self, gateway: Gateway) -> None:
@@ -206,7 +206,9 @@ class Door(Protocol):
         """Let answers end, and close all connections."""
 
 
-async def _accept(listening: socket.socket, connections: Connections, door: Door, tls: ssl.SSLContext | None) -> None:
+async def _accept(
+    listening: socket.socket, connections: Connections, door: Endpoint, tls: ssl.SSLContext | None
+) -> None:
     """Accept connections, as far as there is room for them."""
     loop = asyncio.get_running_loop()
     # The loop refers to tasks weakly.
@@ -232,7 +234,7 @@ async def _accept(listening: socket.socket, connections: Connections, door: Door
 
 
 async def _take(
-    it: socket.socket, door: Door, arrived: Arrived, gone: Callable[[], None], tls: ssl.SSLContext | None
+    it: socket.socket, door: Endpoint, arrived: Arrived, gone: Callable[[], None], tls: ssl.SSLContext | None
 ) -> None:
     try:
         await asyncio.get_running_loop().connect_accepted_socket(
@@ -298,7 +300,7 @@ def _listen_on(path: str) -> socket.socket:
 
 
 async def serve(
-    gateway: Gateway, doors: Sequence[tuple[ListenAddress, Door]], drain: float | None, say: Callable[[str], None]
+    gateway: Gateway, doors: Sequence[tuple[ListenAddress, Endpoint]], drain: float | None, say: Callable[[str], None]
 ) -> None:
     """Serve a gateway until SIGTERM or SIGINT, and drain it. A second signal ends the drain.
 

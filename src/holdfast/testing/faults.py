@@ -32,7 +32,7 @@ EVER = 1e6  # seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class WorldSettings:
     """The settings of a world.
 
     `aim` lists events. A run counts only if each of them happens at least once.
@@ -154,7 +154,7 @@ class Faults:
         nodes: list[Node],
         drivers: list[SimulatedClient],
         laws: Laws,
-        plan: Weather,
+        plan: WorldSettings,
         guard: float,
         replace: Callable[[], None],
         where: str = "",

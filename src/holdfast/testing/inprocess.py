@@ -104,7 +104,7 @@ class MemoryNodes:
         lua = Lua()
         folder = private(f"{count}")
         self._owner = os.getpid()
-        self._house = _House(count, folder, lua)
+        self._house = _NodesThread(count, folder, lua)
         self.urls = tuple(f"unix://{folder / str(node)}" for node in range(count))
         self._finalizer = weakref.finalize(self, _clean_up, self._owner, self._house, folder)
         threading.Thread(target=self._house.serve, name="holdfast-memory", daemon=True).start()
@@ -231,7 +231,7 @@ class MemoryNodes:
         return self._house.told(what).result(PATIENCE)
 
 
-class _House:
+class _NodesThread:
     """All nodes, and everything that their thread owns."""
 
     def __init__(self, count: int, folder: Path, lua: Lua) -> None:
@@ -359,7 +359,7 @@ class _Node(Node):
 class _End:
     """A client's end of a connection, as the node sees it: a socket."""
 
-    def __init__(self, house: _House, sock: socket.socket, node: Node) -> None:
+    def __init__(self, house: _NodesThread, sock: socket.socket, node: Node) -> None:
         self._house = house
         self.sock = sock
         self._node = node
@@ -427,7 +427,7 @@ class _End:
             self.sock.close()
 
 
-def _clean_up(owner: int, house: _House, folder: Path) -> None:
+def _clean_up(owner: int, house: _NodesThread, folder: Path) -> None:
     # In a forked child they are the parent's.
     if os.getpid() == owner:
         house.end()

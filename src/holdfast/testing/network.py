@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .server import Lua, ServedConnection, Server
 from .values import Keyspace
-from .world import DriftingClock, Flight, World
+from .world import BytesInFlight, DriftingClock, World
 
 if TYPE_CHECKING:
     from .client import SimulatedClient
@@ -393,8 +393,8 @@ class SimulatedConnection:
         self.arrives = 0.0
         # And the same for the other way.
         self._to_end = 0.0
-        self._under_way: deque[Flight] = deque()
-        self._answers: deque[Flight] = deque()
+        self._under_way: deque[BytesInFlight] = deque()
+        self._answers: deque[BytesInFlight] = deque()
         world.after(world.delay() + node.lag, self._reached)
 
     def __repr__(self) -> str:
@@ -440,7 +440,7 @@ class SimulatedConnection:
             flight.lands = self.world.now
             self.node.take(self, flight.data)
 
-    def _arrive_late(self, flight: Flight) -> None:
+    def _arrive_late(self, flight: BytesInFlight) -> None:
         flight.lands = self.world.now
         self.node.take(self, flight.data)
 

@@ -31,7 +31,7 @@ from ..drivers.aio import driver, sockets
 from ..drivers.threads import io_thread as io_thread_module
 from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
-from .faults import Faults, Weather
+from .faults import Faults, WorldSettings
 from .laws import Laws
 from .loop import NO_THREADS, VirtualLoop
 from .network import WALL, Node
@@ -168,7 +168,7 @@ class Simulation:
             urls = tuple(self.urls[it] for it in nodes)
         shards = {"shards": self.shards} if self.shards and nodes is None else {}
         self._clients += 1
-        return _Inhabitant(self, urls, {"owner": OWNER.format(self._clients), **shards, **options})
+        return _WorldClient(self, urls, {"owner": OWNER.format(self._clients), **shards, **options})
 
     def process(self, main: Coroutine[Any, Any, T], name: str = "") -> Process[T]:
         """Start a process of its own: tasks that can be paused, crashed or cut off together.
@@ -257,7 +257,7 @@ class Simulation:
         self.calm()
         for name, nodes in self.nodes_of.items():
             ttls = (self._guard - 2.0,)
-            plan = Weather(name="storm", nodes=len(nodes), faults=faults, disks=disks, losses=0.0, ttls=ttls)
+            plan = WorldSettings(name="storm", nodes=len(nodes), faults=faults, disks=disks, losses=0.0, ttls=ttls)
             self.world.slow = plan.slow
             self._faults.append(Faults(self.world, list(nodes), [], self.laws, plan, self._guard, _nobody, name))
 
@@ -421,7 +421,7 @@ class Simulation:
                 setattr(module, name, value)
 
 
-class _Inhabitant(Holdfast):
+class _WorldClient(Holdfast):
     """A client that is of use in its world only.
 
     (In another loop it would dial the nodes' addresses in the real world.)

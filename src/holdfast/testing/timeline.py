@@ -13,7 +13,7 @@ import hiredis
 
 from ..scripts import PROBE, REGISTRY, RELEASE, REQUEST, RW_RELEASE, RW_REQUEST
 from .network import Node
-from .world import Flight, World
+from .world import BytesInFlight, World
 
 MODES: dict[object, str] = {b"w": "wait", b"t": "try", b"c": "cede", b"k": "keep"}
 _TOKEN = re.compile(r"\d{6}(\d{10}):([0-9a-f]{4})[0-9a-f]{28}:0*([0-9a-f]+)")
@@ -51,7 +51,7 @@ def said(data: bytes) -> Iterable[str]:
     return words
 
 
-def kind_of(flight: Flight) -> str:
+def kind_of(flight: BytesInFlight) -> str:
     """Return what kind of message this is.
 
     Args:

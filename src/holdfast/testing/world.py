@@ -31,7 +31,7 @@ Do = Callable[..., object]
 
 
 @dataclass(slots=True, eq=False)
-class Flight:
+class BytesInFlight:
     """Bytes on their way. `lands`: when they got there; None: they never did, or have not yet."""
 
     leaves: float
@@ -74,7 +74,7 @@ class World:
         self.seen: dict[str, int] = {}
         self.chance = Chance(seed, only, self.saw)
         self.record: list[tuple[object, ...]] = []
-        self.flights: list[Flight] = []
+        self.flights: list[BytesInFlight] = []
         # Called when time has passed, before the next event.
         self.passes: list[Do] = []
         # Called after every event.
@@ -154,9 +154,9 @@ class World:
         if self.records:
             self.record.append((self.now, who, what, *details))
 
-    def flies(self, sender: object, receiver: object, data: bytes) -> Flight:
+    def flies(self, sender: object, receiver: object, data: bytes) -> BytesInFlight:
         """Record that bytes leave now. The code that lets them arrive sets `lands`."""
-        flight = Flight(self.now, sender, receiver, data)
+        flight = BytesInFlight(self.now, sender, receiver, data)
         if self.records:
             self.flights.append(flight)
         return flight

@@ -10,13 +10,13 @@ from hypothesis import settings as effort
 from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError
-from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, ElectionHeard, Office, Speech, Word, heard, value_of
+from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, ElectionHeard, ElectionLock, LeaderStatements, Word, heard, value_of
 from holdfast.protocol import quorum
 from holdfast.protocol.exclusive import Exclusive, key_of
 from holdfast.scripts import ANNOUNCE, WATCH
 
 unhurried = effort(deadline=None)
-OFFICE = Office("boss", "a:1", prefix="app:", ttl=10, horizon=16_000)
+OFFICE = ElectionLock("boss", "a:1", prefix="app:", ttl=10, horizon=16_000)
 TOKEN = b"1700000000000000:0123456789abcdef0123456789abcdef:00000001"
 
 
@@ -41,7 +41,7 @@ def test_what_is_announced_and_who_watches() -> None:
     said = words(OFFICE.announce(Word(17, 3, 9.9994, "é")))
     assert said == [b"EVALSHA", ANNOUNCE.sha, *keys, b"17", b"3", b"9999", b"32000", "é".encode()]
     assert words(OFFICE.watch(TOKEN, 2.5)) == [b"EVALSHA", WATCH.sha, *keys, TOKEN, b"2500"]
-    tagged = Office("a{b}c", "", ttl=10, horizon=16_000)
+    tagged = ElectionLock("a{b}c", "", ttl=10, horizon=16_000)
     assert words(tagged.watch(b"", 0))[3:] == [b"{b}:leader:a{b}c[election]", b"{b}:watchers:a{b}c[election]", b"", b"0"]
 
 
@@ -53,7 +53,7 @@ def test_no_lock_has_the_name_of_its_keys(name: str) -> None:
 
 def test_what_a_leader_says_has_versions() -> None:
     # Rule E3.
-    speech = Speech(OFFICE)
+    speech = LeaderStatements(OFFICE)
     assert speech.word(7, 2.0) == Word(7, 1, 2.0, "a:1")
     speech.says("b")
     speech.says("c")
@@ -67,7 +67,7 @@ def test_what_a_leader_says_has_versions() -> None:
 
 def test_who_leads_says_something_along_and_others_do_not() -> None:
     # Rule E1.
-    speech = Speech(OFFICE)
+    speech = LeaderStatements(OFFICE)
     mine = OFFICE.with_statement(speech.statement)
     assert OFFICE.statement is None
     assert mine.statement is not None
@@ -81,7 +81,7 @@ def test_what_can_be_said() -> None:
     with pytest.raises(ConfigError, match="what a leader says has 65537 bytes"):
         value_of("x" * (LONGEST_VALUE + 1))
     with pytest.raises(ConfigError, match="what a leader says is text, not b'x'"):
-        Office("boss", b"x", ttl=10, horizon=16_000)  # type: ignore[arg-type]  # (the mistake)
+        ElectionLock("boss", b"x", ttl=10, horizon=16_000)  # type: ignore[arg-type]  # (the mistake)
 
 
 # ------------------------------------------------ what answers mean

@@ -116,9 +116,9 @@ class Driver(BaseDriver):
         self._context = Context() if begins is None else begins(self)
         self.engine.record.telling = telling
         if settings.guardian:
-            from ..guardian.keeper import Ward
+            from ..guardian.keeper import GuardedEngine
 
-            self.engine.upkeep.guardian = Ward(settings.max_ttl, access)
+            self.engine.upkeep.guardian = GuardedEngine(settings.max_ttl, access)
         self.engine.record.epoch = self.wall() - self.clock()
         self.closed = False
         # The bug.

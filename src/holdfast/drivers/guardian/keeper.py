@@ -143,7 +143,7 @@ def _warn(what: str) -> None:
     logger("guardian").warning("%s. Without it, the locks of a killed process are free after their ttl", what)
 
 
-class Ward:
+class GuardedEngine:
     """One engine's part in the guardian of its process."""
 
     def __init__(self, lasts: float, access: Sequence[Access]) -> None:

@@ -79,9 +79,9 @@ class IOThread:
         self.engine = Engine(settings, sources.entropy(16).hex().encode(), readwrite.undo, version)
         self.engine.record.telling = telling
         if settings.guardian:
-            from ..guardian.keeper import Ward
+            from ..guardian.keeper import GuardedEngine
 
-            self.engine.upkeep.guardian = Ward(settings.max_ttl, access)
+            self.engine.upkeep.guardian = GuardedEngine(settings.max_ttl, access)
         self.asked: deque[PendingCall | Callable[[float], None]] = deque()
         # Empty, unless the I/O thread sleeps and nobody has rung for this sleep yet.
         self.asleep: list[None] = []

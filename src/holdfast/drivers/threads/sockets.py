@@ -72,7 +72,7 @@ class NodeSocket:
             raise
 
 
-class Bell:
+class WakeupPipe:
     """A pipe that callers ring and the I/O thread polls.
 
     It is closed with the last reference to the bell. A caller that rings has one: between the
@@ -142,7 +142,7 @@ class Sockets:
         self.clock = sources.clock
         self.closing = False
         self.drained = False
-        self.bell = Bell()
+        self.bell = WakeupPipe()
         self.by_node: list[NodeSocket | None] = [None] * len(access)
         self.by_file: dict[int, NodeSocket] = {}
         self._access = access
@@ -462,7 +462,7 @@ class Sockets:
         if self.bell.file >= 0:
             self._poll.unregister(self.bell.file)
         # (Not closed here: a caller may be ringing it.)
-        self.bell = Bell()
+        self.bell = WakeupPipe()
         return [link.node for link in links]
 
     def forget_inherited(self) -> None:

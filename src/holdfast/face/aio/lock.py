@@ -15,7 +15,7 @@ from ...drivers.aio.run import run
 from ...errors import LockBusy, NoQuorum
 from ...protocol.timing import Timing
 from .. import lock
-from ..lock import Leave, Stay
+from ..lock import Leave, WithBlock
 from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, W
 from .lease import Lease
@@ -95,7 +95,7 @@ class Lock(lock.Lock[Lease]):
 
     async def __aenter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())
-        stay = found or Stay(self)
+        stay = found or WithBlock(self)
         try:
             lease = stay._lease = await self._acquire(self._terms.timing, caller, True)
         except LockBusy as busy:

@@ -14,7 +14,7 @@ from ...drivers.threads.run import run
 from ...errors import LockBusy, NoQuorum
 from ...protocol.timing import Timing
 from .. import lock
-from ..lock import Leave, Stay
+from ..lock import Leave, WithBlock
 from ..owner import INSIDE, Here, here
 from .decorators import Locked, P, R
 from .lease import Lease
@@ -55,7 +55,7 @@ class Lock(lock.Lock[Lease]):
         caller: Here | None,
         stays: bool,
         cancel: Cancel | None = None,
-        stay: Stay[Lease] | None = None,
+        stay: WithBlock[Lease] | None = None,
     ) -> Lease:
         terms = self._terms
         lease = self._kind(terms, self._driver)
@@ -90,7 +90,7 @@ class Lock(lock.Lock[Lease]):
                 call.failed(error)
             raise
 
-    def _obtain(self, lease: Lease, timing: Timing, cancel: Cancel | None, stay: Stay[Lease] | None) -> None:
+    def _obtain(self, lease: Lease, timing: Timing, cancel: Cancel | None, stay: WithBlock[Lease] | None) -> None:
         try:
             if self._moves is not None:
                 place, drivers = self._moves
@@ -104,7 +104,7 @@ class Lock(lock.Lock[Lease]):
 
     def __enter__(self) -> Lease:
         found, caller = self._stay(), here(self._task())
-        stay = found or Stay(self)
+        stay = found or WithBlock(self)
         try:
             lease = self._acquire(self._terms.timing, caller, True, self._terms.cancel, stay)
         except LockBusy as busy:

@@ -106,7 +106,7 @@ class RepairTally:
         self.unsure |= other.unsure
 
 
-class Lack(NamedTuple):
+class MissingCopies(NamedTuple):
     """What some nodes lack of one register.
 
     `said`: the bytes that write it back, by node; of a copy, they still need its value.
@@ -205,7 +205,7 @@ class RepairAnswer:
         """The nodes that have the register, in order."""
         return sorted(node for node, state in self._states[key].items() if state is not None)
 
-    def lack(self, key: bytes, patience: int) -> Lack | None:
+    def lack(self, key: bytes, patience: int) -> MissingCopies | None:
         """What some nodes lack of a register, if they do.
 
         `patience`: microseconds after which nothing of this is written any more.
@@ -218,7 +218,7 @@ class RepairAnswer:
             return self._counts(key, {node: it for node, it in states.items() if isinstance(it, Count)}, until)
         return self._gathered(key, {node: it for node, it in states.items() if isinstance(it, Gathered)})
 
-    def _copies(self, key: bytes, copies: Mapping[int, Copy], until: Mapping[int, bytes]) -> Lack | None:
+    def _copies(self, key: bytes, copies: Mapping[int, Copy], until: Mapping[int, bytes]) -> MissingCopies | None:
         rank = quorum.agreed(self._majority, [it.rank for node, it in copies.items() if node in self._former])
         nodes = [node for node in self.now if rank and (node not in copies or copies[node].rank < rank)]
         holders = [node for node, it in copies.items() if it.rank == rank]
@@ -231,9 +231,9 @@ class RepairAnswer:
             return None
         number = b"%d" % (rank // 2)
         said = {node: (until[node], number, b"%d" % (self.now[node] // 1000 + left)) for node in nodes}
-        return Lack(key, nodes, said, rank, holders)
+        return MissingCopies(key, nodes, said, rank, holders)
 
-    def _counts(self, key: bytes, counts: Mapping[int, Count], until: Mapping[int, bytes]) -> Lack | None:
+    def _counts(self, key: bytes, counts: Mapping[int, Count], until: Mapping[int, bytes]) -> MissingCopies | None:
         size, window = self._majority, kind_of(key) == b"window"
         deciding = [it for node, it in counts.items() if node in self._former]
         if len(deciding) < size:
@@ -250,9 +250,9 @@ class RepairAnswer:
             return None
         taken = b"%d" % (most.taken if window else 0)
         said = {node: (until[node], b"%d" % (self.now[node] + most.left), taken, b"") for node in nodes}
-        return Lack(key, nodes, said)
+        return MissingCopies(key, nodes, said)
 
-    def _gathered(self, key: bytes, gathered: Mapping[int, Gathered]) -> Lack | None:
+    def _gathered(self, key: bytes, gathered: Mapping[int, Gathered]) -> MissingCopies | None:
         if len({it.needed for it in gathered.values()}) != 1:
             # Nobody knows it; or they do not agree, which its users are told.
             return None
@@ -274,7 +274,7 @@ class RepairAnswer:
             *(b"0", b"0", b"", b"0"),
             b"\0".join(sorted(ids)),
         )
-        return Lack(key, nodes, dict.fromkeys(nodes, said))
+        return MissingCopies(key, nodes, dict.fromkeys(nodes, said))
 
 
 def _behind(here: Count, there: Count, window: bool) -> bool:
@@ -371,17 +371,17 @@ def _first(holders: Iterable[int], among: Collection[int]) -> int:
     return next((it for it in holders if it in among), -1)
 
 
-def _least(before: Lack, now: Lack) -> Lack:
+def _least(before: MissingCopies, now: MissingCopies) -> MissingCopies:
     """What nodes lacked both times, and no more of it than they lacked at the first."""
     said = {}
     for node in now.nodes:
         if node in before.nodes:
             earlier, later = before.said[node], now.said[node]
             said[node] = (later[0], *min(earlier[1:], later[1:], key=lambda it: int(it[0])))
-    return Lack(now.key, list(said), said)
+    return MissingCopies(now.key, list(said), said)
 
 
-def _mend(lack: Lack, tally: RepairTally) -> Generator[Mapping[int, bytes], Query, None]:
+def _mend(lack: MissingCopies, tally: RepairTally) -> Generator[Mapping[int, bytes], Query, None]:
     value: tuple[bytes, ...] = ()
     if lack.holders:
         fetched = yield {lack.holders[0]: pack(b"GET", lack.key)}

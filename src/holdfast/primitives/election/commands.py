@@ -41,7 +41,7 @@ class ElectionHeard(NamedTuple):
     clear: bool
 
 
-class Office(Exclusive):
+class ElectionLock(Exclusive):
     """The lock of an office, and its register. Immutable.
 
     `value` is a leader's first statement. The other parameters are those of an Exclusive.
@@ -69,7 +69,7 @@ class Office(Exclusive):
         return evalsha(WATCH, self._leader, self._watchers, token, b"%d" % round(ttl * 1000))
 
 
-class Speech:
+class LeaderStatements:
     """A leader's statements, version by version, beginning with the office's own value.
 
     Threads may add statements at the same time, without a lock: each takes a version of its own,
@@ -78,7 +78,7 @@ class Speech:
 
     __slots__ = ("_said", "_versions", "office")
 
-    def __init__(self, office: Office) -> None:
+    def __init__(self, office: ElectionLock) -> None:
         self.office, self._versions = office, count(1)
         self._said: dict[int, str] = {}
         self.says(office.value)

@@ -26,7 +26,7 @@ from ...protocol import quorum
 from ...protocol.exclusive import LONGEST
 from ...protocol.note import Word
 from ...protocol.query import Query
-from .commands import ElectionHeard, Office, Speech, heard, value_of
+from .commands import ElectionHeard, ElectionLock, LeaderStatements, heard, value_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,8 @@ def campaign(shards: Shards, name: str, value: str, options: ElectionOptions) ->
     settings = shards.all[at].settings
     allow(options, "election", ElectionOptions)
 
-    def offices(ttl: float) -> tuple[Office, ...]:
-        return (Office(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
+    def offices(ttl: float) -> tuple[ElectionLock, ...]:
+        return (ElectionLock(name, value, prefix=settings.prefix, ttl=ttl, horizon=settings.horizon),)
 
     return terms(settings, offices, **options), at
 
@@ -79,7 +79,7 @@ def campaign(shards: Shards, name: str, value: str, options: ElectionOptions) ->
 # ------------------------------------------------ what is to be done
 
 
-def look(settings: Settings, office: Office) -> Plan[Leader]:
+def look(settings: Settings, office: ElectionLock) -> Plan[Leader]:
     """Ask the nodes who leads. Raise NoQuorum if too few answer to know."""
     found, seen = yield from _read(settings, office, b"", 0.0)
     if not found.enough or not (yield from _write_back(settings, office, found, seen)):
@@ -87,7 +87,7 @@ def look(settings: Settings, office: Office) -> Plan[Leader]:
     return leader_of(office.label, found.word)
 
 
-def publish(settings: Settings, speech: Speech, lease: Lease, value: str) -> Plan[None]:
+def publish(settings: Settings, speech: LeaderStatements, lease: Lease, value: str) -> Plan[None]:
     """Announce another value from now on, and wait until a majority of the nodes has it."""
     words, office = value_of(value), speech.office
     lease.check()
@@ -100,7 +100,7 @@ def publish(settings: Settings, speech: Speech, lease: Lease, value: str) -> Pla
         raise unheard(settings, seen, office.label, "publish a leader's value of")
 
 
-def _read(settings: Settings, office: Office, token: bytes, ttl: float) -> Plan[tuple[ElectionHeard, Query]]:
+def _read(settings: Settings, office: ElectionLock, token: bytes, ttl: float) -> Plan[tuple[ElectionHeard, Query]]:
     """Ask what a majority says. All nodes notify the token of changes from then on."""
     size = len(settings.addresses)
     seen: Query = yield Ask(
@@ -109,7 +109,7 @@ def _read(settings: Settings, office: Office, token: bytes, ttl: float) -> Plan[
     return heard(seen.answers, size), seen
 
 
-def _write_back(settings: Settings, office: Office, found: ElectionHeard, seen: Query) -> Plan[bool]:
+def _write_back(settings: Settings, office: ElectionLock, found: ElectionHeard, seen: Query) -> Plan[bool]:
     """Make sure that a majority has what was read, or something later, before anybody acts on it.
 
     Otherwise a caller that asks later could read something earlier.
@@ -136,7 +136,7 @@ class View:
 
     __slots__ = ("_office", "_pause", "_rank", "_settings", "_shown", "_ttl", "_until", "_wait", "_watch")
 
-    def __init__(self, settings: Settings, office: Office, ttl: float, wait: Seconds | None) -> None:
+    def __init__(self, settings: Settings, office: ElectionLock, ttl: float, wait: Seconds | None) -> None:
         self._settings, self._office, self._ttl, self._wait = settings, office, ttl, waiting(wait)
         # The rank of the newest word that was shown.
         self._rank = (0, 0)
@@ -252,11 +252,11 @@ class Leadership(Lease):
         return f"<Leadership of {self.name!r} term={self.term} {self.state.name}>"
 
 
-def spoken(terms: LockTerms) -> tuple[LockTerms, Speech]:
+def spoken(terms: LockTerms) -> tuple[LockTerms, LeaderStatements]:
     """Return the terms of one campaign, and what its winner announces."""
     (office,) = terms.recipes
-    assert isinstance(office, Office)
-    speech = Speech(office)
+    assert isinstance(office, ElectionLock)
+    speech = LeaderStatements(office)
     return terms._replace(recipes=(office.with_statement(speech.statement),)), speech
 
 
@@ -271,9 +271,9 @@ class Election(Lock[T]):
     __slots__ = ()
 
     @property
-    def _office(self) -> Office:
+    def _office(self) -> ElectionLock:
         (office,) = self._terms.recipes
-        assert isinstance(office, Office)
+        assert isinstance(office, ElectionLock)
         return office
 
     @property

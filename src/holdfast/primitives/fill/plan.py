@@ -24,7 +24,7 @@ from ...face.decorators import Kind, finished, kind_of, label
 from ...face.lease import Lease
 from ...face.shards import Shards
 from ...face.terms import Description, LockTerms, allow, terms
-from ...face.tracing import Surrounded
+from ...face.tracing import ObservedCall
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
 from ...operations.repair.plan import mend
@@ -509,9 +509,9 @@ class Fill(Description, ABC, Generic[T]):
         """Seconds after the ttl for which a value may still be shown."""
         return self._terms.stale
 
-    def _surrounded(self) -> Surrounded:
+    def _surrounded(self) -> ObservedCall:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(self._terms.settings.around, "fill", (self.name,))
+        return ObservedCall(self._terms.settings.around, "fill", (self.name,))
 
     @abstractmethod
     def get(self) -> Found[T] | Awaitable[Found[T]]:

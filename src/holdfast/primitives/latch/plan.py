@@ -21,7 +21,7 @@ from ...errors import Cancelled, ConfigError, Misuse, NoQuorum, NotAcquired, Not
 from ...events import Called
 from ...face.shards import Shards
 from ...face.terms import LONGEST_WAIT, Description, waiting
-from ...face.tracing import Surrounded
+from ...face.tracing import ObservedCall
 from ...operations.repair.plan import mend
 from ...protocol import quorum
 from ...protocol.exclusive import LONGEST
@@ -66,7 +66,7 @@ def terms(
 # ------------------------------------------------ what is to be done
 
 
-class Sight:
+class Arrivals:
     """One caller's knowledge of one generation: all arrivals, and which of them each node knows.
 
     With each question it tells each node the arrivals that this node has not reported. So a node
@@ -258,11 +258,11 @@ class Patience:
         # Whether there is time to wait for all nodes. At the first and the last look there is not.
         self._patient = False
 
-    def look(self, sight: Sight) -> Plan[None]:
+    def look(self, sight: Arrivals) -> Plan[None]:
         """Ask for the state, and have the nodes tell when it changes."""
         yield from sight.settle(self._watch.token, self._patient)
 
-    def pause(self, sight: Sight) -> Plan[None]:
+    def pause(self, sight: Arrivals) -> Plan[None]:
         """Wait for news, or until it is time to look again.
 
         Raises:
@@ -296,7 +296,7 @@ class Patience:
 def arrive(terms: LatchTerms, id: str | None) -> Plan[int]:
     """Arrive at a latch, and return how many have arrived."""
     me = (yield Do(lambda it: it.listen())).token if id is None else id_of(id)
-    return (yield from _settled(Sight(terms, me=me), "arrive at"))
+    return (yield from _settled(Arrivals(terms, me=me), "arrive at"))
 
 
 def arrived(terms: LatchTerms) -> Plan[int]:
@@ -309,14 +309,14 @@ def is_open(terms: LatchTerms) -> Plan[bool]:
     return (yield from _seen(terms)).over
 
 
-def _seen(terms: LatchTerms) -> Plan[Sight]:
+def _seen(terms: LatchTerms) -> Plan[Arrivals]:
     """Look at a latch. As long as it may be closed, this changes nothing on the nodes.
 
     If some nodes know that all have arrived, but no majority does, this tells the others.
     Otherwise the caller might hear that the latch is open, and a later caller that it is not. The
     nodes only note what was decided before.
     """
-    sight = Sight(terms)
+    sight = Arrivals(terms)
     yield from sight.glance()
     if sight.full and not sight.over:
         yield from sight.settle()
@@ -325,7 +325,7 @@ def _seen(terms: LatchTerms) -> Plan[Sight]:
     return sight
 
 
-def _settled(sight: Sight, doing: str) -> Plan[int]:
+def _settled(sight: Arrivals, doing: str) -> Plan[int]:
     yield from sight.settle()
     if not sight.answered:
         raise sight.unheard(doing, sight.ended - sight.began)
@@ -351,7 +351,7 @@ def _gathered(terms: LatchTerms, plan: Plan[T]) -> Plan[T]:
 
 
 def _wait(terms: LatchTerms) -> Plan[None]:
-    sight, patience = Sight(terms), Patience(terms, (yield Do(lambda it: it.listen())))
+    sight, patience = Arrivals(terms), Patience(terms, (yield Do(lambda it: it.listen())))
     while True:
         yield from patience.look(sight)
         if sight.over:
@@ -397,12 +397,12 @@ def _meet(terms: LatchTerms, progress: Progress, id: str) -> Plan[int]:
     # in the next one.
     if generation is None and progress.over:
         generation = progress.over
-    sight = Sight(terms) if generation is None else Sight(terms, generation, me)
+    sight = Arrivals(terms) if generation is None else Arrivals(terms, generation, me)
     try:
         while True:
             yield from patience.look(sight)
             if sight.looks and sight.latest > sight.generation:
-                sight = Sight(terms, sight.latest)
+                sight = Arrivals(terms, sight.latest)
             elif sight.looks and sight.answered:
                 sight.arrives(me)
             elif sight.over:
@@ -431,9 +431,9 @@ class _LatchOrBarrier(Description):
         """The name of the latch or barrier."""
         return self._terms.recipe.name
 
-    def _surrounded(self) -> Surrounded:
+    def _surrounded(self) -> ObservedCall:
         """What hears of a wait's beginning and end in its caller's context."""
-        return Surrounded(self._terms.settings.around, self._terms.recipe.kind, (self.name,))
+        return ObservedCall(self._terms.settings.around, self._terms.recipe.kind, (self.name,))
 
 
 class Latch(ABC, _LatchOrBarrier):

@@ -24,7 +24,7 @@ from ...face.migration import place
 from ...face.schedule import EPOCH, SECOND, Calendar, Schedule, schedule
 from ...face.shards import Shards
 from ...face.terms import Description, ElectionOptions, LockTerms, noted, terms
-from ...face.tracing import Surrounded
+from ...face.tracing import ObservedCall
 from ...face.values import JSON, Serializer, Unfit, checked, packed, verdicts
 from ...operations.inspection.plan import unheard
 from ...operations.repair.plan import mend
@@ -730,9 +730,9 @@ class Once(Description, ABC):
         """
         return self._with(scheduled(self._terms, time))
 
-    def _surrounded(self) -> Surrounded:
+    def _surrounded(self) -> ObservedCall:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(self._terms.shards.all[0].settings.around, "once", (str(self.key),))
+        return ObservedCall(self._terms.shards.all[0].settings.around, "once", (str(self.key),))
 
     def _with(self, terms: OnceTerms) -> Self:
         return type(self)(terms, self._drivers, self._lock)

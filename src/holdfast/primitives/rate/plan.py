@@ -26,7 +26,7 @@ from ...face.decorators import Function, LockOf, unfilled
 from ...face.migration import same_servers
 from ...face.shards import Shards
 from ...face.terms import Description, waiting
-from ...face.tracing import Surrounded
+from ...face.tracing import ObservedCall
 from ...operations.repair.commands import SPARE
 from ...operations.repair.plan import mend
 from ...protocol.nodes import too_few
@@ -565,7 +565,7 @@ def checked(limits: RateTerms, cost: int) -> int:
 # ------------------------------------------------ what users have
 
 
-def answered(call: Surrounded, allowance: Allowance) -> Allowance:
+def answered(call: ObservedCall, allowance: Allowance) -> Allowance:
     """Note how a call was answered, for the user's `around` object, and return the answer."""
     facts = {"retry_after": allowance.retry_after, "remaining": allowance.remaining}
     call.returns("allowed" if allowance else "refused", **facts)
@@ -619,9 +619,9 @@ class Rate(Description, ABC):
         """How many calls can be allowed at once, by all limits."""
         return self._terms.algorithm.most
 
-    def _surrounded(self) -> Surrounded:
+    def _surrounded(self) -> ObservedCall:
         """What hears of a call's beginning and end in its caller's context."""
-        return Surrounded(self._terms.places[0].settings.around, "rate", (self.name,))
+        return ObservedCall(self._terms.places[0].settings.around, "rate", (self.name,))
 
     def _for(self, function: Function) -> LockOf:
         """The rate for each call of a decorated function: this one, whatever the arguments are."""
