@@ -162,6 +162,17 @@ def test_while_a_node_is_replaced_who_does_not_know_the_next_list(note: str, str
     assert here.seen(1, 10.0) == ((Straggler("web-1:7", 12.5),) if strange else (), ())
 
 
+def test_a_node_s_stragglers_are_shown_as_old_as_they_are_by_now_and_the_latest_first() -> None:
+    here = a_registry(*BOTH)
+    assert here.seen(1, 10.0) == (None, ())
+    answer = [entry("b2", ("a:1 00000001", 90.0), ("b:2 00000002", 5.0)), entry("c3"), entry("d4", ("c:3 00000003", 30.0))]
+    told(here, {1: answer})
+    assert here.seen(1, 40.0)[0] == (Straggler("b:2", 35.0), Straggler("c:3", 60.0), Straggler("a:1", 120.0))
+    assert here.seen(0, 40.0)[0] is None
+    told(here, {1: []}, 70.0)
+    assert here.seen(1, 70.0) == ((), ())
+
+
 @pytest.mark.parametrize("answer", [None, b"OK", 5, Exception("NOPERM")])
 def test_what_is_no_list_tells_nothing(answer: object) -> None:
     here = a_registry(*BOTH)
@@ -232,6 +243,15 @@ def test_another_failover_is_a_difference() -> None:
 def test_another_node_is_a_difference() -> None:
     assert difference(note(), note([*RUNS[:2], "d" * 40])) == OTHERS.format("you:2")
     assert "other nodes" in difference(note([RUNS[0], "", RUNS[2]]), note([RUNS[1], "d" * 40, RUNS[0]]))
+
+
+def test_a_server_that_restarted_is_no_difference() -> None:
+    """What was noted before it did still names its run before, and another client may be some seconds late."""
+    new = "d" * 40
+    mine = note([*RUNS[:2], new])
+    assert difference(mine, note(), age=5.0, lasted={**LONG, new: 6.0}) == ""
+    assert difference(mine, note(), age=5.0, lasted={**LONG, new: 5.0 + EVERY}) == ""
+    assert "other nodes" in difference(mine, note(), age=5.0, lasted={**LONG, new: 6.0 + EVERY})
 
 
 # ------------------------------------------------ warnings
