@@ -328,6 +328,7 @@ class Laws:
             if driver.dead:
                 dead.append(claim)
             elif claim.state is State.HELD and claim not in self.held:
+                self._notes(driver, claim)
                 self._granted(claim, driver)
         for claim in dead:
             self._ends(claim)
@@ -377,7 +378,6 @@ class Laws:
         stays = earlier is not None and claim.recipe.proposes == claim.fence == earlier.fence
         if earlier is not None and not stays and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        self._notes(driver, claim)
         held = HeldClaim(driver, renewed=self.world.now)
         self.held[claim] = held
         counted = (

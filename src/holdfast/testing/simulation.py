@@ -399,8 +399,8 @@ class Simulation:
         """Clients have done something: see whether all is as it must be."""
         loop.look()
         loop.raises()
-        for look in self.world.looks:
-            look()
+        for laws in self.world.laws:
+            laws.look()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
