@@ -1,4 +1,4 @@
-"""Prepares what only a distribution has: a README for the package index, and a bill of materials.
+"""Prepares what only a distribution has: a README for the package index, a bill of materials, pages.
 
 hatchling runs this while it builds a distribution. Links to files of the repository lead nowhere on
 the package index, so they become absolute if `[project.urls]` has a `Source`, and text otherwise.
@@ -117,8 +117,8 @@ def bill(name: str, version: str, licence: str, requirements: Iterable[str], lua
     return json.dumps(told, indent=1) + "\n"
 
 
-class BillOfMaterials(BuildHookInterface):
-    """Adds the bill of materials to a wheel."""
+class Additions(BuildHookInterface):
+    """Adds the bill of materials to a wheel, and the pages that `holdfast help` prints."""
 
     PLUGIN_NAME = "custom"
     _folder = ""
@@ -134,6 +134,9 @@ class BillOfMaterials(BuildHookInterface):
         file = Path(self._folder, f"{core.name}.cdx.json")
         file.write_text(bill(core.name, self.metadata.version, core.license_expression, core.dependencies, lua))
         build_data["sbom_files"].append(str(file))
+        # An editable install finds the pages in the repository.
+        for page in Path(self.root, "docs").glob("*.md") if version == "standard" else ():
+            build_data["force_include"][str(page)] = f"holdfast/cli/pages/{page.name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         """Remove the file, which the wheel has by now."""

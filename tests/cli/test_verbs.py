@@ -359,6 +359,16 @@ def test_help(holdfast: Command) -> None:
     assert holdfast.run("--version").stdout == f"holdfast {VERSION}\n"
 
 
+@pytest.mark.parametrize("words", [("errors", "NoQuorum"), ("[holdfast/errors#noquorum]",), ("errors.md#noquorum",)])
+def test_help_prints_a_section_of_a_page(holdfast: Command, words: tuple[str, ...]) -> None:
+    told = holdfast.run("help", *words).stdout
+    assert told.startswith("## NoQuorum\n") and told.count("\n## ") == 0
+    assert holdfast.run("help", "errors").stdout.startswith("# Errors\n")
+    for wrong, lists in ((("erors",), "errors, "), (("errors", "quorum"), "noquorum, ")):
+        done = holdfast.run("help", *wrong)
+        assert (done.returncode, lists in done.stderr) == (64, True)
+
+
 @pytest.mark.parametrize("verb", GONE)
 def test_a_verb_that_has_gone_says_what_to_write(holdfast: Command, verb: str) -> None:
     done = holdfast.run(verb, "--json", "x")

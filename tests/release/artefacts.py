@@ -103,7 +103,7 @@ def contents(built: Built, sources: Iterable[str]) -> list[str]:
 
     Args:
         built: Both.
-        sources: The files below `src`, all of which belong in the wheel.
+        sources: The files that belong in the wheel, by their places in it.
     """
     with ZipFile(built.wheel) as archive:
         inside = set(archive.namelist())
@@ -117,7 +117,7 @@ def contents(built: Built, sources: Iterable[str]) -> list[str]:
     wrong += ["the wheel has no licence file"] * (not any(".dist-info/licenses/" in it for it in inside))
     wrong += [f"the sdist lacks {it}" for it in WANTED if it not in packed]
     wrong += ["the sdist lacks the tests"] * (sum(it.startswith("tests/") for it in packed) < 100)
-    wrong += [f"the sdist lacks src/{it}" for it in sorted(set(sources)) if f"src/{it}" not in packed]
+    wrong += [f"the sdist lacks src/{it}" for it in sorted(set(sources)) if f"src/{it}" not in packed and "/pages/" not in it]
     for field, value in (("License-Expression", "MIT"), ("Requires-Python", ">=3.11"), ("License-File", "LICENSE")):
         if metadata.get(field) != value:
             wrong.append(f"the metadata say {field}: {metadata.get(field)}, not {value}")
@@ -135,9 +135,10 @@ def misplaced(names: Iterable[str]) -> Iterator[str]:
 
 
 def sources() -> list[str]:
-    """The files below src that belong in the wheel: the package."""
+    """The files that belong in the wheel: the package, and the pages of the documentation."""
     files = (it for it in (ROOT / "src/holdfast").rglob("*") if it.is_file() and "__pycache__" not in it.parts)
-    return sorted(it.relative_to(ROOT / "src").as_posix() for it in files)
+    pages = [f"holdfast/cli/pages/{it.name}" for it in (ROOT / "docs").glob("*.md")]
+    return sorted([*pages, *(it.relative_to(ROOT / "src").as_posix() for it in files)])
 
 
 def checked(python: Path, built: Built) -> list[str]:

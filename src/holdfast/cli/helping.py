@@ -1,13 +1,20 @@
-"""The text of `holdfast --help`.
+"""The text of `holdfast --help`, and the pages of the documentation for `holdfast help PAGE`.
 
 Knows texts. Must not know what verbs do.
 """
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from .codes import MEANINGS
 from .configuration import KEYS, SYSTEM_FILE
-from .options import VERBS
+from .options import VERBS, Usage
+
+# In a wheel, and in the repository.
+PAGES = (Path(__file__).with_name("pages"), Path(__file__).parents[3] / "docs")
+_TITLE = re.compile(r"^(#+) (.*)$", re.MULTILINE)
 
 _FIRST = """\
 holdfast: locks on Redis and Valkey, for shells, cron, systemd and containers.
@@ -22,7 +29,8 @@ verbs:
 """
 _LAST = """
 
-`holdfast --help` also explains the configuration and the exit statuses."""
+`holdfast --help` also explains the configuration and the exit statuses.
+`holdfast help errors noquorum` prints what the documentation says of an error."""
 _MORE = f"""
 
 configuration:
@@ -57,3 +65,35 @@ def overview(whole: bool = True) -> str:
     if not whole:
         return text + _LAST
     return text + _MORE + "\n".join(f"{code:>5}  " + it.replace("\n", "\n" + 7 * " ") for code, it in MEANINGS.items())
+
+
+def page(address: str = "", *section: str) -> str:
+    """Return a page of the documentation, or a section of it.
+
+    Args:
+        address: The name of the page, such as "errors", or an address as errors have it, such as
+            "holdfast/errors#noquorum". "": the text of `--help`.
+        section: The title of the section, such as "NoQuorum".
+
+    Raises:
+        Usage: There is no such page or section.
+    """
+    if not address:
+        return overview()
+    name, _, title = address.strip("[]").rpartition("/")[2].partition("#")
+    pages = {it.stem: it for folder in PAGES for it in sorted(folder.glob("*.md"))}
+    if (file := pages.get(name.removesuffix(".md"))) is None:
+        raise Usage(f"there is no page {name!r}. Pages are {', '.join(pages)}")
+    text = file.read_text(encoding="utf-8").rstrip()
+    if not (wanted := _anchor(title or " ".join(section))):
+        return text
+    titles = list(_TITLE.finditer(text))
+    for at, found in enumerate(titles):
+        if _anchor(found[2]) == wanted:
+            ends = (it.start() for it in titles[at + 1 :] if len(it[1]) <= len(found[1]))
+            return text[found.start() : next(ends, len(text))].rstrip()
+    raise Usage(f"page {name!r} has no section {wanted!r}. It has {', '.join(_anchor(it[2]) for it in titles)}")
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")

@@ -544,7 +544,6 @@ VERBS: dict[str, Verb] = {
 
 # Words that were verbs, and what to write in their place.
 GONE = {
-    "help": "`holdfast --help` or `holdfast VERB --help`",
     "version": "`holdfast --version`",
     "leader": "`holdfast inspect NAME`, and `holdfast nodes` in place of --ready",
     "metrics": "holdfast.metrics.dashboard() and holdfast.metrics.alerts() in Python",

@@ -81,6 +81,11 @@ def _ran(words: list[str], client: Callable[[], Holdfast] | None) -> int:
     if client is not None and (not words or words[0] not in LENT):
         raise Usage(f"say what to do: {', '.join(LENT)}. The command `holdfast` by itself can do more")
     verb, *rest = words
+    if verb == "help" and client is None:
+        from .helping import page
+
+        print(page(*rest))
+        return DONE
     options = parser_of(verb, client).parse_args(rest)
     module, _, function = VERBS[verb].runs.partition(":")
     does = getattr(import_module(f"{__package__}.{module}"), function)
