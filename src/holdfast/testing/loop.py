@@ -247,7 +247,10 @@ class WorldLoop(VirtualLoop):
         self.world.turns = self._turns
 
     def _turns(self) -> None:
-        """Turn until there is nothing to do at this moment. Laws look after each turn, as after each event."""
+        """Turn until nobody has anything to do at this moment.
+
+        Laws look after each turn, as after each event.
+        """
         ready: Any = self._ready  # type: ignore[attr-defined]  # (as above)
         count = 0
         try:
