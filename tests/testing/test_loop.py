@@ -106,6 +106,15 @@ def test_a_failure_of_the_engine_ends_the_run(stage: Theatre, monkeypatch: pytes
         stage.world.do(stage.take(stage.one))
 
 
+def test_laws_see_the_end_of_a_client_that_had_something_to_say(stage: Theatre) -> None:
+    claim = stage.world.do(stage.take(stage.one))
+    stage.one.driver.steer(Engine.close)
+    stage.one.driver._unsent = 1
+    stage.one.driver._shut()
+    stage.later(0.1)
+    assert claim not in stage.laws.open
+
+
 def test_running_a_stage_ends_everybody() -> None:
     class Short(Stage):
         aim = ("rain",)

@@ -130,7 +130,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             if process is not None:
                 process.awake = False
             # (It may have something to say at the end of this turn.)
-            if not client.driver._unsent:
+            if client.gone or not client.driver._unsent:
                 laws.turned(client)
 
     def sends(self, client: SimulatedClient, node: Node, data: bytes) -> None:
