@@ -76,7 +76,7 @@ assert b"holdfast_build_info" in generate_latest()
 import subprocess, sys, tempfile
 from pathlib import Path
 from holdfast.serve import app
-from holdfast.serve.server import Door
+from holdfast.serve.server import Endpoint
 command = Path(sys.executable).with_name("holdfast")
 with tempfile.TemporaryDirectory() as folder:
     tokens = Path(folder) / "tokens.toml"

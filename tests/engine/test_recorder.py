@@ -189,7 +189,7 @@ def a_joint(*names: str, state: State = State.WAITING, since: float = 0.0, neede
         claim.state, claim.began, claim.since = state, 10.0, since
         for name, fact in facts.items():
             setattr(claim, name, fact)
-    joint._began = 10.0
+    joint.began = 10.0
     joint._over = False
     return joint
 
