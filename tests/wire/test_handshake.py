@@ -130,6 +130,13 @@ def test_a_refusal_is_a_clear_cause(which: str) -> None:
     assert connection.state is ConnectionState.GREETING  # it is not to be spoken to
 
 
+def test_a_login_that_is_refused_is_told_as_such() -> None:
+    connection = a_connection("redis://:pw@h")
+    connection.connected(0.0)
+    connection.received(b"-WRONGPASS invalid username-password pair\r\n", 0.0)
+    assert message_of(connection.bad).startswith("it refuses our user or password: WRONGPASS invalid")
+
+
 def test_a_server_that_knows_no_hello_repeats_the_password_and_we_do_not() -> None:
     connection = a_connection("redis://:pa55w0rd@h")
     connection.connected(0.0)
