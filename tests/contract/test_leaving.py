@@ -6,7 +6,6 @@ Also the leases that a client lists, and how long its end waits for nodes that d
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from math import inf
 from typing import Any
@@ -200,9 +199,6 @@ async def test_names_that_move_are_left_by_closing(face: Face, name: str) -> Non
     async with face.nodes(3) as old, face.nodes(3) as new:
         locks = face.spread({"new": new}, previous={"old": old})
         lease = await face.acquire(locks.lock(name, ttl=LONG))
-        if isinstance(face, Threads):
-            # One set's thread hears of the end when the other's has ended its part already.
-            locks._drivers[0].io_thread.ask(lambda now: time.sleep(0.3))
         await face.call(locks.close, True)
         assert lease.state is LeaseState.LOST
         for nodes in (old, new):

@@ -374,10 +374,8 @@ class Driver(BaseDriver):
     def stay(self) -> None:
         """Have the keys of all leases stay on the nodes when they end."""
         io_thread = self._io_thread
-        if not io_thread.gone and (given := io_thread.given()):
-            # Whose they are is settled here: once another part of the same lease has ended, its
-            # owner gives up all of them.
-            io_thread.ask(partial(io_thread.stay, given))
+        if not io_thread.gone and io_thread.given():
+            io_thread.ask(io_thread.stay)
 
     def reopen(self) -> None:
         """Take up work again after `close`, with connections of its own.

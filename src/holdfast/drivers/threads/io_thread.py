@@ -541,9 +541,9 @@ class IOThread:
         pending_calls = {id(it): it for it in [*list(self._pending_calls.values()), *list(self.direct.done)]}
         return [it for it in pending_calls.values() if it.phase is GIVEN]
 
-    def stay(self, pending_calls: Sequence[PendingCall], now: float) -> None:
-        """Have the keys of these pending calls stay on the nodes when their claims end."""
-        for pending in pending_calls:
+    def stay(self, now: float) -> None:
+        """Have the keys of the leases that callers have stay on the nodes when they end."""
+        for pending in self.given():
             if pending.claim is not None:
                 self.engine.stay(pending.claim)
 
