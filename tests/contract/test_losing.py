@@ -151,6 +151,7 @@ async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(fa
     lease = await face.acquire(client.lock(name))
     await three.freeze(1, 2)
     time.sleep(0.5)  # with asyncio, nothing else happens meanwhile
+    assert client.leases() == ()
     assert lease.state is LeaseState.LOST
     assert lease.lost.is_set()
     with pytest.raises(LockLost):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -123,17 +122,18 @@ def test_a_time_limit_that_strikes_while_a_caller_speaks_reaches_it(client: Hold
 
 def test_nobody_waits_in_vain_again_and_again(client: Holdfast, three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes that do not answer in a moment are left to the I/O thread, for a while."""
-    waits = list[float]()
+    waits = list[int]()
     poll = unyielding.poll
 
     def counted(files: Any, count: int, milliseconds: int) -> int:
-        waits.append(time.monotonic())
+        waits.append(count)
         return 0
 
     monkeypatch.setattr(unyielding, "poll", counted)
+    began = time.monotonic()
     for _ in range(20):
         client.lock("vain").acquire().release()
-    assert len(waits) < 20 and all(b - a >= direct.PAUSE for a, b in pairwise(waits))
+    assert 0 < len(waits) <= 1 + (time.monotonic() - began) / direct.PAUSE
     monkeypatch.setattr(unyielding, "poll", poll)
 
 
