@@ -120,8 +120,8 @@ def kill(count: int, nodes: Nodes, contenders: int = 6, seed: int = 1) -> Found:
             time.sleep(0.05 + chance.random() * 0.05)
             # Every second time it is the holder, if that is not too young.
             place = chance.randrange(contenders)
-            if chance.random() < 0.5 and register.now[0] in running:
-                place = running.index(register.now[0])
+            if chance.random() < 0.5 and (holder := register.now[0]) in running:
+                place = running.index(holder)
             time.sleep(max(0.0, since[place] + YOUNG - time.monotonic()))
             victim, began, was = running[place], time.monotonic(), register.now[2]
             os.kill(victim, signal.SIGKILL)
