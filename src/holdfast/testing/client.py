@@ -42,7 +42,7 @@ class SimulatedClient:
         self.laws = next((it for it in world.laws if not named.isdisjoint(it.nodes)), None)
         if self.laws is not None:
             # A claim may be refused at once: nobody would find it among those that live.
-            self.engine.begin = self._begins  # type: ignore[method-assign]
+            self.engine.begin = self._begins  # type: ignore[method-assign]  # (of this one engine)
         self.transports: dict[Transport, None] = {}
         if process is not None:
             process.clients.append(self)
