@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine.plans import Do, Meet, Pause
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, NoQuorum
 from holdfast.face.migration import place
 from holdfast.face.shards import Shards
 from holdfast.face.spreading import alone
@@ -38,7 +38,7 @@ def placed(seen: dict[int, Sequence[frozenset[str]]], wait: float | None = None,
 
     A second passes with each round.
     """
-    plan, answer, rounds = place(shards(), JOINT, Timing(9.0, wait)), None, {NEW: 0, OLD: 0}
+    plan, answer, rounds = place(shards(), JOINT, "it", Timing(9.0, wait)), None, {NEW: 0, OLD: 0}
     while True:
         try:
             step: Any = plan.send(answer)
@@ -76,6 +76,14 @@ def test_servers_that_cannot_be_met_are_judged_when_the_time_is_over() -> None:
     few = {NEW: [ALL], OLD: [frozenset("x")]}
     assert placed(few) == (JOINT, None, 5)
     assert placed(few, wait=0.0) == (JOINT, 0.0, 3), "a try waits for a third of the ttl"
+
+
+def test_the_error_of_a_shard_that_cannot_be_reached_names_the_lock() -> None:
+    plan, causes = place(shards(), JOINT, "it", Timing(9.0, None)), {"redis://old1:6379": ConnectionError("refused")}
+    assert isinstance(next(plan), Do)
+    assert isinstance(plan.send(0.0), Meet)
+    with pytest.raises(NoQuorum, match=r"could not acquire 'it': fewer than 2 nodes are usable .*\n.*old1:6379: refused"):
+        plan.throw(NoQuorum("a majority of the nodes", 5.0, causes, 2, "reach"))
 
 
 def test_a_caller_whose_wait_was_ended_meets_nobody_again() -> None:

@@ -199,7 +199,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         if at != home:
             from ..face.migration import place
 
-            moves = partial(place, self._shards, at), self._ways
+            moves = partial(place, self._shards, at, terms.name), self._ways
         return self._lock(terms, self._owners, self._ways[home], moves)
 
     def _class(self, name: str) -> Any:

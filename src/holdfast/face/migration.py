@@ -17,13 +17,13 @@ from collections.abc import Sequence
 
 from ..engine.plans import TICK, Do, Meet, Pause, Plan
 from ..engine.settings import Settings
-from ..errors import ConfigError
+from ..errors import ConfigError, NoQuorum
 from ..protocol import quorum
 from ..protocol.timing import Timing
 from .shards import Shards
 
 
-def place(shards: Shards, joint: int, timing: Timing) -> Plan[tuple[int, Timing]]:
+def place(shards: Shards, joint: int, label: str, timing: Timing) -> Plan[tuple[int, Timing]]:
     """Find the shard on which to lock names that move.
 
     Two lists may name the same servers by different addresses. Then the new shard is enough.
@@ -31,6 +31,7 @@ def place(shards: Shards, joint: int, timing: Timing) -> Plan[tuple[int, Timing]
     Args:
         shards: The shards of the client.
         joint: The number of the joint shard of the names.
+        label: What errors call the lock.
         timing: What the caller demands of the lease.
 
     Returns:
@@ -42,7 +43,7 @@ def place(shards: Shards, joint: int, timing: Timing) -> Plan[tuple[int, Timing]
     """
     home, *former = shards.parts[joint - len(shards.all)]
     began: float = yield Do(lambda it: it.clock())
-    runs = yield from _servers(shards, (home, *former), timing, began)
+    runs = yield from _servers(shards, (home, *former), label, timing, began)
     ours = shards.all[home].settings
     former = [it for it in former if not same_servers(runs[it], runs[home], shards.all[it].settings, ours)]
     now: float = yield Do(lambda it: it.clock())
@@ -51,7 +52,7 @@ def place(shards: Shards, joint: int, timing: Timing) -> Plan[tuple[int, Timing]
 
 
 def _servers(
-    shards: Shards, which: Sequence[int], timing: Timing, began: float
+    shards: Shards, which: Sequence[int], label: str, timing: Timing, began: float
 ) -> Plan[dict[int, frozenset[str]]]:
     """Wait until the nodes of each of these shards have said which servers they are, by run id.
 
@@ -65,7 +66,10 @@ def _servers(
     while True:
         runs: dict[int, frozenset[str]] = {}
         for at in which:
-            runs[at] = yield Meet(at, within)
+            try:
+                runs[at] = yield Meet(at, within)
+            except NoQuorum as error:
+                raise NoQuorum(label, error.waited, error.causes, error.needed) from error
         known = all(len(it) >= quorum.majority(len(shards.all[at].settings.addresses)) for at, it in runs.items())
         now: float = yield Do(lambda it: it.clock())
         # A caller whose wait was ended by another thread is told so when it acquires.

@@ -280,7 +280,7 @@ def begin(options: OnceTerms) -> Plan[Turn]:
     home = shards.home(name)
     at = shards.locking(home, name)
     if at != home:
-        at, _ = yield from place(shards, at, options.terms.timing)
+        at, _ = yield from place(shards, at, name, options.terms.timing)
     yield Do(lambda it: it.keeps("once"), at)
     if times is not None and slot is None:
         slot = times.of((yield from _time(shards, name)), early=True)
