@@ -13,7 +13,7 @@ from contract.test_once import Job, result, run
 from contract.test_shards import Some
 
 from holdfast.engine.status import majorities
-from holdfast.errors import ConfigError, LockBusy, NoQuorum
+from holdfast.errors import LockBusy, NoQuorum
 
 
 def part(nodes: Any, which: slice) -> Any:
@@ -91,17 +91,25 @@ async def test_who_knows_only_the_former_list_is_a_straggler(face: Face, name: s
             assert "joint" not in str(node.differences)
 
 
-async def test_what_keeps_values_cannot_be_used_meanwhile(face: Face, five: Cluster, name: str) -> None:
-    joint = Change(face, five, slice(3), slice(5)).joint
-    permit = await face.acquire(joint.semaphore(name, 2))
-    await face.release(permit)
-    for describe in (
-        lambda: joint.election(name),
-        lambda: joint.latch(name, 2),
-        lambda: joint.barrier(name, 2),
-    ):
-        with pytest.raises(ConfigError, match="have nodes in common"):
-            describe()
+async def test_a_leader_is_known_on_both_lists(face: Face, five: Cluster, name: str) -> None:
+    change = Change(face, five, slice(3), slice(1, 4))
+    for leader, those in ("joint", ("old", "joint", "new")), ("old", ("old", "joint")):
+        leads = await face.acquire(vars(change)[leader].election(name, value=leader))
+        for it in those:
+            election = vars(change)[it].election(name, wait=0)
+            assert (await face.call(election.leader)).value == leader
+            with pytest.raises(LockBusy):
+                await face.acquire(election)
+        await face.release(leads, confirm=True)
+
+
+async def test_a_latch_opens_on_both_lists(face: Face, five: Cluster, name: str) -> None:
+    change = Change(face, five, slice(3), slice(1, 4))
+    old, joint, new = (it.latch(name, 2) for it in (change.old, change.joint, change.new))
+    assert [await face.call(it.arrive, "a") for it in (old, joint)] == [1, 1]
+    assert [await face.call(it.arrived) for it in (old, joint, new)] == [1, 1, 1]
+    assert await face.call(old.arrive, "b") == 2
+    assert [await face.call(it.is_open) for it in (old, joint, new)] == [True, True, True]
 
 
 async def test_a_rate_is_counted_on_both_lists(face: Face, five: Cluster, name: str) -> None:

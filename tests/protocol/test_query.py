@@ -75,11 +75,11 @@ def test_a_node_that_is_away_is_not_waited_for() -> None:
     survey.is_over({1: 1}, {0: "refused", 2: left}, False)
 
 
-def test_how_many_will_be_of_use_by_themselves() -> None:
+def test_which_nodes_will_be_of_use_by_themselves() -> None:
     survey = Survey(Standing.UP, Standing.GUARDED, Standing.DOWN, Standing.GUARDED, asks=(0, 1, 2))
-    assert survey.round.guarded == 1, "(the other one was not asked)"
+    assert survey.round.guarded == [1], "(the other one was not asked)"
     survey.stands(1, Standing.UP)
-    assert survey.round.guarded == 0
+    assert survey.round.guarded == []
 
 
 def test_a_node_that_is_being_dialled_is_waited_for_and_asked_when_it_can_be() -> None:

@@ -192,20 +192,6 @@ class Shards:
             )
         return home
 
-    def keeping(self, name: str, what: str) -> int:
-        """Return the shard of a primitive that keeps values on a majority of one list of nodes.
-
-        Raises:
-            ConfigError: Some of its nodes are being replaced. `what` is its kind.
-        """
-        home = self.home(name)
-        if self.all[home].settings.lists:
-            raise ConfigError(
-                f"{what} {name!r} cannot be used while `previous` and the next list have nodes in common: "
-                "stop all who use it, or replace all nodes by other servers"
-            )
-        return home
-
     def probe(self, at: int, *more: bytes, nodes: Sequence[NodeStatus] = ()) -> Plan[Query]:
         """Ask every node of a shard whether this client may do all it needs, or more.
 

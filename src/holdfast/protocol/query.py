@@ -122,6 +122,6 @@ class Query:
         return self._node_set.quorum.met(self.answers)
 
     @property
-    def guarded(self) -> int:
-        """How many of the nodes that were asked are in their restart guard, and will be of use."""
-        return sum(self._node_set.standing[node] is Standing.GUARDED for node in self.asks)
+    def guarded(self) -> list[int]:
+        """The nodes that were asked and are in their restart guard: they will be of use."""
+        return [node for node in self.asks if self._node_set.standing[node] is Standing.GUARDED]

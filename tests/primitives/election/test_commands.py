@@ -13,6 +13,7 @@ from holdfast.errors import ConfigError
 from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, ElectionHeard, ElectionLock, LeaderStatements, Word, heard, value_of
 from holdfast.protocol import quorum
 from holdfast.protocol.exclusive import Exclusive, key_of
+from holdfast.protocol.quorum import Quorum
 from holdfast.scripts import ANNOUNCE, WATCH
 
 unhurried = effort(deadline=None)
@@ -94,39 +95,51 @@ def answer(term: int, version: int = 1, left: int = 500, value: str = "v") -> li
 NONE = [0, 0, 0, b""]
 
 
+def of(nodes: int) -> Quorum:
+    """A majority of these."""
+    return Quorum(range(nodes))
+
+
 def test_the_highest_counts() -> None:
-    found = heard({0: answer(5, 2), 1: answer(7), 2: answer(7, left=900)}, 3)
+    found = heard({0: answer(5, 2), 1: answer(7), 2: answer(7, left=900)}, of(3))
     assert found == ElectionHeard(Word(7, 1, 0.9, "v"), frozenset({1, 2}), True, True)
-    found = heard({0: answer(7, 1, 9000), 1: answer(7, 2, 0), 2: NONE}, 3)
+    found = heard({0: answer(7, 1, 9000), 1: answer(7, 2, 0), 2: NONE}, of(3))
     assert found == ElectionHeard(Word(7, 2, 0.0, "v"), frozenset({1}), True, True)
 
 
 def test_nobody_has_said_anything() -> None:
-    assert heard({0: NONE, 1: NONE}, 3) == ElectionHeard(Word(0, 0), frozenset({0, 1}), True, True)
-    assert heard({}, 3) == ElectionHeard(Word(0, 0), frozenset(), False, False)
+    assert heard({0: NONE, 1: NONE}, of(3)) == ElectionHeard(Word(0, 0), frozenset({0, 1}), True, True)
+    assert heard({}, of(3)) == ElectionHeard(Word(0, 0), frozenset(), False, False)
 
 
 def test_a_resignation_is_the_highest_that_a_node_can_count_to() -> None:
     assert LAST == 2**53 - 1
-    assert heard({0: [7, LAST, 0, b""], 1: answer(7, LAST - 1)}, 3).word == Word(7, LAST)
+    assert heard({0: [7, LAST, 0, b""], 1: answer(7, LAST - 1)}, of(3)).word == Word(7, LAST)
+
+
+def test_while_some_nodes_stay_a_majority_of_each_list_is_needed() -> None:
+    # Rule SH5.
+    both = Quorum([0, 1, 2], [1, 2, 3])
+    assert heard({1: answer(7), 2: answer(7)}, both).clear
+    assert not heard({0: answer(7), 1: answer(7)}, both).enough
 
 
 def test_too_few_have_answered() -> None:
-    assert heard({0: answer(7)}, 3) == ElectionHeard(Word(7, 1, 0.5, "v"), frozenset({0}), False, False)
-    assert not heard({0: answer(7), 1: answer(7)}, 4).enough
-    assert heard({0: answer(7), 1: answer(7), 3: answer(7)}, 4).clear
+    assert heard({0: answer(7)}, of(3)) == ElectionHeard(Word(7, 1, 0.5, "v"), frozenset({0}), False, False)
+    assert not heard({0: answer(7), 1: answer(7)}, of(4)).enough
+    assert heard({0: answer(7), 1: answer(7), 3: answer(7)}, of(4)).clear
 
 
 def test_its_time_is_over_when_a_majority_says_so() -> None:
     """Where they differ the others are waited for; and a single node whose clock is wrong is outvoted."""
     # Rule E5.
     wrong, over = answer(7, left=10**9), answer(7, left=0)
-    found = heard({0: wrong, 1: over}, 3)
+    found = heard({0: wrong, 1: over}, of(3))
     assert (found.word.left, found.enough, found.clear) == (1e6, True, False)
-    assert heard({0: wrong, 1: over, 2: over}, 3) == ElectionHeard(Word(7, 1, 0.0, "v"), frozenset({0, 1, 2}), True, True)
-    found = heard({0: wrong, 1: wrong, 2: over}, 3)
+    assert heard({0: wrong, 1: over, 2: over}, of(3)) == ElectionHeard(Word(7, 1, 0.0, "v"), frozenset({0, 1, 2}), True, True)
+    found = heard({0: wrong, 1: wrong, 2: over}, of(3))
     assert (found.word.left, found.clear) == (1e6, False)
-    assert heard({0: over, 1: answer(5), 2: NONE}, 3).clear, "of those that have the highest, all say the same"
+    assert heard({0: over, 1: answer(5), 2: NONE}, of(3)).clear, "of those that have the highest, all say the same"
 
 
 @pytest.mark.parametrize(
@@ -146,12 +159,12 @@ def test_its_time_is_over_when_a_majority_says_so() -> None:
     ],
 )
 def test_what_no_script_of_ours_says_does_not_count(reply: Any) -> None:
-    assert heard({0: reply, 1: answer(7)}, 3) == heard({1: answer(7)}, 3)
-    assert heard({0: reply}, 1) == heard({}, 1)
+    assert heard({0: reply, 1: answer(7)}, of(3)) == heard({1: answer(7)}, of(3))
+    assert heard({0: reply}, of(1)) == heard({}, of(1))
 
 
 def test_a_value_that_is_no_text_is_shown_as_far_as_it_is() -> None:
-    assert heard({0: [7, 1, 500, b"\xff"]}, 1).word.value == "\ufffd"
+    assert heard({0: [7, 1, 500, b"\xff"]}, of(1)).word.value == "\ufffd"
 
 
 @unhurried
@@ -164,7 +177,7 @@ def test_whatever_a_majority_has_is_heard_by_every_majority(nodes: int, data: st
     having, asked = set(data.draw(everybody)[:needed]), data.draw(everybody)[:needed]
     earlier = st.one_of(st.just(NONE), st.builds(answer, st.integers(1, 6), st.integers(1, 9), st.integers(0, 999)))
     answers = {node: answer(7, 3) if node in having else data.draw(earlier) for node in asked}
-    found = heard(answers, nodes)
+    found = heard(answers, of(nodes))
     assert found.enough
     assert found.word == Word(7, 3, 0.5, "v")
     assert found.by == having & set(asked)

@@ -16,9 +16,9 @@ from itertools import count
 from typing import NamedTuple
 
 from ... import checks
-from ...protocol import quorum
 from ...protocol.exclusive import Exclusive, beside
 from ...protocol.note import LAST, Word, announcement
+from ...protocol.quorum import Quorum
 from ...scripts import WATCH
 from ...wire.resp import evalsha
 
@@ -110,19 +110,18 @@ def value_of(value: object) -> str:
     return checks.text(value, "what a leader says", most=LONGEST_VALUE)
 
 
-def heard(answers: Mapping[int, object], nodes: int) -> ElectionHeard:
+def heard(answers: Mapping[int, object], decides: Quorum) -> ElectionHeard:
     """Combine the answers of nodes to `watch`. Answers of another form do not count."""
     words = {node: word for node, reply in answers.items() if (word := _read(reply)) is not None}
-    needed = quorum.majority(nodes)
     # Of those with the same rank, the one with the longest time left.
     highest = max(words.values(), default=Word(0, 0))
     by = frozenset(node for node, word in words.items() if word.rank == highest.rank)
-    over = sum(words[node].left <= 0 for node in by)
+    over = frozenset(node for node in by if words[node].left <= 0)
     # One node's clock may be wrong.
-    if over >= needed:
+    if decides.met(over):
         highest = Word(highest.term, highest.version, 0.0, highest.value)
-    enough = len(words) >= needed
-    return ElectionHeard(highest, by, enough, clear=enough and (over in (0, len(by)) or over >= needed))
+    enough = decides.met(words)
+    return ElectionHeard(highest, by, enough, clear=enough and (not over or over == by or decides.met(over)))
 
 
 def _read(reply: object) -> Word | None:

@@ -22,7 +22,6 @@ from ...face.lock import Lock
 from ...face.shards import Shards
 from ...face.terms import ElectionOptions, LockTerms, allow, terms, waiting
 from ...operations.inspection.plan import unheard
-from ...protocol import quorum
 from ...protocol.exclusive import LONGEST
 from ...protocol.note import Word
 from ...protocol.query import Query
@@ -66,7 +65,6 @@ def campaign(shards: Shards, name: str, value: str, options: ElectionOptions) ->
         ConfigError: The name or an option cannot work.
     """
     at = shards.settled(checks.name(name, "an election's name", most=LONGEST), "election")
-    shards.keeping(name, "election")
     settings = shards.all[at].settings
     allow(options, "election", ElectionOptions)
 
@@ -93,8 +91,8 @@ def publish(settings: Settings, speech: LeaderStatements, lease: Lease, value: s
     lease.check()
     speech.says(words)
     data = office.announce(speech.word(lease.fence, lease.remaining))
-    size = len(settings.addresses)
-    seen: Query = yield Ask(dict.fromkeys(range(size), data), lambda answers: len(answers) >= quorum.majority(size))
+    decides = settings.quorum
+    seen: Query = yield Ask(dict.fromkeys(decides.nodes, data), decides.met)
     lease.check()
     if not seen.sufficient:
         raise unheard(settings, seen, office.label, "publish a leader's value of")
@@ -102,11 +100,11 @@ def publish(settings: Settings, speech: LeaderStatements, lease: Lease, value: s
 
 def _read(settings: Settings, office: ElectionLock, token: bytes, ttl: float) -> Plan[tuple[ElectionHeard, Query]]:
     """Ask what a majority says. All nodes notify the token of changes from then on."""
-    size = len(settings.addresses)
+    decides = settings.quorum
     seen: Query = yield Ask(
-        dict.fromkeys(range(size), office.watch(token, ttl)), lambda answers: heard(answers, size).clear
+        dict.fromkeys(decides.nodes, office.watch(token, ttl)), lambda answers: heard(answers, decides).clear
     )
-    return heard(seen.answers, size), seen
+    return heard(seen.answers, decides), seen
 
 
 def _write_back(settings: Settings, office: ElectionLock, found: ElectionHeard, seen: Query) -> Plan[bool]:
@@ -114,14 +112,13 @@ def _write_back(settings: Settings, office: ElectionLock, found: ElectionHeard, 
 
     Otherwise a caller that asks later could read something earlier.
     """
-    size = len(settings.addresses)
-    lacking = quorum.majority(size) - len(found.by)
-    if lacking <= 0:
+    decides = settings.quorum
+    if decides.met(found.by):
         return True
     word = found.word._replace(left=max(0.0, found.word.left - (seen.ended - seen.began)))
-    others = dict.fromkeys([node for node in range(size) if node not in found.by], office.announce(word))
-    told: Query = yield Ask(others, lambda answers: len(answers) >= lacking)
-    return len(told.answers) >= lacking
+    others = dict.fromkeys(decides.nodes - found.by, office.announce(word))
+    told: Query = yield Ask(others, lambda answers: decides.met(found.by | answers.keys()))
+    return decides.met(found.by | told.answers.keys())
 
 
 class View:

@@ -7,7 +7,7 @@ them: a plan yields steps (ask nodes, let time pass, listen for a push), and ret
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any, TypeVar
@@ -23,10 +23,10 @@ from ...face.shards import Shards
 from ...face.terms import LONGEST_WAIT, Description, waiting
 from ...face.tracing import ObservedCall
 from ...operations.repair.plan import mend
-from ...protocol import quorum
 from ...protocol.exclusive import LONGEST
 from ...protocol.nodes import too_few
 from ...protocol.query import Answers, Query
+from ...protocol.quorum import Quorum
 from ...protocol.ticket import TOKEN
 from . import commands as recipes
 from .commands import LatchAnswer, id_of
@@ -43,9 +43,9 @@ class LatchTerms:
     wait: float | None
 
     @property
-    def needed(self) -> int:
-        """A majority of the nodes."""
-        return quorum.majority(len(self.settings.addresses))
+    def quorum(self) -> Quorum:
+        """Which of the nodes decide."""
+        return self.settings.quorum
 
 
 def terms(
@@ -56,7 +56,6 @@ def terms(
     ConfigError says which one is wrong, and what to write instead.
     """
     at = shards.settled(checks.name(name, f"a {kind}'s name", most=LONGEST), kind)
-    shards.keeping(name, kind)
     settings = shards.all[at].settings
     # A waiter asks the nodes more often than every `max_ttl`, and so keeps the latch.
     kept = checks.seconds(keep, "keep", least=settings.max_ttl, most=LONGEST_WAIT)
@@ -89,10 +88,10 @@ class Arrivals:
         self.latest = generation
         # The beginning of the first round, and the end of the last.
         self.began = self.ended = 0.0
-        # The last round: when it began, how many nodes answered, and how many know that it is over.
-        self.asked, self.heard, self.sure = 0.0, 0, 0
-        # How many nodes are in their restart guard, and will be usable when it ends.
-        self.hoped = 0
+        # The last round: when it began, which nodes answered, and which know that it is over.
+        self.asked, self.heard, self.sure = 0.0, set[int](), set[int]()
+        # The nodes that are in their restart guard, and will be usable when it ends.
+        self.hoped: Collection[int] = ()
         self._causes: dict[int, Exception] = {}
         self._me, self._confirmed = b"", True
         if me:
@@ -111,7 +110,7 @@ class Arrivals:
     @property
     def answered(self) -> bool:
         """Whether a majority has answered."""
-        return self.heard >= self._terms.needed
+        return self._terms.quorum.met(self.heard)
 
     @property
     def over(self) -> bool:
@@ -119,7 +118,7 @@ class Arrivals:
 
         Then everybody who asks from now on will hear of it.
         """
-        return self.sure >= self._terms.needed
+        return self._terms.quorum.met(self.sure)
 
     @property
     def full(self) -> bool:
@@ -156,7 +155,7 @@ class Arrivals:
         any node may still answer. The node that has sent the push may be the slowest.
         """
         terms, full = self._terms, self.full
-        recipe, needed = terms.recipe, terms.needed
+        recipe, decides = terms.recipe, terms.quorum
         asks = {}
         ttl = terms.settings.ttl
         for node in range(len(terms.settings.addresses)):
@@ -165,18 +164,18 @@ class Arrivals:
             asks[node] = recipe.say(self.generation, news, birth, count, over=full, token=token, ttl=ttl)
 
         def enough(answers: Answers) -> bool:
-            told = [it for it in map(recipe.read, answers.values()) if isinstance(it, LatchAnswer)]
-            return len(told) >= needed and (not patient or any(it.over > self.generation for it in told))
+            told = {node: it for node, said in answers.items() if isinstance(it := recipe.read(said), LatchAnswer)}
+            return decides.met(told) and (not patient or any(it.over > self.generation for it in told.values()))
 
         self._note((yield Ask(asks, enough)))
 
     def glance(self) -> Plan[None]:
         """Ask in one round who has arrived, and change nothing on the nodes."""
         terms = self._terms
-        recipe, needed = terms.recipe, terms.needed
+        recipe, decides = terms.recipe, terms.quorum
 
         def enough(answers: Answers) -> bool:
-            return sum(isinstance(recipe.read(it), LatchAnswer) for it in answers.values()) >= needed
+            return decides.met([node for node, it in answers.items() if isinstance(recipe.read(it), LatchAnswer)])
 
         yield Do(lambda it: it.keeps(recipe.kind))
         asks = dict.fromkeys(range(len(terms.settings.addresses)), recipe.look(self.generation))
@@ -198,9 +197,9 @@ class Arrivals:
 
     def _note(self, seen: Query) -> None:
         """Take in the answers of a round."""
-        recipe, others = self._terms.recipe, list[str]()
+        recipe, others = self._terms.recipe, dict[int, str]()
         self.began, self.asked, self.ended = self.began or seen.began, seen.began, seen.ended
-        self.heard, self.sure, self.hoped, self._causes = 0, 0, seen.guarded, dict(seen.causes)
+        self.heard, self.sure, self.hoped, self._causes = set(), set(), seen.guarded, dict(seen.causes)
         for node, reply in seen.answers.items():
             match recipe.read(reply):
                 case LatchAnswer() as told:
@@ -208,15 +207,17 @@ class Arrivals:
                 case None:
                     self._causes[node] = TypeError("its answer is not what the script says")
                 case other:
-                    others.append(other)
+                    others[node] = other
                     self._causes[node] = ValueError(f"there it waits for {other}, and here for {recipe.count}")
-        if len(others) > len(self._terms.settings.addresses) - self._terms.needed:
-            raise recipe.disagreement(others)
+        decides = self._terms.quorum
+        if not decides.met(decides.nodes - others.keys()):
+            raise recipe.disagreement(others.values())
 
     def _hear(self, node: int, told: LatchAnswer) -> None:
-        self.heard, self.latest = self.heard + 1, max(self.latest, told.over)
+        self.heard.add(node)
+        self.latest = max(self.latest, told.over)
         if told.over > self.generation:
-            self.sure += 1
+            self.sure.add(node)
             if self._me in told.ids:
                 raise self._superfluous()
             return
@@ -239,7 +240,7 @@ class Arrivals:
     def unheard(self, doing: str, waited: float) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
         causes = {self._terms.settings.addresses[node].label: cause for node, cause in self._causes.items()}
-        return too_few(self._terms.recipe.name, waited, causes, self._terms.needed, doing)
+        return too_few(self._terms.recipe.name, waited, causes, self._terms.quorum.least, doing)
 
 
 _UNSEEN: tuple[bytes, int, set[bytes]] = (b"0", 0, set())
@@ -274,7 +275,7 @@ class Patience:
         terms, settings = self._terms, self._terms.settings
         if self._began is None:
             self._began = sight.began
-        if sight.heard + sight.hoped >= terms.needed:
+        if terms.quorum.met(sight.heard.union(sight.hoped)):
             self._away_since = None
         elif self._away_since is None:
             self._away_since = sight.asked
