@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 from cli.kit import Command, until
@@ -148,7 +149,7 @@ def test_whether_a_job_of_once_is_done(holdfast: Command) -> None:
 
 
 def test_kubernetes(programs: Path, holdfast: Command) -> None:
-    container = yaml.safe_load(block("yaml"))
+    container = yaml.safe_load(blocks("yaml")[0])
     assert set(container) == {"command", "env", "readinessProbe", "terminationGracePeriodSeconds"}
     assert [it["name"] for it in container["env"]] == ["HOLDFAST_NODES"]
     probe = container["readinessProbe"]["exec"]["command"]
@@ -160,6 +161,15 @@ def test_kubernetes(programs: Path, holdfast: Command) -> None:
     assert subprocess.run(probe, env=holdfast.environment, timeout=20, check=False).returncode == 0, "a standby is ready, too"
     nowhere = {**holdfast.environment, "HOLDFAST_NODES": "redis://127.0.0.1:1"}
     assert subprocess.run(probe, env=nowhere, timeout=20, check=False, stderr=subprocess.DEVNULL).returncode == 69
+
+
+def test_a_cron_job_of_kubernetes(programs: Path, holdfast: Command) -> None:
+    job = yaml.safe_load(blocks("yaml")[1])
+    kubernetes_validate.validate(job, "1.37", strict=True)
+    (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+    for _ in range(2):
+        subprocess.run(container["command"], env=holdfast.environment, timeout=20, check=True)
+    assert len(ran(programs)) == 1
 
 
 def test_a_shell_script(programs: Path, holdfast: Command, nodes: Nodes) -> None:
