@@ -11,7 +11,6 @@ together at its end, in one write a node.
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import sys
 import types
@@ -21,7 +20,7 @@ from contextvars import Context
 from functools import partial
 from math import inf
 from os import getpid
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from ...clock import sources_of
 from ...engine.engine import GRACE, Engine, Watch
@@ -44,37 +43,19 @@ from ..callbacks import Call, Callbacks, Listeners
 from ..forks import FORKS
 from .callbacks import LoopCalls
 from .sockets import Link, Sockets
+from .timer import Timer
 
 # Bytes: usual answers are shorter.
 SHORT = 4096
 # For how many turns of the loop more than one task is expected to speak, after several have.
 CROWD = 2
-# Seconds after which a loop that comes to its timer was busy with something else.
-LATE = 0.005
 
 # (On the way of every acquire, an attribute of an enum costs as much as a call.)
 HELD = State.HELD
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _drivers: SafeWeakSet[Driver] = SafeWeakSet()
-
-
-def _whole(turn: Callable[Concatenate[Driver, P], None]) -> Callable[Concatenate[Driver, P], None]:
-    """What the loop calls is done whole, or the driver is over: a signal handler's exception must
-    not leave a timer unset for ever.
-    """
-
-    @functools.wraps(turn)
-    def called(self: Driver, *arguments: P.args, **options: P.kwargs) -> None:
-        try:
-            turn(self, *arguments, **options)
-        except BaseException as error:
-            self._die(error)
-            raise
-
-    return cast("Callable[Concatenate[Driver, P], None]", called)
 
 
 class LeaseOwner(Protocol):
@@ -137,8 +118,7 @@ class Driver(BaseDriver):
         self._leases: dict[Want, weakref.ref[Any]] = {}
         self.waiting: Waiting[asyncio.Future[None]] = Waiting()
         self.sockets = Sockets(self, access)
-        self._timer: asyncio.TimerHandle | None = None
-        self._due = inf
+        self._timer = Timer(self)
         # The id of the task that has spoken since a node answered last, if it is the only one.
         self._speaker = 0
         # Several tasks speak: for how many turns of the loop what they say waits for the end of it.
@@ -397,9 +377,9 @@ class Driver(BaseDriver):
         if self._over:
             return
         self._over = True
-        for timer in (self._timer, self._last):
-            if timer is not None:
-                timer.cancel()
+        self._timer.cancel()
+        if self._last is not None:
+            self._last.cancel()
         self.sockets.end()
         if self.engine.upkeep.guardian is not None:
             self.engine.upkeep.guardian.close()
@@ -416,7 +396,7 @@ class Driver(BaseDriver):
         self._over = True
         self.sockets.forget()
 
-    def _die(self, error: BaseException) -> None:
+    def die(self, error: BaseException) -> None:
         """End this driver after an error in it: its leases are lost, and nobody waits any longer.
 
         A new driver takes its place.
@@ -493,63 +473,6 @@ class Driver(BaseDriver):
         if self.sockets.links[link.node] is link:
             self.do(self.engine.upkeep.lost, link.node, self.clock(), cause)
 
-    @_whole
-    def _tick(self) -> None:
-        """Time has passed.
-
-        What lies unread is not late: the loop reads once more before anybody is judged by this
-        `now`.
-
-        A turn looks what can be read before it calls what was asked for in the turn before: hence
-        two turns.
-        """
-        now = self.clock()
-        # Until it has judged, nobody needs another timer.
-        due, self._timer, self._due = self._due, None, -inf
-        self._excuse(now, due)
-        self._look(now, due)
-        for link in self.sockets.links:
-            if link is not None:
-                link.left = None
-        self.loop.call_soon(self.loop.call_soon, self._judge, now)
-
-    @_whole
-    def _judge(self, now: float) -> None:
-        self._look(self.clock(), now)
-        unread = [it for it in self.sockets.links if it is not None and it.unread()]
-        # Read on, until a read does not fill the buffer, or all has been read that lay there now.
-        if unread:
-            for link in unread:
-                link.full = False
-            self.loop.call_soon(self.loop.call_soon, self._judge, now)
-            return
-        self._due = inf
-        self._excuse(self.clock(), now)
-        # At the end nobody is judged: a reset would undo what was said last.
-        if not self.closed:
-            self.do(self._judged, now)
-
-    def _judged(self, now: float) -> None:
-        self.engine.record.epoch = self.wall() - self.clock()
-        self.engine.tick(now)
-
-    def _excuse(self, now: float, due: float) -> None:
-        """Was the loop busy since `due` for long?
-
-        Then what was said last may have left only now, and connections that are being made have
-        waited for this loop.
-        """
-        if now > due + self.engine.upkeep.patience / 8:
-            self.engine.upkeep.excuse(now, now - due)
-
-    def _look(self, now: float, due: float) -> None:
-        """Was the loop busy since `due`?
-
-        Then leases may have run out, and no answer that lies unread can save them: tell at once.
-        """
-        if now > due + LATE:
-            self.do(self.engine.lapse, now)
-
     # ------------------------------------------------ what the engine wants done
 
     def do(self, what: Callable[..., T], *arguments: Any) -> T | None:
@@ -578,7 +501,7 @@ class Driver(BaseDriver):
         Returns:
             Whether it is no bug, but a signal handler's exception, such as Ctrl-C, which goes on.
         """
-        self._die(error)
+        self.die(error)
         return not isinstance(error, Exception) or _raised_by_a_handler(error)
 
     def _work(self) -> None:
@@ -609,8 +532,8 @@ class Driver(BaseDriver):
                     self.aside.losses.put(told_lost(it() for it in lost))
             if ready.events:
                 self.aside.tell(ready.events)
-        if not self.closed and ready.wake < self._due:
-            self._wake_at(ready.wake)
+        if not self.closed and ready.wake < self._timer.due:
+            self._timer.set(ready.wake)
         if engine.upkeep.broken:
             self._work()
         elif self.closed:
@@ -643,7 +566,7 @@ class Driver(BaseDriver):
             if self.engine.upkeep.broken:
                 self._work()
         except BaseException as error:
-            # As in `_whole`, without another call in every turn that sends something.
+            # As in `timer._whole`, without another call in every turn that sends something.
             if self._failed(error):
                 raise
 
@@ -660,12 +583,6 @@ class Driver(BaseDriver):
                         link.write(connection.take())
                 except Exception as error:
                     engine.upkeep.faulted(connection.node, self.clock(), error)
-
-    def _wake_at(self, wake: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._due = wake
-        self._timer = self.apart(self.loop.call_later, max(0.0, wake - self.clock()), self._tick)
 
     def apart(self, begin: Callable[..., T], *arguments: Any) -> T:
         """Have the loop begin or plan something in a context of this driver's own."""
