@@ -46,7 +46,7 @@ class Guest:
     """A framework.
 
     `tests`: modules in tests/integrations; `page`: in docs; `oldest`, `newest`: what pip installs, or nothing if this version is not
-    tested; `modules`: in holdfast.integrations, that import it.
+    tested; `modules`: in holdfast.integrations, that import it; `slow`: to install, so that it is left to the night.
     """
 
     tests: tuple[str, ...]
@@ -54,6 +54,7 @@ class Guest:
     oldest: tuple[str, ...]
     newest: tuple[str, ...]
     modules: tuple[str, ...] = ()
+    slow: bool = False
 
 
 GUESTS = {
@@ -122,6 +123,8 @@ GUESTS = {
         (),
         ("aiohttp", "alembic", "arq", "dogpile.cache", "huey", "litestar", "rq", "sqlalchemy", "taskiq"),
     ),
+    "prefect": Guest(("test_pipelines.py",), "", (), ("prefect",), slow=True),
+    "airflow": Guest(("test_pipelines.py",), "", (), ("apache-airflow",), slow=True),
 }
 
 
@@ -267,7 +270,8 @@ def main() -> None:
     unknown = sorted(set(words) - {*GUESTS, OLDEST, NEWEST})
     if unknown:
         sys.exit(f"unknown framework {unknown[0]!r}. Valid names are {', '.join(GUESTS)}, {OLDEST} and {NEWEST}.")
-    names = [it for it in words if it in GUESTS] or list(GUESTS)
+    names = [it for it in words if it in GUESTS]
+    names = names or [name for name, it in GUESTS.items() if not (it.slow and QUICK in sys.argv)]
     if VERSIONS in sys.argv:
         print(*map(versions, names), sep="\n")
         return

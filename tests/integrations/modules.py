@@ -29,5 +29,6 @@ LONG = {
     "test_dramatiq.py",
     "test_fastapi_processes.py",
     "test_flask.py",
+    "test_pipelines.py",
     "test_pytest.py",
 }
