@@ -53,7 +53,7 @@ def test_the_readme_on_the_package_index_has_no_link_to_nowhere(hook: ModuleType
 def test_the_links_become_absolute_when_the_source_has_an_address(hook: ModuleType) -> None:
     text = update(hook, {"urls": {"Source": "https://example.org/holdfast/"}})
     assert relative(text) == []
-    assert "[First run](https://example.org/holdfast/docs/first-run.md)" in text
+    assert "[First run](https://example.org/holdfast/docs/installation.md)" in text
     assert "](https://example.org/holdfast/docs/pictures/page-light.png)" in text
 
 
