@@ -411,7 +411,7 @@ def test_a_gateway_drains(holdfast: Command, nodes: Nodes) -> None:
             assert process.wait(30) == 0
 
 
-PAGE = (Path(__file__).parent.parent.parent / "docs/resp.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs/gateway.md").read_text()
 
 
 def block(first: str) -> str:
