@@ -35,7 +35,7 @@ pytestmark = pytest.mark.pages
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = sorted(path for pattern in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md") for path in ROOT.glob(pattern))
 # Pages whose programs need a framework that .venv may not have. `./task guests` runs these.
-NEEDS = {f"docs/{it}.md": it for it in ("apscheduler", "celery", "django", "dramatiq", "flask")}
+NEEDS = {f"docs/{it}.md": it for it in ("celery", "django")}
 # This one needs several.
 NEEDS["docs/frameworks.md"] = "huey"
 RUNNABLE = [it for it in DOCUMENTS if find_spec(NEEDS.get(str(it.relative_to(ROOT)), "pytest")) is not None]
