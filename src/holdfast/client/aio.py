@@ -47,7 +47,6 @@ T = TypeVar("T")
 
 
 class Holdfast(_Client):
-    __doc__ = client.Client.__doc__
     _face = "holdfast.aio"
     _lock = Lock
     _locked = Locked

@@ -45,7 +45,6 @@ T = TypeVar("T")
 
 
 class Holdfast(_Client):
-    __doc__ = client.Client.__doc__
     _face = "holdfast"
     _lock = Lock
     _locked = Locked

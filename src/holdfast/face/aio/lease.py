@@ -24,7 +24,6 @@ from ..terms import LockTerms, holding
 
 
 class Lease(lease.Lease):
-    __doc__ = lease.Lease.__doc__
     __slots__ = ("_body", "_cancelled", "_cancelling", "_driver", "_generator", "_want")
     _driver: Driver
     _want: Want

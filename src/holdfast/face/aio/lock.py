@@ -22,7 +22,6 @@ from .lease import Lease
 
 
 class Lock(lock.Lock[Lease]):
-    __doc__ = lock.Lock.__doc__
     __slots__ = ()
     _driver: Callable[[], Driver]
     _kind: type[Lease] = Lease

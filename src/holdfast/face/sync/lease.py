@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 
 class Lease(lease.Lease):
-    __doc__ = lease.Lease.__doc__
     __slots__ = ("_driver", "_gate", "_pending")
     _driver: Driver
     _pending: PendingCall

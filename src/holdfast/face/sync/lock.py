@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 
 class Lock(lock.Lock[Lease]):
-    __doc__ = lock.Lock.__doc__
     __slots__ = ()
     _driver: Driver
     _kind: type[Lease] = Lease

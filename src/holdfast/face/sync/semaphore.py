@@ -13,7 +13,6 @@ from .lock import Lock
 
 
 class Semaphore(Lock, semaphore.Semaphore[Lease]):
-    __doc__ = semaphore.Semaphore.__doc__
     __slots__ = ()
 
     def available(self) -> int:

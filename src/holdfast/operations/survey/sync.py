@@ -13,7 +13,6 @@ from .commands import Row
 
 
 class Survey(survey.Survey):
-    __doc__ = survey.Survey.__doc__
     __slots__ = ()
 
     def __iter__(self) -> Self:

@@ -19,7 +19,6 @@ from .plan import Leader, View, spoken
 
 
 class Leadership(election.Leadership, Lease):
-    __doc__ = election.Leadership.__doc__
     __slots__ = ("_speech",)
 
     def __init__(self, terms: LockTerms, driver: Driver) -> None:
@@ -55,7 +54,6 @@ class Observation:
 
 
 class Election(Lock, election.Election[Lease]):
-    __doc__ = election.Election.__doc__
     __slots__ = ()
     _kind = Leadership
 

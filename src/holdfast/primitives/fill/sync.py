@@ -38,7 +38,6 @@ class Filled(Decorator):
 
 
 class Fill(fill.Fill[T]):
-    __doc__ = fill.Fill.__doc__
     __slots__ = ()
     _lock: Lock
     _decorator = Filled

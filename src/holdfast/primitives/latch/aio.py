@@ -10,7 +10,6 @@ from . import plan as latch
 
 
 class Latch(latch.Latch):
-    __doc__ = latch.Latch.__doc__
     __slots__ = ()
 
     async def arrive(self, id: str | None = None) -> int:
@@ -28,7 +27,6 @@ class Latch(latch.Latch):
 
 
 class Barrier(latch.Barrier):
-    __doc__ = latch.Barrier.__doc__
     __slots__ = ()
 
     async def wait(self, id: str) -> int:

@@ -12,7 +12,6 @@ from . import plan as latch
 
 
 class Latch(latch.Latch):
-    __doc__ = latch.Latch.__doc__
     __slots__ = ()
 
     def arrive(self, id: str | None = None) -> int:
@@ -30,7 +29,6 @@ class Latch(latch.Latch):
 
 
 class Barrier(latch.Barrier):
-    __doc__ = latch.Barrier.__doc__
     __slots__ = ()
 
     def wait(self, id: str, cancel: threading.Event | None = None) -> int:

@@ -38,7 +38,6 @@ class Single(Decorator):
 
 
 class Once(once.Once):
-    __doc__ = once.Once.__doc__
     __slots__ = ()
     _lock: Callable[[LockTerms], Lock]
 

@@ -32,7 +32,6 @@ class Limited(Decorator):
 
 
 class Rate(rate.Rate):
-    __doc__ = rate.Rate.__doc__
     __slots__ = ()
     _decorator = Limited
 
