@@ -36,8 +36,6 @@ class Access:
     `tls` has the options of its TLS. None: it uses none, or a context of the user's.
     """
 
-    __slots__ = ("_context", "_credentials", "_patience", "_resolve", "address", "asks", "tls")
-
     def __init__(
         self,
         node: Node,

@@ -99,8 +99,6 @@ class Calls(ABC):
 class ThreadCalls(Calls):
     """Calls that are made on a thread of their own, or on a greenlet."""
 
-    __slots__ = ("_asleep", "_bell", "_born", "_ending", "_ident", "_running", "_stranded")
-
     def __init__(self, most: int, complain: Complain) -> None:
         super().__init__(most, complain)
         self._born = len(FORKS)

@@ -34,8 +34,6 @@ class CredentialsFile:
         strangers: The labels of nodes that it is not for, such as embedded servers.
     """
 
-    __slots__ = ("_path", "_strangers", "_variable")
-
     def __init__(self, path: str, variable: str, strangers: Container[str] = ()) -> None:
         self._path = path
         self._variable = variable
@@ -90,8 +88,6 @@ class Authority:
     Args:
         path: Of the file, in PEM.
     """
-
-    __slots__ = ("_path",)
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -68,8 +68,6 @@ class Tunnel:
         fault: The error that ended the connection, or None. For reading only.
     """
 
-    __slots__ = ("_host", "_in", "_kept", "_out", "_tls", "fault", "open")
-
     def __init__(self, context: ssl.SSLContext, address: Address) -> None:
         # The interface in an IPv6 address is not part of the name.
         self._host = address.host.partition("%")[0]

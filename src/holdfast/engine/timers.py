@@ -37,8 +37,6 @@ class Timers(Generic[T]):
         due: When the first timer is due. A timer that was due before the last look is due at it.
     """
 
-    __slots__ = ("_come", "_heap", "_looked", "_order", "_stale", "due")
-
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, T]] = []
         # What `overdue` has taken out of the heap, and `passed` has not yielded yet.

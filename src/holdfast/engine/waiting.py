@@ -27,8 +27,6 @@ class Waiting(Generic[W]):
         leaving: Callers that wait until what they asked for has been sent.
     """
 
-    __slots__ = ("claims", "leaving", "news", "queries")
-
     def __init__(self) -> None:
         self.claims: dict[Want, list[W]] = {}
         self.queries: dict[Query, list[W]] = {}

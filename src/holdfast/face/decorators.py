@@ -75,8 +75,6 @@ def current() -> Any:
 class Current:
     """While this is entered, the lease is the current one."""
 
-    __slots__ = ("_before", "_lease")
-
     def __init__(self, lease: Lease) -> None:
         self._lease = weakref.ref(lease)
 

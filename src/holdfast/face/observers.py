@@ -60,8 +60,6 @@ class Observers:
         ConfigError: One of them cannot be called.
     """
 
-    __slots__ = ("_loggers", "observers")
-
     def __init__(self, observer: Observer | Collection[Observer] | None = None, around: object = None) -> None:
         self.observers = checked(observer)
         if callable(around) and not any(it is around for it in self.observers):

@@ -110,8 +110,6 @@ def running_task() -> Any:
 class Owners(Generic[T]):
     """The owners of one client."""
 
-    __slots__ = ()
-
     def enters(self, here: Here, lease: T) -> None:
         """Note that the lease is this caller's, as soon as it is held.
 

@@ -41,8 +41,6 @@ class ShardNodes:
     numbers of both.
     """
 
-    __slots__ = ("lists", "name", "nodes", "places")
-
     def __init__(self, name: str, nodes: tuple[Node, ...], lists: tuple[tuple[int, ...], ...] = ()) -> None:
         self.name, self.nodes, self.lists = name, nodes, lists
         self.places = frozenset(it.address.place for it in nodes)
@@ -62,8 +60,6 @@ class ShardNodes:
 
 class Spread:
     """Where each name lives, for one version of the list of shards."""
-
-    __slots__ = ("_hashes", "names")
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)

@@ -53,8 +53,6 @@ class ObservedCall:
         names: As in `Around.begin`.
     """
 
-    __slots__ = ("_facts", "_outcome", "_scope")
-
     def __init__(self, around: Around | None, kind: str, names: tuple[str, ...]) -> None:
         self._scope: Scope | None = None if around is None else _guarded(around.begin, kind, names)
         self._outcome = "done"

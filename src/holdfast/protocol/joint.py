@@ -57,13 +57,6 @@ class JointRequest:
         spares: Makes the others, which would do as well.
     """
 
-    # fmt: off
-    __slots__ = (
-        "__weakref__", "_needed", "_over", "_renewals", "_spares", "began", "claims", "doubted", "queued", "stirred",
-        "told", "want",
-    )
-    # fmt: on
-
     def __init__(self, claims: Iterable[Claim], spares: Callable[[], Sequence[Claim]] | None = None) -> None:
         # Those in play: in the end, those that are held.
         self.claims = tuple(claims)

@@ -29,13 +29,6 @@ class Query:
         enough: Whether these answers are enough. None: wait for all.
     """
 
-    # fmt: off
-    __slots__ = (
-        "_enough", "_node_set", "answers", "armed", "asks", "began", "causes", "deadline", "ended", "heard", "over",
-        "sends", "wake",
-    )
-    # fmt: on
-
     def __init__(
         self,
         asks: Mapping[int, bytes],

@@ -92,8 +92,6 @@ class Quorum:
         plain: Whether there is one list, of which `least` nodes decide.
     """
 
-    __slots__ = ("_lists", "least", "nodes", "plain")
-
     def __init__(self, *lists: Iterable[int]) -> None:
         self._lists = [(frozenset(it), majority(len(frozenset(it)))) for it in lists]
         self.nodes = frozenset[int]().union(*(it for it, _ in self._lists))

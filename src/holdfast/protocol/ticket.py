@@ -28,8 +28,6 @@ class Tickets:
         inbox: 32 hex digits of randomness, which no other engine has.
     """
 
-    __slots__ = ("_offset", "_serial", "_ticket", "inbox")
-
     def __init__(self, inbox: bytes) -> None:
         self.inbox = inbox
         self._offset = int(inbox[:8], 16)

@@ -307,8 +307,6 @@ def _asked(places: tuple[tuple[str, int], ...], group: str, options: dict[str, s
 class _Parts:
     """The parts of a URL, with their escapes resolved."""
 
-    __slots__ = ("host", "options", "password", "path", "port", "user")
-
     def __init__(
         self, host: str, port: int | None, user: str, password: str, path: str, options: dict[str, str]
     ) -> None:

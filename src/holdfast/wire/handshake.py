@@ -108,13 +108,6 @@ class ConnectionSettings:
     the bytes of a probe for plain locks; `probe`: of the probe for what this client uses.
     """
 
-    # fmt: off
-    __slots__ = (
-        "basic", "guard", "inbox", "jitter", "keep", "marked", "name", "patience", "prefix", "probe", "prompt",
-        "reigns", "scripts", "short_guard", "timeout", "version",
-    )
-    # fmt: on
-
     def __init__(
         self,
         inbox: bytes,

@@ -47,8 +47,6 @@ class Reader:
     be most of what a quiet connection costs. So another parser takes over between two replies.
     """
 
-    __slots__ = ("_carriage", "_head", "_items", "_large", "_skip", "feed", "gets", "unfinished")
-
     def __init__(self) -> None:
         # Bytes since the last reply ended.
         self.unfinished = 0

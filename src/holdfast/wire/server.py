@@ -20,14 +20,6 @@ from .handshake import ConnectionSettings
 class Server:
     """The server of one node, over all connections to it. Its state is for reading only."""
 
-    # fmt: off
-    __slots__ = (
-        "_address", "_before", "_known", "_left", "_settings", "_shortened", "adopted", "ahead", "blur", "facts",
-        "measured", "noted", "outlives", "product", "promoted", "reign", "remembers", "replaced", "run_id", "several",
-        "soonest", "started", "unbounded", "uptime",
-    )
-    # fmt: on
-
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         self._address = address
         self._settings = settings

@@ -50,8 +50,6 @@ class NodeSocket:
         opening: Is it still connecting?
     """
 
-    __slots__ = ("address", "asked", "file", "node", "opening", "places", "rest", "sock", "tunnel")
-
     def __init__(self, node: int, places: Places, address: Address, tunnel: Tunnel | None, asked: float) -> None:
         self.node = node
         self.places = list(places)

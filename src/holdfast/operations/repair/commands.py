@@ -185,8 +185,6 @@ class RepairAnswer:
     decides what is kept.
     """
 
-    __slots__ = ("_former", "_majority", "_states", "now", "silent", "took")
-
     def __init__(self, seen: Query, keys: Sequence[bytes], nodes: int, former: Collection[int] = ()) -> None:
         self._former = former or range(nodes)
         self._majority = quorum.majority(len(self._former))

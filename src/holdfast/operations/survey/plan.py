@@ -51,13 +51,6 @@ class Search:
         ConfigError: The pattern or the pause cannot work.
     """
 
-    # fmt: off
-    __slots__ = (
-        "_at", "_began", "_causes", "_done", "_known", "_last", "_met", "_owners", "_pattern", "_place", "_rest",
-        "_rows", "_sets", "_share", "_split", "scanned",
-    )
-    # fmt: on
-
     def __init__(self, sets: Sequence[Settings], pattern: str, pause: float) -> None:
         self._pattern = checks.text(pattern, "a pattern of names", most=MOST)
         self._share = _share(pause)

@@ -76,8 +76,6 @@ class LeaderStatements:
     and only lower versions are ever forgotten.
     """
 
-    __slots__ = ("_said", "_versions", "office")
-
     def __init__(self, office: ElectionLock) -> None:
         self.office, self._versions = office, count(1)
         self._said: dict[int, str] = {}

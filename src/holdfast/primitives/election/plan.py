@@ -131,8 +131,6 @@ class View:
         wait: Seconds for which it observes. None: for ever.
     """
 
-    __slots__ = ("_office", "_pause", "_rank", "_settings", "_shown", "_ttl", "_until", "_wait", "_watch")
-
     def __init__(self, settings: Settings, office: ElectionLock, ttl: float, wait: Seconds | None) -> None:
         self._settings, self._office, self._ttl, self._wait = settings, office, ttl, waiting(wait)
         # The rank of the newest word that was shown.

@@ -56,8 +56,6 @@ class FillHeard:
 class Cache:
     """Where the nodes keep what is computed under a lock. Immutable."""
 
-    __slots__ = ("_drops", "_horizon", "_keys", "horizon", "peek")
-
     def __init__(self, lock: Exclusive) -> None:
         self._keys = lock.name, beside(lock.name, b"cache"), keys_of(lock.name)[2]
         self._drops = keys_of(lock.name)[1], self._keys[1]

@@ -238,7 +238,6 @@ def _computing(compute: object, kinds: Collection[Kind]) -> Callable[[], Any]:
 class OnNodes:
     """A store on the nodes, as bytes. Each node measures the age of its copy by its own clock."""
 
-    __slots__ = ("_cache", "_labels", "_name", "_serializer", "_settings", "_stale", "_ttl")
     news = 1
     fenced = True
 
@@ -320,7 +319,6 @@ class InMapping:
     The time is by the clock of the process that has kept the value.
     """
 
-    __slots__ = ("_key", "_mapping", "_ttl")
     news = 0
     fenced = False
 

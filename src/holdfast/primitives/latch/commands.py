@@ -53,8 +53,6 @@ class Gathering:
         prefix: The prefix of all keys of the client.
     """
 
-    __slots__ = ("_count", "_keep", "_key", "_state", "count", "kind", "name")
-
     def __init__(self, kind: str, name: str, count: int, keep: float, *, prefix: str = "") -> None:
         self._key = key_of(name, prefix)
         self.kind, self.name = kind, name

@@ -73,11 +73,6 @@ class Arrivals:
     acts on it.
     """
 
-    __slots__ = (
-        "_causes", "_confirmed", "_me", "_seen", "_terms",
-        "asked", "began", "ended", "generation", "heard", "hoped", "ids", "latest", "sure",
-    )  # fmt: skip
-
     def __init__(self, terms: LatchTerms, generation: int = 0, me: bytes = b"") -> None:
         self._terms, self.generation = terms, generation
         # The ids of all nodes, each once in memory.
@@ -249,8 +244,6 @@ _UNSEEN: tuple[bytes, int, set[bytes]] = (b"0", 0, set())
 class Patience:
     """How long a caller has waited, and how much longer waiting makes sense."""
 
-    __slots__ = ("_away_since", "_began", "_patient", "_terms", "_watch")
-
     def __init__(self, terms: LatchTerms, watch: Watch) -> None:
         self._terms, self._watch = terms, watch
         self._began: float | None = None
@@ -368,8 +361,6 @@ class Progress:
     Attributes:
         over: How many generations are over, as far as they know.
     """
-
-    __slots__ = ("_left", "over")
 
     def __init__(self) -> None:
         self.over = 0

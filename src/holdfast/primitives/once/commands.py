@@ -73,8 +73,6 @@ class Register:
     `horizon` is K, the fence horizon in ms.
     """
 
-    __slots__ = ("_fence", "_horizon", "_name", "_queue", "_result")
-
     def __init__(self, lock: bytes, horizon: int) -> None:
         self._name, self._fence, self._queue, _ = keys_of(lock)
         self._result, self._horizon = beside(lock, b"result"), b"%d" % horizon

@@ -313,12 +313,6 @@ class Turn:
     each of the two promises and stores.
     """
 
-    __slots__ = (
-        "_again", "_at", "_ballot", "_began", "_deed", "_ended", "_forgets", "_forgotten", "_left", "_longest",
-        "_newest", "_quorum", "_recipe", "_register", "_settings", "_since", "_took", "_unfit", "_value", "had",
-        "how", "kept", "partly",
-    )  # fmt: skip
-
     def __init__(self, options: OnceTerms, name: str, at: int, slot: str | None = None) -> None:
         self._deed, self._recipe = options, options.lock(name, slot)
         self._register = Register(self._recipe.name, self._recipe.horizon)

@@ -110,7 +110,6 @@ class Gcra:
     everything is a whole number of parts.
     """
 
-    __slots__ = ("_keys", "_limits", "most")
     kept: ClassVar[bytes] = b"rate"
     orderly: ClassVar[bool] = True
 
@@ -154,7 +153,6 @@ class Gcra:
 class Window:
     """The fixed window: each window has the length of a period, and begins with its first call."""
 
-    __slots__ = ("_keys", "_limits", "most")
     kept: ClassVar[bytes] = b"window"
     orderly: ClassVar[bool] = False
 

@@ -296,8 +296,6 @@ def _place(shard: int, counted: str, settings: Settings) -> RateShard:
 class RateTally:
     """What the nodes of one shard have answered to one call."""
 
-    __slots__ = ("_cost", "_limits", "_place", "asked", "began", "causes", "ended", "told")
-
     def __init__(self, limits: RateTerms, place: RateShard, cost: int) -> None:
         self._limits, self._place, self._cost = limits, place, cost
         self.told: dict[int, RateAnswer] = {}
@@ -389,8 +387,6 @@ def _allowance(tallies: Sequence[RateTally]) -> Allowance:
 
 class RateAttempt:
     """One try to take a call, everywhere where it counts."""
-
-    __slots__ = ("_limits", "tallies")
 
     def __init__(self, limits: RateTerms) -> None:
         self._limits = limits
