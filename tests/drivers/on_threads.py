@@ -98,6 +98,7 @@ class ThreadsBench(Bench):
         world: dict[str, Any] = {
             "select": SimpleNamespace(poll=lambda: Poll(self), POLLIN=select.POLLIN, POLLOUT=select.POLLOUT),
             "allocate_lock": lambda: Gate(self),
+            "shut_gate": self._shut_gate,
             "get_ident": lambda: id(getcurrent()),
             "start_new_thread": self._start,
         }
@@ -108,6 +109,11 @@ class ThreadsBench(Bench):
 
     def _start(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> None:
         self._io_threads.append(greenlet(lambda: function(*arguments)))
+
+    def _shut_gate(self) -> Gate:
+        gate = Gate(self)
+        gate.acquire()
+        return gate
 
     def given(self) -> dict[str, Any]:
         return {"sources": self.sources}

@@ -22,7 +22,7 @@ from ..engine.recorder import Recorder
 from ..events import Event
 from ..log import logger
 from .forks import FORKS
-from .greenlets import allocate_lock, get_ident, start_new_thread
+from .greenlets import allocate_lock, get_ident, shut_gate, start_new_thread
 
 # Seconds after which a thread without calls ends: a process that forks should have no thread.
 IDLE = 1.0
@@ -102,8 +102,7 @@ class ThreadCalls(Calls):
     def __init__(self, most: int, complain: Complain) -> None:
         super().__init__(most, complain)
         self._born = len(FORKS)
-        self._running, self._bell = allocate_lock(), allocate_lock()
-        self._bell.acquire()
+        self._running, self._bell = allocate_lock(), shut_gate()
         self._asleep = self._ending = self._stranded = False
         self._ident = 0
 
@@ -181,8 +180,7 @@ class ThreadCalls(Calls):
             return
         if not self.waiting and (self._asleep or not self._running.locked()):
             return
-        gate = allocate_lock()
-        gate.acquire()
+        gate = shut_gate()
         self.waiting.append((_open, gate))
         self._wake()
         gate.acquire(True, max(0.0, within))

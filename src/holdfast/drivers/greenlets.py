@@ -18,6 +18,13 @@ def allocate_lock() -> LockType:
     return _thread.allocate_lock()
 
 
+def shut_gate() -> LockType:
+    """Return a lock that is taken. Its next caller waits until another thread releases it."""
+    gate = _thread.allocate_lock()
+    gate.acquire()
+    return gate
+
+
 def get_ident() -> int:
     """Return the number of this thread or greenlet."""
     return _thread.get_ident()

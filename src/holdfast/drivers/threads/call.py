@@ -9,21 +9,17 @@ from __future__ import annotations
 import enum
 import weakref
 from _thread import LockType
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...engine.ready import Want
-from ...engine.waiting import Waiting
-from ...errors import ConfigError, HoldfastError
-from ...events import Event
+from ...errors import ConfigError
 from ...protocol.command import Recipe
 from ...protocol.timing import Timing
 from ..callbacks import Call
-from ..cancel import Cancel
 
 if TYPE_CHECKING:
-    from ...engine.engine import Engine
+    from .io_thread import IOThread
 
 
 class LeaseOwner(Protocol):
@@ -43,46 +39,6 @@ class LeaseOwner(Protocol):
 
         Runs on the I/O thread's thread, with nothing held.
         """
-
-
-class Directly(Protocol):
-    """What callers do by themselves, without the I/O thread. See `direct.Direct`."""
-
-    def crowded(self, callers: int) -> bool: ...
-
-    def release(self, pending: PendingCall, me: object) -> bool: ...
-
-    def give_way(self, pending: PendingCall) -> None: ...
-
-
-class Host(Protocol):
-    """What callers need of the I/O thread that does their pending call. See `io_thread.IOThread`.
-    """
-
-    engine: Engine
-    waiting: Waiting[LockType]
-    failure: BaseException | None
-    ident: int
-    patience: float
-
-    @property
-    def direct(self) -> Directly: ...
-
-    @property
-    def gone(self) -> bool: ...
-
-    @property
-    def foreign(self) -> bool: ...
-
-    def ask(self, what: PendingCall | Callable[[float], None]) -> None: ...
-
-    def discard(self, pending: PendingCall, event: Event) -> None: ...
-
-    def wait(
-        self, gate: LockType, until: float = inf, cancel: Cancel | None = None, patience: float = inf
-    ) -> bool: ...
-
-    def silence(self, doing: str) -> HoldfastError: ...
 
 
 class Phase(enum.Enum):
@@ -120,27 +76,6 @@ class PendingCall(weakref.ref[Any]):
     )
     # fmt: on
 
-    claim: Want | None
-    io_thread: Host
-    recipes: Sequence[Recipe]
-    timing: Timing
-    deadline: float
-    # What the caller that acquires waits at. The I/O thread takes it when it begins.
-    gate: LockType | None
-    # Who waits for the end: a gate for each call of `release`, and whether that call waits for the
-    # nodes' answers. Callers append, the I/O thread takes. (Several threads may release the same
-    # lease at the same moment.)
-    leavers: list[tuple[LockType, bool]]
-    # Taken by the caller who gets the lease, or by the I/O thread if it is lost before that, or if
-    # the caller does not come for it: one of them is first.
-    handed: LockType
-    # The callers' side.
-    phase: Phase
-    # The I/O thread's side: it has ended the claim, or never began one.
-    ended: bool
-    # Why it could not even begin.
-    error: ConfigError | None
-
     @property
     def lease(self) -> Any:
         """The lease. None if it has no owner any more."""
@@ -149,7 +84,7 @@ class PendingCall(weakref.ref[Any]):
 
     def start(
         self,
-        io_thread: Host,
+        io_thread: IOThread,
         recipes: Sequence[Recipe],
         timing: Timing,
         deadline: float,
@@ -167,9 +102,19 @@ class PendingCall(weakref.ref[Any]):
             handed: A lock that nobody has taken.
         """
         self.io_thread, self.recipes, self.timing, self.deadline = io_thread, recipes, timing, deadline
-        self.gate, self.handed = gate, handed
-        self.claim = None
-        self.error = None
+        # What the caller that acquires waits at. The I/O thread takes it when it begins.
+        self.gate: LockType | None = gate
+        # Taken by the caller who gets the lease, or by the I/O thread if it is lost before that, or
+        # if the caller does not come for it: one of them is first.
+        self.handed = handed
+        self.claim: Want | None = None
+        # Why it could not even begin.
+        self.error: ConfigError | None = None
+        # The I/O thread's side: it has ended the claim, or never began one.
         self.ended = False
+        # The callers' side.
         self.phase = WANTED
-        self.leavers = []
+        # Who waits for the end: a gate for each call of `release`, and whether that call waits for
+        # the nodes' answers. Callers append, the I/O thread takes. (Several threads may release the
+        # same lease at the same moment.)
+        self.leavers: list[tuple[LockType, bool]] = []

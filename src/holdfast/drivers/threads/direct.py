@@ -26,20 +26,22 @@ runs handlers, only after calls, and not in the middle of an expression without 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf
 from select import POLLIN
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from ... import events
-from ...engine.engine import Engine
 from ...protocol.claim import Claim, State
 from ...protocol.command import Command
 from ...protocol.timing import Timing
 from .. import unyielding
 from .call import LEAVING, PendingCall
-from .sockets import NodeSocket, Sockets
+from .sockets import NodeSocket
+
+if TYPE_CHECKING:
+    from .io_thread import IOThread
 
 # Seconds for which a caller waits for answers itself.
 MOMENT = 0.001
@@ -69,29 +71,6 @@ class Overdue(Exception):
     """This caller has lost its turn: it touches nothing more."""
 
 
-class DirectHost(Protocol):
-    """What callers need of the I/O thread that they do without. See `io_thread.IOThread`."""
-
-    engine: Engine
-    sockets: Sockets
-    clock: Callable[[], float]
-    wall: Callable[[], float]
-    asked: deque[PendingCall | Callable[[float], None]]
-    asleep: list[None]
-    planned: float
-    closing: bool
-
-    @property
-    def gone(self) -> bool: ...
-
-    @property
-    def greenlets(self) -> bool: ...
-
-    def ask(self, what: PendingCall | Callable[[float], None]) -> None: ...
-
-    def nudge(self) -> None: ...
-
-
 class Direct:
     """What callers do themselves.
 
@@ -104,7 +83,7 @@ class Direct:
         waits: Does a caller wait for the I/O thread to go on with what it has begun?
     """
 
-    def __init__(self, io_thread: DirectHost) -> None:
+    def __init__(self, io_thread: IOThread) -> None:
         self.io_thread, self.engine, self.sockets = io_thread, io_thread.engine, io_thread.sockets
         self.turn: dict[int, object] = {}
         self.doubtful: Sequence[int] = ()

@@ -8,13 +8,15 @@ from __future__ import annotations
 import atexit
 import os
 from _thread import LockType
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from ...clock import SYSTEM, Sources
 from ...engine.engine import Engine, Watch
+from ...engine.health import Health
 from ...engine.recorder import Stats
 from ...engine.settings import Settings
 from ...engine.status import NodeStatus
@@ -30,10 +32,11 @@ from ..access import Access
 from ..base import BaseDriver
 from ..callbacks import Listeners
 from ..cancel import Cancel
-from ..greenlets import allocate_lock, get_ident
+from ..greenlets import allocate_lock, get_ident, shut_gate
 from .call import GIVEN, LEAVING, WANTED, LeaseOwner, PendingCall
 from .io_thread import HEED, IOThread, inherited
 
+T = TypeVar("T")
 _drivers: SafeWeakSet[Driver] = SafeWeakSet()
 
 
@@ -124,8 +127,7 @@ class Driver(BaseDriver):
         try:
             while True:
                 self._check_open()
-                io_thread, gate = self.io_thread, allocate_lock()
-                gate.acquire()
+                io_thread, gate = self.io_thread, shut_gate()
                 pending = PendingCall(owner or lease, io_thread.asked.append)
                 pending.start(io_thread, recipes, timing, began + wait if wait else inf, gate, allocate_lock())
                 lease._pending = self._wanted[thread] = pending
@@ -187,9 +189,8 @@ class Driver(BaseDriver):
         one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
         moves the end that `max_hold` sets to this many seconds from now.
         """
-        io_thread, claim, gate = pending.io_thread, pending.claim, allocate_lock()
+        io_thread, claim, gate = pending.io_thread, pending.claim, shut_gate()
         assert claim is not None
-        gate.acquire()
 
         def extend(now: float) -> None:
             if io_thread.engine.extend(claim, ttl, now, fence, share, hold):
@@ -214,8 +215,7 @@ class Driver(BaseDriver):
         Returns:
             How many nodes have confirmed so far.
         """
-        io_thread, gate = pending.io_thread, allocate_lock()
-        gate.acquire()
+        io_thread, gate = pending.io_thread, shut_gate()
         try:
             # The phase first: once the I/O thread may have heard of it, nobody may join this lease
             # any more.
@@ -249,30 +249,22 @@ class Driver(BaseDriver):
         That is after `node_timeout` at the latest, or after twice as long if it is shared: see
         `Engine.consult`.
         """
-        self._check_open()
-        io_thread, gate, told = self.io_thread, allocate_lock(), list[Query]()
-        gate.acquire()
-        io_thread.ask(partial(io_thread.consult, asks, enough, share, told, gate))
-        alive = io_thread.wait(gate, patience=io_thread.patience)
-        self._check_open()
-        if not alive or not told:
-            raise io_thread.silence("while nodes were asked") from io_thread.failure
-        return told[0]
+        query: Query = self._made(lambda it: partial(it.consult, asks, enough, share), "while nodes were asked")
+        return query
 
     def listen(self) -> Watch:
         """A new watch, of this process."""
+        return self._made(lambda it: it.listen, "just now")
+
+    def _made(self, way: Callable[[IOThread], Callable[[list[T], LockType, float], None]], doing: str) -> T:
+        """Have the I/O thread put something into a list and open a gate. Return what it has put there."""
         self._check_open()
-        io_thread, gate, made = self.io_thread, allocate_lock(), list[Watch]()
-        gate.acquire()
-
-        def listen(now: float) -> None:
-            made.append(io_thread.engine.listen(now))
-            gate.release()
-
-        io_thread.ask(listen)
-        if not io_thread.wait(gate, patience=io_thread.patience) or not made:
-            self._check_open()
-            raise io_thread.silence("just now") from io_thread.failure
+        io_thread, made, gate = self.io_thread, list[T](), shut_gate()
+        io_thread.ask(partial(way(io_thread), made, gate))
+        alive = io_thread.wait(gate, patience=io_thread.patience)
+        self._check_open()
+        if not alive or not made:
+            raise io_thread.silence(doing) from io_thread.failure
         return made[0]
 
     def sleep(self, seconds: float, cancel: Cancel | None = None, watch: Watch | None = None) -> bool:
@@ -280,8 +272,7 @@ class Driver(BaseDriver):
 
         False: `cancel` was set meanwhile.
         """
-        gate, until = allocate_lock(), self.clock() + seconds
-        gate.acquire()
+        gate, until = shut_gate(), self.clock() + seconds
         while (left := until - self.clock()) > 0 and not (watch is not None and watch.news):
             self._check_open()
             if cancel is not None and cancel.is_set():
@@ -296,56 +287,49 @@ class Driver(BaseDriver):
 
     def _attend(self, watch: Watch, until: float, cancel: Cancel | None) -> None:
         """Wait until there may be news for the watch, or for the client's end."""
-        io_thread, gate = self.io_thread, allocate_lock()
+        io_thread = self.io_thread
         if watch.token not in io_thread.engine.watches:
             raise HoldfastError(
                 "this process was forked, the client was closed, or holdfast failed, while something was watched: "
                 "begin again"
             ) from io_thread.failure
-        gate.acquire()
-        io_thread.ask(partial(io_thread.watch, gate, watch))
-        try:
+        with _watching(io_thread, watch) as gate:
             io_thread.wait(gate, until, cancel)
-        finally:
-            io_thread.ask(partial(io_thread.unwatch, gate))
 
     def ready(self, wait: float) -> tuple[NodeStatus, ...]:
         """Connect to every node.
 
         Raises what is wrong after `wait` seconds, or at once if time will not mend it.
         """
-        began = self.clock()
-        while True:
-            self._check_open()
-            io_thread, gate = self.io_thread, allocate_lock()
-            gate.acquire()
-            io_thread.ask(partial(io_thread.watch, gate, None))
-            try:
-                now = self.clock()
-                if (status := io_thread.engine.health.readiness(now - began, wait, now)) is not None:
-                    return status
-                io_thread.wait(gate, min(began + wait, now + HEED))
-            finally:
-                io_thread.ask(partial(io_thread.unwatch, gate))
+        status = self._found(lambda health, waited, now: health.readiness(waited, wait, now), wait)
+        assert status is not None
+        return status
 
     def meet(self, within: float, cancel: Cancel | None = None) -> None:
         """Wait until it is known which servers these nodes are.
 
         Raises what is wrong after `within` seconds.
         """
+        self._found(lambda health, waited, now: health.met(waited, within, now) or None, within, cancel)
+
+    def _found(
+        self, look: Callable[[Health, float, float], T | None], within: float, cancel: Cancel | None = None
+    ) -> T | None:
+        """Look at the nodes' health again and again, until there is what is looked for.
+
+        `look` is also given the seconds waited so far, and the time. It raises what is wrong after
+        `within` seconds. None: `cancel` is set.
+        """
         began = self.clock()
         while not (cancel is not None and cancel.is_set()):
             self._check_open()
-            io_thread, gate = self.io_thread, allocate_lock()
-            gate.acquire()
-            io_thread.ask(partial(io_thread.watch, gate, None))
-            try:
+            io_thread = self.io_thread
+            with _watching(io_thread) as gate:
                 now = self.clock()
-                if io_thread.engine.health.met(now - began, within, now):
-                    return
+                if (found := look(io_thread.engine.health, now - began, now)) is not None:
+                    return found
                 io_thread.wait(gate, min(max(began + within, now + 0.001), now + HEED))
-            finally:
-                io_thread.ask(partial(io_thread.unwatch, gate))
+        return None
 
     def note(self, event: Event) -> None:
         """Record an event that happens now and that no node has reported."""
@@ -426,6 +410,17 @@ class Driver(BaseDriver):
             calls.end()
         if (guardian := io_thread.engine.upkeep.guardian) is not None:
             guardian.close()
+
+
+@contextmanager
+def _watching(io_thread: IOThread, watch: Watch | None = None) -> Iterator[LockType]:
+    """Have a gate that opens when the nodes' health has changed, or there is news for the watch."""
+    gate = shut_gate()
+    io_thread.ask(partial(io_thread.watch, gate, watch))
+    try:
+        yield gate
+    finally:
+        io_thread.ask(partial(io_thread.unwatch, gate))
 
 
 def _closed_at_exit() -> None:

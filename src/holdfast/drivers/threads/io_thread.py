@@ -31,7 +31,7 @@ from ..base import told_lost
 from ..callbacks import Call, Callbacks, Listeners, ThreadCalls
 from ..cancel import Cancel
 from ..forks import FORKS
-from ..greenlets import allocate_lock, carrier, get_ident, patched, start_new_thread
+from ..greenlets import allocate_lock, carrier, get_ident, patched, shut_gate, start_new_thread
 from .call import GIVEN, LEAVING, WANTED, PendingCall
 from .direct import LOOKS, Direct
 from .sockets import GLANCE, Sockets
@@ -88,8 +88,7 @@ class IOThread:
         # When the I/O thread wakes by itself.
         self.planned = inf
         # What it waits at while callers speak for themselves.
-        self._bed = allocate_lock()
-        self._bed.acquire()
+        self._bed = shut_gate()
         self._resting = False
         self.closing = False
         self.ended = False
@@ -571,6 +570,11 @@ class IOThread:
             gate.release()
         else:
             self.waiting.for_query(query, gate)
+
+    def listen(self, made: list[Watch], gate: LockType, now: float) -> None:
+        """Make a watch, and open the gate."""
+        made.append(self.engine.listen(now))
+        gate.release()
 
     def watch(self, gate: LockType, of: Watch | None, now: float) -> None:
         """Open the gate when a node's standing has changed, or when there is news for the watch."""
