@@ -29,7 +29,7 @@ from ..engine.settings import (
 )
 from ..errors import ConfigError, Misuse
 from ..face import environment, spreading
-from ..face.decorators import Choice, Kind, Name, keyed, named
+from ..face.decorators import Choice, Function, Kind, Name, keyed, named
 from ..face.lease import Lease, LeaseInfo
 from ..face.lock import Lock
 from ..face.observers import Observer, Observers
@@ -731,10 +731,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         allow(options, "rate", RateOptions)
         self.rate("any", limit, period, **options)
         number = key if isinstance(key, int) else None
-        choice = named(name, lambda it: self.rate(it, limit, period, key=number, **options), "a rate's name")
+        rate: Callable[..., Any] = self.rate
+        choice = named(name, lambda it: rate(it, limit, period, key=number, **options)._call, "a rate's name")
         if key is not None and not isinstance(key, int):
-            choice = keyed(name, key, lambda it, whose: self.rate(it, limit, period, key=whose, **options))
-        decorator: Callable[[F], F] = self._class("Rate")._decorator(choice)
+            choice = keyed(name, key, lambda it, whose: rate(it, limit, period, key=whose, **options)._call)
+        decorator: Callable[[F], F] = self._class("Rate")._decorator(choice, "rate")
         return decorator
 
     def rate(
@@ -939,8 +940,13 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
         # Refuse wrong options here, and not at the first call.
         self.fill("any", ttl, bool, **options)
-        choice = named(key, lambda it: partial(self.fill, it, ttl, **options))
-        decorator: Callable[[F], F] = self._class("Fill")._decorator(choice)
+
+        def call_of(key: str) -> Function:
+            return lambda function, *args, **kwargs: self.fill(
+                key, ttl, partial(function, *args, **kwargs), **options
+            )._value()
+
+        decorator: Callable[[F], F] = self._class("Fill")._decorator(named(key, call_of), "fill")
         return decorator
 
     def _fill(self, key: str, *arguments: Any, **options: Any) -> Any:

@@ -296,6 +296,7 @@ class Decorator:
 
     def __init__(self, choice: Choice, skip: bool = False) -> None:
         self._choice, self._skip = choice, skip
+        self._noted = type(self).__name__
 
     def __call__(self, function: F = NOTHING) -> F:
         """Decorate this function."""
@@ -305,7 +306,7 @@ class Decorator:
         if kind not in self._runs:
             raise ConfigError(f"{label(function)} is {kind.value}, which this lock cannot decorate: {self._otherwise}")
         run = self._runs[kind](function, self._choice(function), self._skip)
-        decorated: F = noted(wraps(function)(run), function, type(self).__name__)
+        decorated: F = noted(wraps(function)(run), function, self._noted)
         return decorated
 
 

@@ -145,7 +145,7 @@ class Locks:
                 after_this_request(partial(counting.tell, counting.rate(self.locks, fill).acquire()))
                 return view(*args, **kwargs)
 
-            made: Callable[..., Any] = noted(run, view, "Limited")
+            made: Callable[..., Any] = noted(run, view, "rate")
             return made
 
         return decorate

@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ...errors import LockBusy
 from .. import decorators as decorating
-from ..decorators import Current, Function, Kind, LockOf, finished, outlived
+from ..decorators import Choice, Current, Function, Kind, LockOf, finished, outlived
 from .lease import Lease
 
 P = ParamSpec("P")
@@ -84,6 +84,31 @@ class Locked(decorating.Decorator):
 
     _runs = {Kind.FUNCTION: _function, Kind.GENERATOR: _generator}  # noqa: RUF012 (nobody changes it)
     _otherwise = "it is one for threads; use `from holdfast.aio import Holdfast`"
+
+
+def _through(function: Function, call_of: LockOf, skip: bool) -> Function:
+    def decorated(*args: Any, **kwargs: Any) -> Any:
+        return call_of(*args, **kwargs)(function, *args, **kwargs)
+
+    return decorated
+
+
+class Through(decorating.Decorator):
+    """A decorator of plain functions: each call goes through a once, a rate or a fill.
+
+    Args:
+        choice: Chooses what is called for each call, with the function and its arguments.
+        what: What that is of.
+    """
+
+    _runs = {Kind.FUNCTION: _through}  # noqa: RUF012 (nobody changes it)
+
+    def __init__(self, choice: Choice, what: str) -> None:
+        super().__init__(choice)
+        self._noted = what
+        self._otherwise = (
+            f"a {what} for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
+        )
 
 
 class Skipping(Locked):

@@ -25,7 +25,7 @@ from .locks import MARK, class_of, clients, given, handlers_of
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
 # Decorators whose lock or result is for others as soon as the function has returned.
-HOLDING = {"Locked", "Skipping", "Single"}
+HOLDING = {"Locked", "Skipping", "once"}
 
 
 def check_settings(**_: object) -> list[CheckMessage]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...drivers.threads.run import run
-from ...face.decorators import Decorator, Function, Kind, LockOf
+from ...face.sync.decorators import Through
 from ...face.sync.lock import Lock
 from . import plan as fill
 from .plan import Found
@@ -20,27 +19,10 @@ T = TypeVar("T")
 Compute = Callable[[], T]
 
 
-def _filled(function: Function, fill_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        return fill_of(*args, **kwargs)(partial(function, *args, **kwargs)).get().value
-
-    return decorated
-
-
-class Filled(Decorator):
-    """A decorator of functions: each call gets the value that is kept for its key.
-
-    If there is none, the function computes it.
-    """
-
-    _runs = {Kind.FUNCTION: _filled}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a fill for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
-
-
 class Fill(fill.Fill[T]):
     __slots__ = ()
     _lock: Lock
-    _decorator = Filled
+    _decorator = Through
 
     def get(self, cancel: threading.Event | None = None) -> Found[T]:
         with self._surrounded() as call:
@@ -48,6 +30,9 @@ class Fill(fill.Fill[T]):
             found: Found[T] = run(plan, *self._drivers)
             call.returns(fill.how(found), waited=found.waited)
             return found
+
+    def _value(self) -> T:
+        return self.get().value
 
     def peek(self) -> Found[T] | None:
         return run(fill.peek(self._terms), *self._drivers)

@@ -11,31 +11,15 @@ from typing import Any, TypeVar
 
 from ...drivers.aio.run import run
 from ...errors import LockBusy, LockLost, Overtaken
-from ...face.aio.decorators import P, W
+from ...face.aio.decorators import P, Through, W
 from ...face.aio.lock import Lock
-from ...face.decorators import Current, Decorator, Function, Kind, LockOf, finished, named
+from ...face.decorators import Current, Kind, finished, named
 from ...face.terms import LockTerms
 from . import plan as once
 from .plan import Result, Turn, begin, runs
 
 R = TypeVar("R")
 Body = Callable[P, Coroutine[Any, Any, R]]  # what is run
-
-
-def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
-    async def decorated(*args: Any, **kwargs: Any) -> Any:
-        return await once_of(*args, **kwargs).run(function, *args, **kwargs)
-
-    return decorated
-
-
-class Single(Decorator):
-    """A decorator of coroutine functions: each call is made once, and returns the kept result."""
-
-    _runs = {Kind.COROUTINE: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "what is done once, with asyncio, is a coroutine function; plain functions need `from holdfast import Holdfast`"
-    )
 
 
 class Once(once.Once):
@@ -89,4 +73,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, self._filled))(function)
+        return Through(named(self.key, lambda key: self._filled(key).run), "once")(function)

@@ -7,34 +7,17 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ...drivers.threads.run import run
 from ...errors import LockBusy, LockLost, Overtaken
-from ...face.decorators import Current, Decorator, Function, Kind, LockOf, finished, named
-from ...face.sync.decorators import P, R
+from ...face.decorators import Current, Kind, finished, named
+from ...face.sync.decorators import P, R, Through
 from ...face.sync.lock import Lock
 from ...face.terms import LockTerms
 from . import plan as once
 from .plan import Result, Turn, begin, runs
 
 Body = Callable[P, R]  # what is run
-
-
-def _once(function: Function, once_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        return once_of(*args, **kwargs).run(function, *args, **kwargs)
-
-    return decorated
-
-
-class Single(Decorator):
-    """A decorator of functions: each call is made once, and returns the kept result."""
-
-    _runs = {Kind.FUNCTION: _once}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "what is done once, with threads, is a plain function; coroutines need `from holdfast.aio import Holdfast`"
-    )
 
 
 class Once(once.Once):
@@ -88,4 +71,4 @@ class Once(once.Once):
 
         The key is a template, as with `locked`.
         """
-        return Single(named(self.key, self._filled))(function)
+        return Through(named(self.key, lambda key: self._filled(key).run), "once")(function)

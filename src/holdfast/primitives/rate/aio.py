@@ -9,32 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from ...drivers.aio.run import run
-from ...face.aio.decorators import P, W
-from ...face.decorators import Decorator, Function, Kind, LockOf
+from ...face.aio.decorators import P, Through, W
 from . import plan as rate
 from .plan import Allowance, answered
 
 
-def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
-    async def decorated(*args: Any, **kwargs: Any) -> Any:
-        await rate_of(*args, **kwargs).acquire()
-        return await function(*args, **kwargs)
-
-    return decorated
-
-
-class Limited(Decorator):
-    """A decorator of coroutine functions: each call waits until its rate allows it."""
-
-    _runs = {Kind.COROUTINE: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = (
-        "a rate for asyncio decorates coroutine functions; plain functions need `from holdfast import Holdfast`"
-    )
-
-
 class Rate(rate.Rate):
     __slots__ = ()
-    _decorator = Limited
+    _decorator = Through
 
     async def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
@@ -50,10 +32,15 @@ class Rate(rate.Rate):
     async def reset(self) -> None:
         await run(rate.reset(self._terms), *self._drivers)
 
+    async def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call a function when the rate allows it."""
+        await self.acquire()
+        return await function(*args, **kwargs)
+
     def __call__(self, function: Callable[P, W]) -> Callable[P, W]:
         """Decorate a coroutine function, so that each call waits until the rate allows it.
 
         If its turn would come later than `wait` allows, the call raises RateLimited, and the
         function does not run.
         """
-        return Limited(self._for)(function)
+        return Through(self._for, "rate")(function)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 from zlib import crc32
 
 from ... import checks
@@ -619,10 +619,12 @@ class Rate(Description, ABC):
         """What hears of a call's beginning and end in its caller's context."""
         return ObservedCall(self._terms.places[0].settings.around, "rate", (self.name,))
 
+    _call: Callable[..., Any]  # calls a function when the rate allows it
+
     def _for(self, function: Function) -> LockOf:
         """The rate for each call of a decorated function: this one, whatever the arguments are."""
         unfilled(function, () if self.key is None else (self.key,), self._spelled)
-        return lambda *args, **kwargs: self
+        return lambda *args, **kwargs: self._call
 
     def _spelled(self, key: str) -> str:
         several = ", ".join(f"({limit}, {period:g})" for limit, period in self.limits)

@@ -7,33 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
 from ...drivers.threads.run import run
-from ...face.decorators import Decorator, Function, Kind, LockOf
-from ...face.sync.decorators import P, R
+from ...face.sync.decorators import P, R, Through
 from . import plan as rate
 from .plan import Allowance, answered
 
 
-def _limited(function: Function, rate_of: LockOf, skip: bool) -> Function:
-    def decorated(*args: Any, **kwargs: Any) -> Any:
-        rate_of(*args, **kwargs).acquire()
-        return function(*args, **kwargs)
-
-    return decorated
-
-
-class Limited(Decorator):
-    """A decorator of functions: each call waits until its rate allows it."""
-
-    _runs = {Kind.FUNCTION: _limited}  # noqa: RUF012 (nobody changes it)
-    _otherwise = "a rate for threads decorates plain functions; coroutines need `from holdfast.aio import Holdfast`"
-
-
 class Rate(rate.Rate):
     __slots__ = ()
-    _decorator = Limited
+    _decorator = Through
 
     def take(self, cost: int = 1) -> Allowance:
         with self._surrounded() as call:
@@ -49,10 +32,15 @@ class Rate(rate.Rate):
     def reset(self) -> None:
         run(rate.reset(self._terms), *self._drivers)
 
+    def _call(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call a function when the rate allows it."""
+        self.acquire()
+        return function(*args, **kwargs)
+
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         """Decorate a function, so that each call waits until the rate allows it.
 
         If its turn would come later than `wait` allows, the call raises RateLimited, and the
         function does not run.
         """
-        return Limited(self._for)(function)
+        return Through(self._for, "rate")(function)
