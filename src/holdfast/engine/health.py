@@ -304,50 +304,47 @@ class Health:
 
     def _look_over(self, connection: Connection[Command], now: float) -> None:
         """Warn of what works on this node, and is dangerous."""
-        server = connection.server
+        for about, warning in self._dangers(connection).items():
+            topic = warning if about == "eviction" else None
+            self._record.warn(connection.address.label, warning, now, about, topic)
+
+    def _dangers(self, connection: Connection[Command]) -> dict[str, str]:
+        """Return the dangers of this node: by what each is about, how the user can end it."""
+        server, found = connection.server, dict[str, str]()
         policy = server.facts.get("maxmemory_policy", "noeviction")
         if policy != "noeviction":
-            warning = (
+            found["eviction"] = (
                 f"its maxmemory-policy is {policy}: it may evict locks that are held. Set maxmemory-policy noeviction."
             )
-            self._record.warn(connection.address.label, warning, now, "eviction", warning)
         if connection.address.tls is not None and not connection.address.tls.verify:
-            warning = (
+            found["tls"] = (
                 "nobody verifies its certificate (ssl_cert_reqs=none), so others can pose as it. Name its "
                 "authority: ssl_ca_certs."
             )
-            self._record.warn(connection.address.label, warning, now, "tls")
         if server.stranger:
-            warning = (
+            found["product"] = (
                 f"its server is {server.stranger}, which is neither Redis nor Valkey. It is used because its "
                 "address says unproven, but nobody has shown that locks are safe on it. Examine it: python -m "
                 "holdfast.testing.conformance URL."
             )
-            self._record.warn(connection.address.label, warning, now, "product")
         if server.several:
-            warning = (
+            found["several servers"] = (
                 "another server answers at its address than before, and it was running already while the former one "
                 "answered. If the address leads to several servers, clients lock on different ones, and two can "
                 "hold the same lock: name a single server."
             )
-            self._record.warn(connection.address.label, warning, now, "several servers")
-        self._look_over_replicas(connection, now)
-
-    def _look_over_replicas(self, connection: Connection[Command], now: float) -> None:
-        """Warn of a failover that could give a lock of this node to a second client."""
-        server = connection.server
+        # A failover could give a lock of this node to a second client.
         if server.unbounded:
-            warning = _unbounded(replicas(server.facts), self._settings.guard)
-            self._record.warn(connection.address.label, warning, now, "replicas")
+            found["replicas"] = _unbounded(replicas(server.facts), self._settings.guard)
         # Where the place can be asked for, clients do not depend on what the server does.
         stops = connection.address.moves or clustered(server.facts) or "min_slaves_good_slaves" in server.facts
         if connection.address.failover and not stops:
-            warning = (
+            found["failover"] = (
                 f"its address says failover={connection.address.failover:g}, but the server goes on granting locks "
                 "without replicas. Set min-replicas-to-write to the number of its replicas, and min-replicas-max-lag "
                 "to at most those seconds."
             )
-            self._record.warn(connection.address.label, warning, now, "failover")
+        return found
 
     # ------------------------------------------------ clocks
 

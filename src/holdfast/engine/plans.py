@@ -7,7 +7,7 @@ sent its result (or its error is thrown in), and returns the result of the call.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ..events import Event
 from ..protocol.query import Answers
@@ -20,7 +20,7 @@ T = TypeVar("T")
 TICK = 1e-6
 
 
-class Ask:
+class Ask(NamedTuple):
     """Ask nodes. The answer is the query, when it is over.
 
     Attributes:
@@ -32,61 +32,46 @@ class Ask:
             answers, and only read.
     """
 
-    __slots__ = ("asks", "enough", "shard", "share")
-
-    def __init__(
-        self,
-        asks: Mapping[int, bytes],
-        enough: Callable[[Answers], bool] | None = None,
-        shard: int = 0,
-        share: Hashable = None,
-    ) -> None:
-        self.asks, self.enough, self.shard, self.share = asks, enough, shard, share
+    asks: Mapping[int, bytes]
+    enough: Callable[[Answers], bool] | None = None
+    shard: int = 0
+    share: Hashable = None
 
 
-class Pause:
+class Pause(NamedTuple):
     """Let `seconds` pass, or less if nodes have news for the watch.
 
     The answer is False if another thread has ended the wait.
     """
 
-    __slots__ = ("seconds", "watch")
-
-    def __init__(self, seconds: float, watch: Watch | None = None) -> None:
-        self.seconds, self.watch = seconds, watch
+    seconds: float
+    watch: Watch | None = None
 
 
-class Do:
+class Do(NamedTuple):
     """Have a driver do something that does not wait. The answer is what that returns.
 
     `do` is called with the driver. `shard` is as in `Ask`.
     """
 
-    __slots__ = ("do", "shard")
-
-    def __init__(self, do: Callable[[Waitless], object], shard: int = 0) -> None:
-        self.do, self.shard = do, shard
+    do: Callable[[Waitless], object]
+    shard: int = 0
 
 
-class Meet:
+class Meet(NamedTuple):
     """Learn which servers the nodes of a shard are, waiting at most `within` seconds.
 
     The answer is their run ids. `shard` is the shard's number.
     """
 
-    __slots__ = ("shard", "within")
-
-    def __init__(self, shard: int, within: float) -> None:
-        self.shard, self.within = shard, within
+    shard: int
+    within: float
 
 
-class Call:
+class Call(NamedTuple):
     """Call a function. The answer is its result. A face for asyncio awaits it."""
 
-    __slots__ = ("call",)
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        self.call = call
+    call: Callable[[], Any]
 
 
 Step = Ask | Pause | Meet | Call | Do
@@ -127,7 +112,7 @@ def of(shard: int, plan: Plan[T]) -> Plan[T]:
         step = next(plan)
         while True:
             if isinstance(step, Ask | Meet | Do):
-                step.shard = shard
+                step = step._replace(shard=shard)
             step = plan.send((yield step))
     except StopIteration as end:
         found: T = end.value

@@ -181,26 +181,18 @@ def settings(
     restart_guard: object,
     outage: object,
     owner: str,
-    shard: str = "",
-    spreads: tuple[str, ...] = (),
     unset: bool = False,
-    debug: bool = False,
-    leaving: bool = False,
     around: Any = None,
     guardian: object = False,
-    lists: tuple[tuple[int, ...], ...] = (),
+    **rest: Any,
 ) -> Settings:
     """Check a client's settings. `Client` describes those that users know.
 
     Args:
         nodes: Addresses.
-        shard: The name of the shard, if there are several.
-        spreads: A digest of each way in which the client spreads names, the current one first.
         unset: No nodes were named, as in a program whose `--help` must work without them. An empty
             list is then allowed here, and refused where the client is used.
-        debug: Whether leases remember the line that acquired them.
-        leaving: Whether this shard is only in the former list.
-        lists: While some of the nodes are replaced: the next nodes, and the former ones.
+        rest: Fields of Settings that no user names.
 
     Returns:
         The settings.
@@ -227,14 +219,10 @@ def settings(
         outage=lease if outage is None else checks.seconds(outage, "outage"),
         owner=owner,
         prefix=str(prefix),
-        shard=shard,
-        spreads=spreads,
-        debug=debug,
-        leaving=leaving,
         around=around,
         guardian=checks.flag(guardian, "guardian"),
-        lists=lists,
         short_guard=_short_guard(restart_guard, longest),
+        **rest,
     )
 
 

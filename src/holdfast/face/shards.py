@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..engine import plans
 from ..engine.plans import Ask, Plan
@@ -38,13 +38,12 @@ if TYPE_CHECKING:
     from ..operations.survey.plan import Search
 
 
-class Shard:
+class Shard(NamedTuple):
     """One shard, and how to reach each of its nodes."""
 
-    __slots__ = ("access", "listed", "settings")
-
-    def __init__(self, listed: ShardNodes, settings: Settings, access: tuple[Access, ...]) -> None:
-        self.listed, self.settings, self.access = listed, settings, access
+    listed: ShardNodes
+    settings: Settings
+    access: tuple[Access, ...]
 
 
 class Shards:

@@ -7,6 +7,7 @@ for them: each function is a plan.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import Protocol
 
 from ... import checks
 from ...engine import registry
@@ -25,6 +26,14 @@ from ...protocol.ticket import TOKEN, inbox_of
 from ...wire.resp import pack
 from . import commands as inspection
 from .commands import LockStatus
+
+
+class Asked(Protocol):
+    """What nodes were asked: when, and why some of them have not answered."""
+
+    began: float
+    ended: float
+    causes: dict[int, Exception]
 
 
 def inspect(settings: Settings, name: str) -> Plan[LockStatus]:
@@ -191,7 +200,7 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
     return seen
 
 
-def unheard(settings: Settings, seen: Query, name: str, doing: str) -> ConfigError | NoQuorum:
+def unheard(settings: Settings, seen: Asked, name: str, doing: str) -> ConfigError | NoQuorum:
     """Return the error for too few answers, with the reason for each node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
     return too_few(name, seen.ended - seen.began, causes, settings.quorum.least, doing)

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMap
 from dataclasses import dataclass
 from functools import partial
 from math import inf
-from typing import Any, Generic, NamedTuple, Protocol, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar, Unpack
 
 from ... import checks
 from ...checks import Seconds
@@ -27,10 +27,9 @@ from ...face.terms import Description, LockTerms, allow, terms
 from ...face.tracing import ObservedCall
 from ...face.values import JSON, Serializer, Unfit, packed, verdicts
 from ...face.values import checked as serializing
+from ...operations.inspection.plan import unheard
 from ...operations.repair.plan import mend
 from ...protocol.exclusive import LONGEST, Exclusive
-from ...protocol.nodes import too_few
-from ...protocol.query import Query
 from ...protocol.timing import Timing
 from .commands import Cache, FillHeard, best, heard, settled
 
@@ -98,40 +97,6 @@ class FillLook(NamedTuple):
     cause: ConfigError | NoQuorum | None = None
 
 
-class Store(Protocol):
-    """Where a value is kept.
-
-    Attributes:
-        news: How many nodes must report a new value to end the wait of callers. 0: none reports.
-        fenced: Whether the store refuses, after a drop, what callers keep who began to compute
-            earlier. If not, the holder of the lock drops the value, when nobody computes.
-    """
-
-    news: int
-    fenced: bool
-
-    def look(self, news: bool = False) -> Plan[FillLook]:
-        """Look for the value.
-
-        Args:
-            news: Whether some node, it is not known which, has reported a new value.
-        """
-
-    def drop(self) -> Plan[None]:
-        """Drop the value, and what callers keep later who began to compute earlier.
-
-        Raises:
-            NoQuorum: It is not certain that it was dropped.
-        """
-
-    def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
-        """Keep what was computed under this lease, or under none.
-
-        Returns:
-            The value as others will see it.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class FillTerms:
     """The options of a fill, checked. Times are in seconds.
@@ -146,7 +111,7 @@ class FillTerms:
     stale: float
     compute: Callable[[], Any]
     fail_open: bool
-    store: Store
+    store: OnNodes | InMapping
     terms: LockTerms
 
 
@@ -156,15 +121,7 @@ def fills(
     name: str,
     ttl: Seconds,
     compute: Callable[[], Any],
-    *,
-    stale: Seconds = 0.0,
-    lease: Seconds | None = None,
-    wait: Seconds | None = None,
-    serializer: Serializer | None = None,
-    cache: MutableMapping[str, Any] | None = None,
-    fail_open: bool = False,
-    note: str | None = None,
-    **unknown: Any,
+    **options: Unpack[FillOptions],
 ) -> tuple[FillTerms, int]:
     """Check the options of a fill.
 
@@ -173,7 +130,6 @@ def fills(
         kinds: The kinds of functions that this client can call.
         name: The key.
         ttl: See `Client.fill`, and so for the others.
-        unknown: Options that do not exist.
 
     Returns:
         The checked options, and the shard that the key lives on. While the key moves to another
@@ -184,15 +140,16 @@ def fills(
     """
     at = shards.home(checks.name(name, "a fill's key", most=LONGEST))
     settings = shards.all[at].settings
-    allow(unknown, "fill", FillOptions)
+    allow(options, "fill", FillOptions)
+    serializer, cache = options.get("serializer"), options.get("cache")
 
     def locks(length: float) -> tuple[Exclusive]:
         return (Exclusive(name, prefix=settings.prefix, ttl=length, horizon=settings.horizon, own="fill"),)
 
     fresh = checks.seconds(ttl, "ttl", least=SHORTEST, most=LASTS)
-    shown = checks.seconds(stale, "stale", most=LASTS)
-    asked = terms(settings, locks, ttl=lease, wait=wait, note=note)
-    store: Store
+    shown = checks.seconds(options.get("stale", 0.0), "stale", most=LASTS)
+    asked = terms(settings, locks, ttl=options.get("lease"), wait=options.get("wait"), note=options.get("note"))
+    store: OnNodes | InMapping
     if cache is None:
         kind = JSON if serializer is None else serializing(serializer)
         store = OnNodes(settings, name, locks(asked.timing.ttl)[0], fresh, shown, kind)
@@ -204,7 +161,7 @@ def fills(
         ttl=fresh,
         stale=shown,
         compute=_computing(compute, kinds),
-        fail_open=checks.flag(fail_open, "fail_open"),
+        fail_open=checks.flag(options.get("fail_open", False), "fail_open"),
         store=store,
         terms=asked._replace(timing=asked.timing._replace(news_needed=store.news)),
     )
@@ -234,6 +191,11 @@ def _computing(compute: object, kinds: Collection[Kind]) -> Callable[[], Any]:
 
 # ------------------------------------------------ where values are kept
 
+# A store has `look`, `drop` and `keep`, and says two things of itself. `news`: how many nodes must
+# report a new value to end the wait of callers; 0, if none reports. `fenced`: whether it refuses,
+# after a drop, what callers keep who began to compute earlier. If not, the holder of the lock drops
+# the value, when nobody computes.
+
 
 class OnNodes:
     """A store on the nodes, as bytes. Each node measures the age of its copy by its own clock."""
@@ -245,10 +207,10 @@ class OnNodes:
         self, settings: Settings, name: str, lock: Exclusive, ttl: float, stale: float, serializer: Serializer
     ) -> None:
         self._settings = settings
-        self._labels = [it.label for it in settings.addresses]
         self._name, self._cache, self._ttl, self._stale, self._serializer = name, Cache(lock), ttl, stale, serializer
 
     def look(self, news: bool = False) -> Plan[FillLook]:
+        """Look for the value. `news`: some node, it is not known which, has reported a new one."""
         yield Do(lambda it: it.keeps("fill"))
         # If a majority has no value, no value was stored on a majority.
         decides = self._settings.quorum
@@ -259,7 +221,7 @@ class OnNodes:
 
         # A value may be large, and many callers may want it at once: they share the answers.
         seen = yield Ask(dict.fromkeys(decides.nodes, self._cache.peek), enough, share=(self._cache.peek, news))
-        why = None if decides.met(seen.answers) else self._unheard(seen, "look up")
+        why = None if decides.met(seen.answers) else unheard(self._settings, seen, self._name, "look up")
         kept = best(seen.answers.values())
         if kept is not None and kept.fresh and not all(seen.answers.values()):
             yield mend(self._settings, self._cache.key)
@@ -273,6 +235,11 @@ class OnNodes:
         return FillLook(cause=why)
 
     def drop(self) -> Plan[None]:
+        """Drop the value, and what callers keep later who began to compute earlier.
+
+        Raises:
+            NoQuorum: It is not certain that it was dropped.
+        """
         told = yield from self._void(self._cache.void())
         # A lease that was granted before is not above these fences, because the majority that
         # granted it and the majority that has answered share a node.
@@ -285,14 +252,12 @@ class OnNodes:
         seen = yield Ask(dict.fromkeys(decides.nodes, command), decides.met)
         told = {node: it for node, reply in seen.answers.items() if (it := heard(reply)) is not None}
         if not decides.met(told):
-            raise self._unheard(seen, "invalidate")
+            raise unheard(self._settings, seen, self._name, "invalidate")
         return list(told.values())
 
-    def _unheard(self, seen: Query, what: str) -> ConfigError | NoQuorum:
-        causes = {self._labels[node]: cause for node, cause in seen.causes.items()}
-        return too_few(self._name, seen.ended - seen.began, causes, self._settings.quorum.least, what)
-
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
+        """Keep what was computed under this lease, or under none. Return it as others will see it.
+        """
         try:
             data = packed(value, self._serializer)
         except Unfit as why:
@@ -306,7 +271,7 @@ class OnNodes:
             ttl, stale = round(self._ttl * 1000), round(self._stale * 1000)
             put = self._cache.put(lease.fence, int(fresh * 1000), stale, ttl, data)
             try:
-                yield Ask(dict.fromkeys(range(len(self._labels)), put), lambda _: True)
+                yield Ask(dict.fromkeys(range(len(self._settings.addresses)), put), lambda _: True)
             except HoldfastError:
                 # The client was closed meanwhile, so nobody finds the value.
                 pass

@@ -6,9 +6,10 @@ know which nodes there are, or who waits.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple
 
 from ... import checks
 from ...errors import ConfigError
@@ -64,7 +65,7 @@ class RateAnswer:
     limit: int
 
 
-class Algorithm(Protocol):
+class Algorithm(ABC):
     """How a node counts.
 
     Attributes:
@@ -73,11 +74,14 @@ class Algorithm(Protocol):
         orderly: Can a caller reserve a turn?
     """
 
-    most: int
     kept: ClassVar[bytes]
     orderly: ClassVar[bool]
 
+    def __init__(self, keys: Sequence[bytes], limits: Sequence[Limit]) -> None:
+        self._keys, self._limits, self.most = keys, limits, min(it.burst for it in limits)
+
     @staticmethod
+    @abstractmethod
     def spelled(limit: Limit) -> bytes:
         """How a limit stands in its key: limits that differ in anything have different keys."""
 
@@ -87,13 +91,21 @@ class Algorithm(Protocol):
 
         With TURN, the turn of the caller has come.
         """
+        return self._say(cost, [_TAKE] * len(self._limits), patience)
 
     def peek(self, cost: int) -> bytes:
         """The bytes that ask the same and change nothing."""
+        return self._say(cost, [_PEEK] * len(self._limits))
 
     def give(self, cost: int, at: Sequence[int]) -> bytes:
         """The bytes that give calls back. `at`: as the answer told."""
+        return self._say(cost, at)
 
+    @abstractmethod
+    def _say(self, cost: int, what: Sequence[int], patience: int = 0) -> bytes:
+        """The bytes for a script. `what`: what each limit is asked to do."""
+
+    @abstractmethod
     def read(self, cost: int, reply: object) -> RateAnswer | None:
         """What a node answered to a caller that wanted `cost` calls.
 
@@ -101,7 +113,7 @@ class Algorithm(Protocol):
         """
 
 
-class Gcra:
+class Gcra(Algorithm):
     """The generic cell rate algorithm: what was taken flows back evenly, and `burst` calls may be
     taken at once.
 
@@ -113,27 +125,16 @@ class Gcra:
     kept: ClassVar[bytes] = b"rate"
     orderly: ClassVar[bool] = True
 
-    def __init__(self, keys: Sequence[bytes], limits: Sequence[Limit]) -> None:
-        self._keys, self._limits, self.most = keys, limits, min(it.burst for it in limits)
-
     @staticmethod
     def spelled(limit: Limit) -> bytes:
         return b"%d/%b/%d" % (limit.calls, _in_seconds(limit.period), limit.burst)
 
-    def _say(self, cost: int, what: int, patience: int) -> bytes:
-        numbers = [what, patience]
+    def _say(self, cost: int, what: Sequence[int], patience: int = 0) -> bytes:
+        # All limits are taken, or given back, at one moment.
+        numbers = [what[0], patience]
         for calls, period, burst in self._limits:
             numbers += [calls, *divmod(cost * period, calls), *divmod(burst * period, calls)]
         return _evalsha(GCRA, self._keys, numbers)
-
-    def take(self, cost: int, patience: int = 0) -> bytes:
-        return self._say(cost, _TAKE, patience)
-
-    def peek(self, cost: int) -> bytes:
-        return self._say(cost, _PEEK, 0)
-
-    def give(self, cost: int, at: Sequence[int]) -> bytes:
-        return self._say(cost, at[0], 0)
 
     def read(self, cost: int, reply: object) -> RateAnswer | None:
         if (numbers := _numbers(reply, len(self._limits), _AHEAD)) is None:
@@ -150,33 +151,21 @@ class Gcra:
         return _told(verdict, retries, resets, remaining, (now,))
 
 
-class Window:
+class Window(Algorithm):
     """The fixed window: each window has the length of a period, and begins with its first call."""
 
     kept: ClassVar[bytes] = b"window"
     orderly: ClassVar[bool] = False
 
-    def __init__(self, keys: Sequence[bytes], limits: Sequence[Limit]) -> None:
-        self._keys, self._limits, self.most = keys, limits, min(it.calls for it in limits)
-
     @staticmethod
     def spelled(limit: Limit) -> bytes:
         return b"%d/%b" % (limit.calls, _in_seconds(limit.period))
 
-    def _say(self, cost: int, what: Sequence[int]) -> bytes:
+    def _say(self, cost: int, what: Sequence[int], patience: int = 0) -> bytes:
         numbers = [cost]
         for (calls, period, _), at in zip(self._limits, what, strict=True):
             numbers += [calls, period, at]
         return _evalsha(WINDOW, self._keys, numbers)
-
-    def take(self, cost: int, patience: int = 0) -> bytes:
-        return self._say(cost, [_TAKE] * len(self._limits))
-
-    def peek(self, cost: int) -> bytes:
-        return self._say(cost, [_PEEK] * len(self._limits))
-
-    def give(self, cost: int, at: Sequence[int]) -> bytes:
-        return self._say(cost, at)
 
     def read(self, cost: int, reply: object) -> RateAnswer | None:
         if (numbers := _numbers(reply, len(self._limits), _ALLOWED)) is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
@@ -27,9 +27,9 @@ from ...face.migration import same_servers
 from ...face.shards import Shards
 from ...face.terms import Description, waiting
 from ...face.tracing import ObservedCall
+from ...operations.inspection.plan import unheard
 from ...operations.repair.commands import SPARE
 from ...operations.repair.plan import mend
-from ...protocol.nodes import too_few
 from ...protocol.query import Query
 from . import commands as recipes
 from .commands import LASTS, MOST, MOST_LIMITS, SECOND, SHORTEST, TURN, Algorithm, Gcra, Limit, RateAnswer, Window
@@ -76,13 +76,11 @@ class RateShard(NamedTuple):
     Attributes:
         shard: Its number for plans.
         order: Its nodes. The first one is asked before all others.
-        labels: Their addresses.
         settings: The client's settings for it.
     """
 
     shard: int
     order: Sequence[int]
-    labels: Sequence[str]
     settings: Settings
 
 
@@ -287,7 +285,7 @@ def _place(shard: int, counted: str, settings: Settings) -> RateShard:
     order = sorted(range(len(labels)), key=labels.__getitem__)
     # A client that was told of no nodes can describe a rate, too.
     first = crc32(counted.encode()) % max(1, len(labels))
-    return RateShard(shard, order[first:] + order[:first], labels, settings)
+    return RateShard(shard, order[first:] + order[:first], settings)
 
 
 # ------------------------------------------------ what is to be done
@@ -363,9 +361,7 @@ class RateTally:
 
     def unheard(self, doing: str) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
-        causes: Mapping[str, Exception] = {self._place.labels[node]: cause for node, cause in self.causes.items()}
-        needed = self._place.settings.quorum.least
-        return too_few(self._limits.name, self.ended - self.began, causes, needed, doing)
+        return unheard(self._place.settings, self, self._limits.name, doing)
 
 
 def _retry(told: Iterable[RateAnswer]) -> float:
