@@ -130,7 +130,7 @@ _NOBODY: set[int] = set()
 class Group(Protocol):
     """The claims, of one ticket, that a claim is held together with: all of them, some or none."""
 
-    def complete(self, claim: Claim, now: float) -> bool:
+    def complete(self, claim: Decision, now: float) -> bool:
         """Hold what is needed at this moment, now that `claim` could be held.
 
         Returns:
@@ -144,23 +144,17 @@ class Group(Protocol):
             True if other claims are asked for from now on.
         """
 
-    def ended(self, claim: Claim, now: float) -> None:
+    def ended(self, claim: Decision, now: float) -> None:
         """Note that the claim is lost, or came to nothing."""
 
     def verdict(self, now: float) -> Exception:
         """Return what to tell a caller who waited in vain."""
 
 
-class Claim(Ballot):
-    """A request for a name, from its first byte to its release. Its state is for reading only.
+class Decision(Ballot):
+    """What becomes of a claim: its state, and what is decided after each input.
 
-    Args:
-        recipe: How its primitive talks to a node about the name.
-        timing: What its caller demands of the lease. With a `wait` of 0, it tries once.
-        ticket: Its place in the queue, and the fence that it proposes first.
-        tickets: Where its tokens come from.
-        node_set: The nodes, and which of them can be spoken to.
-        deadline: When to stop waiting.
+    A `Claim` adds what can happen to it. The arguments are those of a claim.
     """
 
     # fmt: off
@@ -234,6 +228,315 @@ class Claim(Ballot):
         # Nodes whose answer to the release somebody waits for, and those that have confirmed it.
         self._parting = _NOBODY
         self._freed: tuple[int, ...] = ()
+
+    # ------------------------------------------------ the decision
+
+    def check(self, now: float, otherwise: str = "expired") -> bool:
+        """Decide, after anything has arrived: is it held? If not, what else is there to say?
+
+        Args:
+            now: The time.
+            otherwise: Why it is lost, if it is.
+        """
+        good = self._counting(now)
+        if self.state is HELD:
+            return self._confirm(good, now, otherwise)
+        fence, until = self.could_hold(now)
+        if fence and self._hold(fence, until, now):
+            return True
+        if self.patient:
+            self._cede(now)
+        elif self._hopeless() and self._node_set.dark == inf:
+            return self.refuse(self.verdict(now), now)
+        self._write_back(now)
+        return self._dismayed(now) or self._stirs
+
+    def _counting(self, now: float) -> dict[int, Vote]:
+        """Return the votes that count, by node. A grant whose bound has passed counts no longer."""
+        good = {}
+        for node, vote in enumerate(self.votes):
+            if vote.counts(now):
+                good[node] = vote
+            elif vote.granted:
+                vote.lapses()
+                # If enough others had the token all the time, it does not matter what became of
+                # this one. If not, its series stays open until the node speaks (rule C12).
+                if not self._gap(vote, now):
+                    vote.breaks()
+        self.counted = len(good)
+        return good
+
+    def could_hold(self, now: float) -> tuple[int, float]:
+        """Return the fence, and until when, if it could be held (rules C5, F8, F11); else zeros."""
+        if self.as_usual is not None:
+            agreed = self._quorum.met(self.as_usual) and now < self._base
+            return (self.ticket, self._base) if agreed else (0, 0.0)
+        good = self._counting(now)
+        fence = self._quorum.agreed({node: vote.fence for node, vote in good.items()})
+        if fence <= self._above:
+            return 0, 0.0
+        return fence, self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
+
+    def _hold(self, fence: int, until: float, now: float) -> bool:
+        """Hold it, unless it is too late or its company is not complete."""
+        # Only the short path comes here unchecked (rule C5).
+        if now >= until:
+            return False
+        if self.company is not None and not self.company.complete(self, now):
+            return False
+        self.hold(fence, until, now)
+        return True
+
+    def hold(self, fence: int, until: float, now: float) -> None:
+        """Be held from now on, with this fence."""
+        self.news = True
+        self.fence = fence
+        self.since = now
+        # Renewals propose T, so a node that stood below it and then says it was raised by us.
+        self._propose = fence
+        self._largest = max(self._largest, fence)
+        self.limit = now + self.timing.max_hold
+        self.until = min(until, self.limit)
+        self._renewal.holds(until, now)
+        self.wake = min(self.until, self._renewal.due)
+        # Last, because other threads look at it.
+        self.state = HELD
+
+    def _dismayed(self, now: float) -> bool:
+        """Refuse a wait that cannot succeed (rule C17).
+
+        The name's key is of another type, or a majority has been away for too long since the claim
+        began: a claim that finds the nodes away gives them the time to come back.
+        """
+        node_set = self._node_set
+        if node_set.dark == inf and all(vote.error is None for vote in self.votes):
+            self._away_since = inf
+            return False
+        misfit = outcome.misfit(self.recipe.label, self.votes, node_set)
+        if misfit is not None:
+            return self.refuse(misfit, now)
+        if not self._away():
+            self._away_since = inf
+            return False
+        self._away_since = min(self._away_since, now)
+        if now >= self._gives_up:
+            return self.refuse(self.verdict(now), now)
+        self.wake = min(self.wake, self._gives_up)
+        return False
+
+    def _confirm(self, good: dict[int, Vote], now: float, otherwise: str) -> bool:
+        """Move D to what the votes that count reach, and see what that confirms (rule C6)."""
+        good_until = self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
+        if good_until <= now:
+            return self.lose(now, otherwise)
+        left = self.until - now
+        self.until = min(good_until, self.limit)
+        sent = self._quorum.reached_by({node: vote.last for node, vote in good.items()})
+        renewed, extended = self._renewal.confirms(sent, good_until)
+        if renewed:
+            self.why = ""
+            self.left = left
+            self.notes += (events.Renewed,)
+        if extended:
+            self.setback = None
+            self.news = True
+            # A downgrade has raised it.
+            if self.token.endswith(READER):
+                self.fence = self._propose
+        self._plan()
+        return self._stirs
+
+    # ------------------------------------------------ the gap rule
+
+    def _breaks(self, vote: Vote, now: float) -> bool:
+        """End a node's series: it lost the token by itself. Returns True if that was a gap."""
+        if self._gap(vote, now):
+            return True
+        vote.breaks()
+        return False
+
+    def _gap(self, vote: Vote, now: float) -> bool:
+        """Return whether others may have held a majority while a holder's node was lost (C12).
+
+        From its last grant on, the node may have been without the token. That is harmless if enough
+        others certainly had it from then on, or from the beginning of the lease.
+        """
+        if self.state is not HELD:
+            return False
+        moment = max(vote.last, self.since)
+        unsure = [i for i, other in enumerate(self.votes) if other is vote or not other.covers(moment, now)]
+        return self._quorum.met_by_some(unsure)
+
+    def _begins(self, vote: Vote, fence: int, now: float) -> float:
+        """Return since when a series is certain that begins with a grant of this fence (rule C13).
+
+        A node that counts when the claim becomes held has the token then. The first grant of
+        another node is as good if it was asked for before then, and its fence is T at most: nobody
+        held it in between.
+        """
+        if self.state is not HELD:
+            return -inf
+        first = vote.last == -inf and vote.sent <= self.since
+        return -inf if first and fence <= self.fence else now
+
+    # ------------------------------------------------ ends
+
+    def release(self, now: float, heard: bool = False) -> None:
+        """Give the lock back, or stop waiting for it (rule C10).
+
+        Args:
+            now: The time.
+            heard: Give news when a quorum has confirmed it, or no other node can.
+        """
+        if self._late(now):
+            self._lapse(now)
+        if self.state is LOST or self.state is OVER:
+            return
+        if self.stays:
+            self.state = OVER
+            self.news = heard
+            return
+        if heard:
+            self._parting = set(self._may_know).intersection(self._node_set.up)
+            self.news = not self._parting
+        least = self.timing.at_least
+        rest = max(0.0, self.since + least - now) if least and self.state is HELD else 0.0
+        self._undo(self._may_know, now, heard, rest)
+        # Last: a caller that is interrupted in here has its lease released by the I/O thread.
+        self.state = OVER
+
+    def refuse(self, error: Exception, now: float) -> bool:
+        """End it: nothing came of it."""
+        self.release(now)
+        self.refusal = error
+        self.news = True
+        if self.company is not None:
+            self.company.ended(self, now)
+        return True
+
+    def lose(self, now: float, reason: str) -> bool:
+        """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
+        # The reason first: another thread that sees the state reads it.
+        if reason == "expired" and self.votes:
+            self.why = outcome.obstacles(self.votes, self._node_set, self._patience, now)
+            # Nobody would look for a cause among nodes that are up.
+            if self._away() and any(vote.error is not None for vote in self.votes):
+                reason = "refused"
+        over = reason in ("expired", "refused", "slow", "max_hold")
+        self.reason = "dropped" if over and self.dropped else reason
+        self.state = LOST
+        self.news = True
+        self.wake = inf
+        if not self.stays:
+            self._undo(self._may_know, now)
+        if self.company is not None:
+            self.company.ended(self, now)
+        return True
+
+    def _late(self, now: float) -> bool:
+        """Return whether a held claim's time is over (rule C6)."""
+        return self.state is HELD and now >= self.until
+
+    def _lapse(self, now: float, unread: bool = False) -> bool:
+        """Lose it because its time has passed.
+
+        Args:
+            now: The time.
+            unread: An answer that lay unread shows it: then this process did not run, or did not
+                look. The same is true if it is noticed much later.
+        """
+        if self.until >= self.limit:
+            return self.lose(now, "max_hold")
+        slow = unread or now > self.until + self._patience
+        return self.lose(now, "slow" if slow else "expired")
+
+    def _let_go(self, node: int, certain: bool) -> bool:
+        """Note that a node answered a release that somebody waits for, or never will."""
+        if node not in self._parting:
+            return False
+        self._parting.discard(node)
+        if certain:
+            self._freed += (node,)
+        decides = self._quorum
+        enough = len(self._freed) >= decides.least and (decides.plain or decides.met(self._freed))
+        if enough or not self._parting:
+            self._parting = _NOBODY
+            self.news = True
+        return self.news
+
+    # ------------------------------------------------ how it stands
+
+    def _plan(self) -> None:
+        """Say when to be woken next."""
+        if self.state is HELD:
+            self.wake = min(self.until, self._renewal.wake(self._patience))
+        else:
+            self.wake = min(self._renewal.due, self.deadline, self._gives_up, self._next_expiry())
+
+    @property
+    def _stirs(self) -> bool:
+        """Is there something to do: commands to send, news, or an earlier wake?"""
+        to_tell = self.news or self.notes or self.unfit or self.absurd
+        return bool(self.sends or to_tell) or self.wake < self.armed
+
+    @property
+    def _patience(self) -> float:
+        """How many seconds it waits for answers before it doubts: a third of its ttl at most."""
+        return min(self._node_set.patience, self.ttl / 3)
+
+    @property
+    def _gives_up(self) -> float:
+        """When a majority has been away for too long: `outage`, and for a try `node_timeout`."""
+        patience = self._patience
+        return self._away_since + (max(self._node_set.outage, patience) if self.patient else patience)
+
+    @property
+    def doubt(self) -> bool:
+        """Is a renewal overdue?"""
+        return self._renewal.doubt
+
+    @property
+    def done(self) -> bool:
+        """Is there nothing more to hear about it?"""
+        # A release that somebody waits for is still to be heard of.
+        return self.state is LOST or (self.state is OVER and not self._parting)
+
+    @property
+    def awaited(self) -> bool:
+        """Does somebody wait for the nodes to confirm an extension or a release of it?"""
+        return (self._renewal.extending and self.state is HELD) or bool(self._parting)
+
+    @property
+    def freed(self) -> int:
+        """How many nodes have confirmed its release, to a caller that waits for them."""
+        return len(self._freed)
+
+    # ------------------------------------------------ what people are told
+
+    def verdict(self, now: float) -> Exception:
+        """Return what to tell a caller who waited in vain: is it busy, or does nobody know?"""
+        if self.as_usual is not None:
+            self._unfold()
+        return outcome.in_vain(self.recipe, self.tickets.inbox, self.votes, self._node_set, self.began, now)
+
+    def warning(self, node: int) -> str:
+        """Return what is to be said of a node that is `unfit` for the name."""
+        return outcome.warning(self.recipe, self.votes[node])
+
+
+class Claim(Decision):
+    """A request for a name, from its first byte to its release. Its state is for reading only.
+
+    Args:
+        recipe: How its primitive talks to a node about the name.
+        timing: What its caller demands of the lease. With a `wait` of 0, it tries once.
+        ticket: Its place in the queue, and the fence that it proposes first.
+        tickets: Where its tokens come from.
+        node_set: The nodes, and which of them can be spoken to.
+        deadline: When to stop waiting.
+    """
+
+    __slots__ = ()
 
     # ------------------------------------------------ what the caller wants
 
@@ -311,30 +614,6 @@ class Claim(Ballot):
         self._ask([node for node in self._node_set.up if not self.votes[node].burnt], KEEP, now, ttl)
         self._plan()
         return True
-
-    def release(self, now: float, heard: bool = False) -> None:
-        """Give the lock back, or stop waiting for it (rule C10).
-
-        Args:
-            now: The time.
-            heard: Give news when a quorum has confirmed it, or no other node can.
-        """
-        if self._late(now):
-            self._lapse(now)
-        if self.state is LOST or self.state is OVER:
-            return
-        if self.stays:
-            self.state = OVER
-            self.news = heard
-            return
-        if heard:
-            self._parting = set(self._may_know).intersection(self._node_set.up)
-            self.news = not self._parting
-        least = self.timing.at_least
-        rest = max(0.0, self.since + least - now) if least and self.state is HELD else 0.0
-        self._undo(self._may_know, now, heard, rest)
-        # Last: a caller that is interrupted in here has its lease released by the I/O thread.
-        self.state = OVER
 
     def expects(self, fence: int) -> None:
         """Note that its owner raises the nodes' fences to this one by other means (rule O8)."""
@@ -668,217 +947,6 @@ class Claim(Ballot):
             votes = self.votes
             self._ask([node for node in self._node_set.up if votes[node].owed < 2 and not votes[node].burnt], KEEP, now)
 
-    # ------------------------------------------------ the decision
-
-    def check(self, now: float, otherwise: str = "expired") -> bool:
-        """Decide, after anything has arrived: is it held? If not, what else is there to say?
-
-        Args:
-            now: The time.
-            otherwise: Why it is lost, if it is.
-        """
-        good = self._counting(now)
-        if self.state is HELD:
-            return self._confirm(good, now, otherwise)
-        fence, until = self.could_hold(now)
-        if fence and self._hold(fence, until, now):
-            return True
-        if self.patient:
-            self._cede(now)
-        elif self._hopeless() and self._node_set.dark == inf:
-            return self.refuse(self.verdict(now), now)
-        self._write_back(now)
-        return self._dismayed(now) or self._stirs
-
-    def _counting(self, now: float) -> dict[int, Vote]:
-        """Return the votes that count, by node. A grant whose bound has passed counts no longer."""
-        good = {}
-        for node, vote in enumerate(self.votes):
-            if vote.counts(now):
-                good[node] = vote
-            elif vote.granted:
-                vote.lapses()
-                # If enough others had the token all the time, it does not matter what became of
-                # this one. If not, its series stays open until the node speaks (rule C12).
-                if not self._gap(vote, now):
-                    vote.breaks()
-        self.counted = len(good)
-        return good
-
-    def could_hold(self, now: float) -> tuple[int, float]:
-        """Return the fence, and until when, if it could be held (rules C5, F8, F11); else zeros."""
-        if self.as_usual is not None:
-            agreed = self._quorum.met(self.as_usual) and now < self._base
-            return (self.ticket, self._base) if agreed else (0, 0.0)
-        good = self._counting(now)
-        fence = self._quorum.agreed({node: vote.fence for node, vote in good.items()})
-        if fence <= self._above:
-            return 0, 0.0
-        return fence, self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
-
-    def _hold(self, fence: int, until: float, now: float) -> bool:
-        """Hold it, unless it is too late or its company is not complete."""
-        # Only the short path comes here unchecked (rule C5).
-        if now >= until:
-            return False
-        if self.company is not None and not self.company.complete(self, now):
-            return False
-        self.hold(fence, until, now)
-        return True
-
-    def hold(self, fence: int, until: float, now: float) -> None:
-        """Be held from now on, with this fence."""
-        self.news = True
-        self.fence = fence
-        self.since = now
-        # Renewals propose T, so a node that stood below it and then says it was raised by us.
-        self._propose = fence
-        self._largest = max(self._largest, fence)
-        self.limit = now + self.timing.max_hold
-        self.until = min(until, self.limit)
-        self._renewal.holds(until, now)
-        self.wake = min(self.until, self._renewal.due)
-        # Last, because other threads look at it.
-        self.state = HELD
-
-    def _dismayed(self, now: float) -> bool:
-        """Refuse a wait that cannot succeed (rule C17).
-
-        The name's key is of another type, or a majority has been away for too long since the claim
-        began: a claim that finds the nodes away gives them the time to come back.
-        """
-        node_set = self._node_set
-        if node_set.dark == inf and all(vote.error is None for vote in self.votes):
-            self._away_since = inf
-            return False
-        misfit = outcome.misfit(self.recipe.label, self.votes, node_set)
-        if misfit is not None:
-            return self.refuse(misfit, now)
-        if not self._away():
-            self._away_since = inf
-            return False
-        self._away_since = min(self._away_since, now)
-        if now >= self._gives_up:
-            return self.refuse(self.verdict(now), now)
-        self.wake = min(self.wake, self._gives_up)
-        return False
-
-    def _confirm(self, good: dict[int, Vote], now: float, otherwise: str) -> bool:
-        """Move D to what the votes that count reach, and see what that confirms (rule C6)."""
-        good_until = self._quorum.reached_by({node: vote.bound for node, vote in good.items()})
-        if good_until <= now:
-            return self.lose(now, otherwise)
-        left = self.until - now
-        self.until = min(good_until, self.limit)
-        sent = self._quorum.reached_by({node: vote.last for node, vote in good.items()})
-        renewed, extended = self._renewal.confirms(sent, good_until)
-        if renewed:
-            self.why = ""
-            self.left = left
-            self.notes += (events.Renewed,)
-        if extended:
-            self.setback = None
-            self.news = True
-            # A downgrade has raised it.
-            if self.token.endswith(READER):
-                self.fence = self._propose
-        self._plan()
-        return self._stirs
-
-    # ------------------------------------------------ the gap rule
-
-    def _breaks(self, vote: Vote, now: float) -> bool:
-        """End a node's series: it lost the token by itself. Returns True if that was a gap."""
-        if self._gap(vote, now):
-            return True
-        vote.breaks()
-        return False
-
-    def _gap(self, vote: Vote, now: float) -> bool:
-        """Return whether others may have held a majority while a holder's node was lost (C12).
-
-        From its last grant on, the node may have been without the token. That is harmless if enough
-        others certainly had it from then on, or from the beginning of the lease.
-        """
-        if self.state is not HELD:
-            return False
-        moment = max(vote.last, self.since)
-        unsure = [i for i, other in enumerate(self.votes) if other is vote or not other.covers(moment, now)]
-        return self._quorum.met_by_some(unsure)
-
-    def _begins(self, vote: Vote, fence: int, now: float) -> float:
-        """Return since when a series is certain that begins with a grant of this fence (rule C13).
-
-        A node that counts when the claim becomes held has the token then. The first grant of
-        another node is as good if it was asked for before then, and its fence is T at most: nobody
-        held it in between.
-        """
-        if self.state is not HELD:
-            return -inf
-        first = vote.last == -inf and vote.sent <= self.since
-        return -inf if first and fence <= self.fence else now
-
-    # ------------------------------------------------ ends
-
-    def refuse(self, error: Exception, now: float) -> bool:
-        """End it: nothing came of it."""
-        self.release(now)
-        self.refusal = error
-        self.news = True
-        if self.company is not None:
-            self.company.ended(self, now)
-        return True
-
-    def lose(self, now: float, reason: str) -> bool:
-        """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
-        # The reason first: another thread that sees the state reads it.
-        if reason == "expired" and self.votes:
-            self.why = outcome.obstacles(self.votes, self._node_set, self._patience, now)
-            # Nobody would look for a cause among nodes that are up.
-            if self._away() and any(vote.error is not None for vote in self.votes):
-                reason = "refused"
-        over = reason in ("expired", "refused", "slow", "max_hold")
-        self.reason = "dropped" if over and self.dropped else reason
-        self.state = LOST
-        self.news = True
-        self.wake = inf
-        if not self.stays:
-            self._undo(self._may_know, now)
-        if self.company is not None:
-            self.company.ended(self, now)
-        return True
-
-    def _late(self, now: float) -> bool:
-        """Return whether a held claim's time is over (rule C6)."""
-        return self.state is HELD and now >= self.until
-
-    def _lapse(self, now: float, unread: bool = False) -> bool:
-        """Lose it because its time has passed.
-
-        Args:
-            now: The time.
-            unread: An answer that lay unread shows it: then this process did not run, or did not
-                look. The same is true if it is noticed much later.
-        """
-        if self.until >= self.limit:
-            return self.lose(now, "max_hold")
-        slow = unread or now > self.until + self._patience
-        return self.lose(now, "slow" if slow else "expired")
-
-    def _let_go(self, node: int, certain: bool) -> bool:
-        """Note that a node answered a release that somebody waits for, or never will."""
-        if node not in self._parting:
-            return False
-        self._parting.discard(node)
-        if certain:
-            self._freed += (node,)
-        decides = self._quorum
-        enough = len(self._freed) >= decides.least and (decides.plain or decides.met(self._freed))
-        if enough or not self._parting:
-            self._parting = _NOBODY
-            self.news = True
-        return self.news
-
     # ------------------------------------------------ new starts
 
     def _burn(self, vote: Vote, now: float) -> bool:
@@ -903,66 +971,7 @@ class Claim(Ballot):
         self._largest = self._propose
         return self._start_over(now)
 
-    def _plan(self) -> None:
-        """Say when to be woken next."""
-        if self.state is HELD:
-            self.wake = min(self.until, self._renewal.wake(self._patience))
-        else:
-            self.wake = min(self._renewal.due, self.deadline, self._gives_up, self._next_expiry())
-
-    # ------------------------------------------------ how it stands
-
-    @property
-    def _stirs(self) -> bool:
-        """Is there something to do: commands to send, news, or an earlier wake?"""
-        to_tell = self.news or self.notes or self.unfit or self.absurd
-        return bool(self.sends or to_tell) or self.wake < self.armed
-
-    @property
-    def _patience(self) -> float:
-        """How many seconds it waits for answers before it doubts: a third of its ttl at most."""
-        return min(self._node_set.patience, self.ttl / 3)
-
-    @property
-    def _gives_up(self) -> float:
-        """When a majority has been away for too long: `outage`, and for a try `node_timeout`."""
-        patience = self._patience
-        return self._away_since + (max(self._node_set.outage, patience) if self.patient else patience)
-
-    @property
-    def doubt(self) -> bool:
-        """Is a renewal overdue?"""
-        return self._renewal.doubt
-
-    @property
-    def done(self) -> bool:
-        """Is there nothing more to hear about it?"""
-        # A release that somebody waits for is still to be heard of.
-        return self.state is LOST or (self.state is OVER and not self._parting)
-
-    @property
-    def awaited(self) -> bool:
-        """Does somebody wait for the nodes to confirm an extension or a release of it?"""
-        return (self._renewal.extending and self.state is HELD) or bool(self._parting)
-
-    @property
-    def freed(self) -> int:
-        """How many nodes have confirmed its release, to a caller that waits for them."""
-        return len(self._freed)
-
     @property
     def claims(self) -> tuple[Claim, ...]:
         """The claims that it consists of: itself. (Several names are a JointRequest.)"""
         return (self,)
-
-    # ------------------------------------------------ what people are told
-
-    def verdict(self, now: float) -> Exception:
-        """Return what to tell a caller who waited in vain: is it busy, or does nobody know?"""
-        if self.as_usual is not None:
-            self._unfold()
-        return outcome.in_vain(self.recipe, self.tickets.inbox, self.votes, self._node_set, self.began, now)
-
-    def warning(self, node: int) -> str:
-        """Return what is to be said of a node that is `unfit` for the name."""
-        return outcome.warning(self.recipe, self.votes[node])

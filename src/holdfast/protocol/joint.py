@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import ConfigError
-from .claim import Claim, State
+from .claim import Claim, Decision, State
 from .command import Recipe
 
 
@@ -139,7 +139,7 @@ class JointRequest:
 
     # ------------------------------------------------ what a claim says of itself
 
-    def complete(self, claim: Claim, now: float) -> bool:
+    def complete(self, claim: Decision, now: float) -> bool:
         """Hold the whole, if enough others could be held at this moment. The rest goes back.
 
         Args:
@@ -184,7 +184,7 @@ class JointRequest:
         self.stirred += spares
         return True
 
-    def ended(self, claim: Claim, now: float) -> None:
+    def ended(self, claim: Decision, now: float) -> None:
         """End the others for the same reason, unless a try has enough others left.
 
         Args:
@@ -207,7 +207,7 @@ class JointRequest:
         self._leave_out(others[self._needed - 1 :])
         self.stirred += others
 
-    def _leave_out(self, claims: Sequence[Claim]) -> None:
+    def _leave_out(self, claims: Sequence[Decision]) -> None:
         """Take claims out of play that are over. Nobody needs to know."""
         for claim in claims:
             claim.news = False
