@@ -169,7 +169,7 @@ class Unique:
         args: Any,
         kwargs: Any,
         publish: Callable[[str], tuple[Any, str]],
-        known: Callable[[str], Any],
+        known: Callable[[str], Any] | None,
     ) -> Any:
         """Send a message, unless one of its name is under way.
 
@@ -179,13 +179,15 @@ class Unique:
             kwargs: The function's named arguments.
             publish: Sends a message that carries this name, and returns what the sender gets, and
                 the message's id.
-            known: From the id of the message that is under way to what the sender gets.
+            known: From the id of the message that is under way to what the sender gets. None: the
+                sender needs a message of its own.
 
         Returns:
             What the sender gets.
 
         Raises:
-            LockBusy: A message is under way, and the sender is to know, or its id is not known.
+            LockBusy: A message is under way, and the sender is to know or needs one of its own, or its
+                id is not known.
             NoQuorum: Too few nodes answered. Nothing was sent.
         """
         name, sent, first = self._name_of(*args, **kwargs), list[Any](), None
@@ -209,7 +211,7 @@ class Unique:
             _warn(name, error)
         if sent:
             return sent[0]
-        if first is not None and self._first:
+        if first is not None and self._first and known is not None:
             return known(first)
         raise LockBusy(name, 0.0, first, None, who=f"the message {first}", advice="Send it when that is done.")
 

@@ -279,8 +279,8 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             Celery's result, which may be that of the message that is under way.
 
         Raises:
-            LockBusy: A message is under way, with `unique_busy="raise"`, or another process is
-                sending one.
+            LockBusy: A message is under way, with `unique_busy="raise"` or in the header of a chord,
+                or another process is sending one.
             NoQuorum: Too few nodes answered. Nothing was sent.
         """
         identity = task_id or uuid()
@@ -297,7 +297,9 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             # A retry, or a message that comes back later.
             delivery.again()
             return publish(delivery.name)[0]
-        return self._holdfast.send(client_of(self.app), args or (), kwargs or {}, publish, self.AsyncResult)
+        # A chord counts the messages of its header, and would wait for ever for one that is not sent.
+        known = self.AsyncResult if options.get("chord") is None else None
+        return self._holdfast.send(client_of(self.app), args or (), kwargs or {}, publish, known)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the task."""
