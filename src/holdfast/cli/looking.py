@@ -18,16 +18,24 @@ from ..errors import ConfigError, message_of, readable
 from ..kit import majorities, majority
 from .codes import DONE, NO_QUORUM, NOBODY, SPLIT
 from .configuration import configuration
-from .durations import moment, told
+from .durations import told
 from .output import Output, quiet
-from .table import dash, objects, rounded, table
+from .table import dash, facts, objects, table
 
 if TYPE_CHECKING:
     from .. import Holdfast, LockStatus, NodeStatus
-    from ..typing import Reader, Row, Waiter
+    from ..typing import Row
 
 _EVERY = 1.0  # seconds between two looks of --watch
 _ELECTION = "[election]"  # how the name of an election's lock ends
+# What is shown as JSON, in this order.
+_LOCK = ("name", "state", "holder", "owner", "note", "asked", "left", "fence")
+_ROW = ("name", "kind", "group", "slot", *_LOCK[1:], "waiting", "waits_since", "votes")
+_PERSON = ("token", "owner", "asked", "left", "nodes")
+_NODE = (
+    "node", "shard", "state", "guard_left", "since", "version", "run_id", "uptime", "rtt", "ahead", "answered", "owing",
+    "repaired", "cause", "warnings", "guarantee", "differences",
+)  # fmt: skip
 
 
 def client(options: Namespace, **more: Any) -> Holdfast:
@@ -78,22 +86,7 @@ def _searched(locks: Holdfast) -> int:
 
 def row_of(row: Row) -> dict[str, Any]:
     """A lock as `ls --json` and `top --json` show it."""
-    return {
-        "name": row.name,
-        "kind": row.kind,
-        "group": row.group,
-        "slot": row.slot,
-        "state": row.state,
-        "holder": row.holder,
-        "owner": row.owner,
-        "note": row.note,
-        "asked": moment(row.asked),
-        "left": rounded(row.left),
-        "fence": row.fence,
-        "waiting": row.waiting,
-        "waits_since": moment(row.waits_since),
-        "votes": row.nodes,
-    }
+    return facts(row, *_ROW, votes="nodes")
 
 
 # In the order in which they matter: a narrow terminal has no room for the last ones.
@@ -149,37 +142,9 @@ def _found(locks: Holdfast, name: str) -> tuple[LockStatus, str | None]:
 
 def whole_of(status: LockStatus) -> dict[str, Any]:
     """A lock as `inspect --json` shows it."""
-    nodes = [
-        {
-            "node": it.node,
-            "error": None if it.error is None else message_of(it.error),
-            "holder": it.holder,
-            "left": rounded(it.ttl_left),
-            "fence": it.fence,
-            "waiting": it.waiting,
-        }
-        for it in status.nodes
-    ]
-    return {
-        "name": status.name,
-        "state": status.state,
-        "holder": status.holder,
-        "owner": status.owner,
-        "note": status.note,
-        "asked": moment(status.asked),
-        "left": rounded(status.ttl_left),
-        "fence": status.fence,
-        "queue": _people(status.queue),
-        "readers": _people(status.readers),
-        "nodes": nodes,
-    }
-
-
-def _people(found: Sequence[Waiter | Reader]) -> list[dict[str, Any]]:
-    return [
-        {"token": it.token, "owner": it.owner, "asked": moment(it.asked), "left": rounded(it.left), "nodes": it.nodes}
-        for it in found
-    ]
+    people = {it: [facts(one, *_PERSON) for one in getattr(status, it)] for it in ("queue", "readers")}
+    nodes = [facts(it, "node", "error", "holder", "left", "fence", "waiting", left="ttl_left") for it in status.nodes]
+    return {**facts(status, *_LOCK, left="ttl_left"), **people, "nodes": nodes}
 
 
 def first_line(how: str, json: bool) -> None:
@@ -238,25 +203,7 @@ def show_nodes(found: Sequence[NodeStatus], width: int | None = None, all_of_the
 
 def node_of(status: NodeStatus) -> dict[str, Any]:
     """A node as `nodes --json` shows it."""
-    return {
-        "node": status.node,
-        "shard": status.shard,
-        "state": status.state,
-        "guard_left": rounded(status.guard_left),
-        "since": rounded(status.since),
-        "version": status.version,
-        "run_id": status.run_id,
-        "uptime": rounded(status.uptime),
-        "rtt": None if status.rtt is None else round(status.rtt, 6),
-        "ahead": rounded(status.ahead),
-        "answered": status.answered,
-        "owing": status.owing,
-        "repaired": status.repaired,
-        "cause": None if status.cause is None else message_of(status.cause),
-        "warnings": list(status.warnings),
-        "guarantee": status.guarantee,
-        "differences": list(status.differences),
-    }
+    return {**facts(status, *_NODE), "rtt": None if status.rtt is None else round(status.rtt, 6)}
 
 
 def _node_columns(status: NodeStatus) -> list[str]:

@@ -9,8 +9,11 @@ import json
 import os
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
 from typing import Any
 
+from ..errors import message_of
+from .durations import moment
 from .output import printable
 
 LEAST = 12  # characters of a text that has to be shortened
@@ -65,9 +68,29 @@ def colored(text: str, kind: str) -> str:
     return f"\x1b[{COLORS[kind]}m{text}\x1b[0m"
 
 
-def rounded(seconds: float | None) -> float | None:
-    """Seconds with as many digits as mean something."""
-    return None if seconds is None else round(seconds, 3)
+def facts(it: object, *names: str, **others: str) -> dict[str, Any]:
+    """Return attributes of something for JSON.
+
+    Args:
+        it: What the library has returned.
+        names: What the attributes are called in JSON.
+        others: Their own names, where these are others.
+    """
+    return {name: _said(getattr(it, others.get(name, name))) for name in names}
+
+
+def _said(value: Any) -> Any:
+    match value:
+        case float():
+            # As many digits as mean something.
+            return round(value, 3)
+        case datetime():
+            return moment(value)
+        case Exception():
+            return message_of(value)
+        case tuple():
+            return list(value)
+    return value
 
 
 def dash(value: Any) -> str:
