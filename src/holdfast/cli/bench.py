@@ -6,19 +6,19 @@ nobody else uses.
 
 from __future__ import annotations
 
-import marshal
 import os
 import platform
 import socket
 import time
 from argparse import Namespace
 from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
 from itertools import pairwise
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..checks import seconds
 from ..clock import clock
-from ..errors import ConfigError
 from ..kit import Ask, Plan, Query, majority, pack
 from ..version import VERSION
 from .codes import BUG, DONE
@@ -64,16 +64,18 @@ def bench(options: Namespace) -> int:
     whole = seconds(options.seconds, "--seconds", least=_SHORTEST)
     quiet(Output())
     config = configuration(vars(options), os.environ)
-    # The other process is forked before there is a client: a client has threads.
-    other = _Other(config)
-    with config.client() as locks:
-        locks.ready()
-        label = _label(locks)
-        trips = times(_trips(locks, whole * _TRIPS))
-        acquires, releases = _pairs(locks, whole * _PAIRS)
-        pairs, acquired = times(map(sum, zip(acquires, releases, strict=True))), times(acquires)
-        other.begin(whole * _HANDED, name := f"{PREFIX}{os.getpid()}:handed")
-        gaps = times(handed(_holds(locks, name, whole * _HANDED), other.end()))
+    name, span = f"{PREFIX}{os.getpid()}:handed", whole * _HANDED
+    with ProcessPoolExecutor(1, get_context("fork")) as other:
+        # It is forked before there is a client: a client has threads.
+        other.submit(os.getpid).result()
+        with config.client() as locks:
+            locks.ready()
+            label = _label(locks)
+            trips = times(_trips(locks, whole * _TRIPS))
+            acquires, releases = _pairs(locks, whole * _PAIRS)
+            pairs, acquired = times(map(sum, zip(acquires, releases, strict=True))), times(acquires)
+            theirs = other.submit(_theirs, config, name, span)
+            gaps = times(handed(_holds(locks, name, span), theirs.result()))
     if trips is None or pairs is None or acquired is None:
         Output().say(f"nothing was measured in {whole:g} s: take more --seconds")
         return BUG
@@ -156,46 +158,10 @@ def handed(ours: list[Hold], theirs: list[Hold]) -> list[float]:
     return [later[0] - earlier[1] for earlier, later in pairwise(both) if earlier[2] != later[2]]
 
 
-class _Other:
-    """The other process of a hand-over."""
-
-    def __init__(self, config: Configuration) -> None:
-        go_in, self._go = os.pipe()
-        self._back, back_out = os.pipe()
-        self._pid = os.fork()
-        if self._pid == 0:
-            os.close(self._go)
-            os.close(self._back)
-            try:
-                self._be(config, go_in, back_out)
-            finally:
-                os._exit(0)
-        os.close(go_in)
-        os.close(back_out)
-
-    def _be(self, config: Configuration, go: int, back: int) -> None:
-        data = os.read(go, 4096)
-        if not data:
-            return
-        span, name = marshal.loads(data)
-        with config.client() as locks, os.fdopen(back, "wb") as out:
-            marshal.dump(_holds(locks, name, span), out)
-
-    def begin(self, span: float, name: str) -> None:
-        """Have it want the lock for some seconds."""
-        os.write(self._go, marshal.dumps((span, name)))
-
-    def end(self) -> list[Hold]:
-        """Return when it had the lock."""
-        os.close(self._go)
-        with os.fdopen(self._back, "rb") as told:
-            data = told.read()
-        os.waitpid(self._pid, 0)
-        if not data:
-            why = "the second process of the hand-over could not lock: `holdfast doctor` looks for the cause"
-            raise ConfigError(why)
-        found: list[Hold] = marshal.loads(data)
-        return found
+def _theirs(config: Configuration, name: str, span: float) -> list[Hold]:
+    """The same in the other process of a hand-over."""
+    with config.client() as locks:
+        return _holds(locks, name, span)
 
 
 # ------------------------------------------------ how it is said
