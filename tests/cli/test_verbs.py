@@ -16,7 +16,7 @@ import redis
 from cli.kit import Command, alive, lines, until
 
 from holdfast import Holdfast
-from holdfast.cli.options import GONE, VERBS
+from holdfast.cli.options import VERBS
 from holdfast.cli.output import in_shells
 from holdfast.embedded import Nodes
 from holdfast.version import VERSION
@@ -367,13 +367,6 @@ def test_help_prints_a_section_of_a_page(holdfast: Command, words: tuple[str, ..
     for wrong, lists in ((("erors",), "errors, "), (("errors", "quorum"), "noquorum, ")):
         done = holdfast.run("help", *wrong)
         assert (done.returncode, lists in done.stderr) == (64, True)
-
-
-@pytest.mark.parametrize("verb", GONE)
-def test_a_verb_that_has_gone_says_what_to_write(holdfast: Command, verb: str) -> None:
-    done = holdfast.run(verb, "--json", "x")
-    assert (done.returncode, done.stdout) == (64, "")
-    assert done.stderr == f"holdfast: there is no verb {verb!r} any more. Use {GONE[verb]}\n"
 
 
 def test_lock_is_run_with_a_command_and_hold_without(holdfast: Command) -> None:

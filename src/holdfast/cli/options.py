@@ -85,8 +85,6 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     Raises:
         Usage: There is no such verb.
     """
-    if name in GONE:
-        raise Usage(f"there is no verb {name!r} any more. Use {GONE[name]}")
     if name not in VERBS:
         import difflib
 
@@ -116,12 +114,22 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
     return parser
 
 
+def _span(parser: argparse._ActionsContainer, *names: str, **more: Any) -> None:
+    """Add an option that is a duration."""
+    parser.add_argument(*names, metavar="DUR", type=duration, **more)
+
+
+def _flag(parser: argparse._ActionsContainer, *names: str, help: str) -> None:  # noqa: A002  (as argparse has it)
+    """Add an option without a value."""
+    parser.add_argument(*names, action="store_true", help=help)
+
+
 def _nodes(parser: Parser) -> None:
     group = parser.add_argument_group(
         "which nodes", "each also by a variable, or in a file: `holdfast --help` lists them"
     )
     group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
-    group.add_argument("--max-ttl", metavar="DUR", type=duration, help="the longest lease of all clients (default 30s)")
+    _span(group, "--max-ttl", help="the longest lease of all clients (default 30s)")
     group.add_argument("--prefix", help="what all names begin with on the nodes")
     group.add_argument("--owner", help="who this is, for others (default host:pid)")
     group.add_argument("--credentials-file", metavar="FILE", help="one line, user:password, mode 0600")
@@ -134,28 +142,22 @@ def _nodes(parser: Parser) -> None:
 
 def _output(parser: Parser) -> None:
     group = parser.add_argument_group("what it says", "on stderr; stdout belongs to the command")
-    group.add_argument("-q", "--quiet", action="store_true", help="nothing but errors of usage")
-    group.add_argument(
-        "-v", "--verbose", action="store_true", help="waiting, acquired, released, and what the nodes say"
-    )
-    group.add_argument("--json", action="store_true", help="events as lines of JSON on stderr")
+    _flag(group, "-q", "--quiet", help="nothing but errors of usage")
+    _flag(group, "-v", "--verbose", help="waiting, acquired, released, and what the nodes say")
+    _flag(group, "--json", help="events as lines of JSON on stderr")
     group.add_argument("--status-fd", metavar="N", type=int, help="events as lines of JSON to this descriptor")
 
 
 def _waits(parser: Parser) -> None:
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("-n", "--nonblock", action="store_true", help=f"try once; exit {BUSY} if somebody else has it")
-    either.add_argument(
-        "-w", "--wait", metavar="DUR", type=duration, help=f"wait at most so long, then exit {BUSY} (default: for ever)"
-    )
+    _flag(either, "-n", "--nonblock", help=f"try once; exit {BUSY} if somebody else has it")
+    _span(either, "-w", "--wait", help=f"wait at most so long, then exit {BUSY} (default: for ever)")
 
 
 def _kinds(parser: Parser) -> None:
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("-s", "--shared", action="store_true", help="hold it with other readers (-s); writers say -x")
-    either.add_argument(
-        "-x", "--exclusive", action="store_true", help="be the writer of a lock that readers hold by -s"
-    )
+    _flag(either, "-s", "--shared", help="hold it with other readers (-s); writers say -x")
+    _flag(either, "-x", "--exclusive", help="be the writer of a lock that readers hold by -s")
     either.add_argument(
         "--slots", metavar="K", type=int, help="at most K at a time; HOLDFAST_SLOT says which one this is"
     )
@@ -163,12 +165,8 @@ def _kinds(parser: Parser) -> None:
     parser.add_argument(
         "--and", metavar="NAME", dest="also", action="append", default=[], help="hold this name too, all or none"
     )
-    parser.add_argument(
-        "--at-least", metavar="DUR", type=duration, help="keep the name taken so long from the start, up to a day"
-    )
-    parser.add_argument(
-        "--fail-open", action="store_true", help="run without the lock if no majority of the nodes answers"
-    )
+    _span(parser, "--at-least", help="keep the name taken so long from the start, up to a day")
+    _flag(parser, "--fail-open", help="run without the lock if no majority of the nodes answers")
 
 
 def _conflict(parser: Parser, meaning: str) -> None:
@@ -183,14 +181,9 @@ def _note(parser: Parser) -> None:
 
 def _supervises(parser: Parser) -> None:
     group = parser.add_argument_group("how the command is stopped")
-    group.add_argument("--ttl", metavar="DUR", type=duration, help="how long others wait after a crash (default 15s)")
-    group.add_argument(
-        "--kill-after",
-        metavar="DUR",
-        type=duration,
-        help="time between TERM and KILL (default 5s, at most a third of the ttl)",
-    )
-    group.add_argument("--max-hold", metavar="DUR", type=duration, help="TERM after so long, then KILL; exit 124")
+    _span(group, "--ttl", help="how long others wait after a crash (default 15s)")
+    _span(group, "--kill-after", help="time between TERM and KILL (default 5s, at most a third of the ttl)")
+    _span(group, "--max-hold", help="TERM after so long, then KILL; exit 124")
     group.add_argument(
         "--on-lost",
         choices=("kill", "term"),
@@ -231,7 +224,7 @@ def _hold(parser: Parser) -> None:
     _waits(parser)
     _kinds(parser)
     _note(parser)
-    parser.add_argument("--ttl", metavar="DUR", type=duration, help="how long others wait after a crash (default 15s)")
+    _span(parser, "--ttl", help="how long others wait after a crash (default 15s)")
     parser.add_argument(
         "--guard", metavar="PID", type=int, help="stop this process if the lease is lost: TERM, then KILL"
     )
@@ -241,11 +234,8 @@ def _hold(parser: Parser) -> None:
 def _once(parser: Parser) -> None:
     parser.add_argument("--per", metavar="DUR", type=slot, help="once in each: a duration, or hour, day, week, month")
     parser.add_argument("--zone", metavar="ZONE", help="whose hours, days and so on, as Europe/Berlin (default UTC)")
-    parser.add_argument(
-        "--keep",
-        metavar="DUR",
-        type=duration,
-        help="how long it counts as done (default: twice --per; needed with hour, day, week, month)",
+    _span(
+        parser, "--keep", help="how long it counts as done (default: twice --per; needed with hour, day, week, month)"
     )
     _waits(parser)
     _conflict(parser, "instead of 75; `-E 0` skips quietly")
@@ -256,21 +246,19 @@ def _once(parser: Parser) -> None:
 
 
 def _elect(parser: Parser) -> None:
-    parser.add_argument("--again", action="store_true", help="campaign again when the command has ended")
+    _flag(parser, "--again", help="campaign again when the command has ended")
     parser.add_argument(
         "--value", "--note", metavar="TEXT", help="what the leader announces, and others see (default: host:pid)"
     )
-    parser.add_argument("-w", "--wait", metavar="DUR", type=duration, help="campaign at most so long, then exit 75")
+    _span(parser, "-w", "--wait", help="campaign at most so long, then exit 75")
     _supervises(parser)
     _output(parser)
     _command(parser, "NAME", "the election's name")
 
 
 def _rate(parser: Parser) -> None:
-    parser.add_argument(
-        "-w", "--wait", metavar="DUR", type=duration, help="wait at most so long for a turn (default: for ever)"
-    )
-    parser.add_argument("-n", "--nonblock", action="store_true", help="do not wait: exit 75 if the limit is used up")
+    _span(parser, "-w", "--wait", help="wait at most so long for a turn (default: for ever)")
+    _flag(parser, "-n", "--nonblock", help="do not wait: exit 75 if the limit is used up")
     parser.add_argument("--key", dest="whose", metavar="K", help="each key has a limit of its own")
     parser.add_argument("-c", "--command", metavar="LINE", help="run a line of shell (sh -c LINE) instead of CMD")
     parser.add_argument("name", metavar="NAME", help="the rate's name")
@@ -279,23 +267,23 @@ def _rate(parser: Parser) -> None:
 
 
 def _ls(parser: Parser) -> None:
-    parser.add_argument("-l", "--long", action="store_true", help="who holds each, for how long, and how many wait")
-    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
+    _flag(parser, "-l", "--long", help="who holds each, for how long, and how many wait")
+    _flag(parser, "--json", help="objects of JSON, one a line")
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
 
 
 def _inspect(parser: Parser) -> None:
-    parser.add_argument("--watch", action="store_true", help="look every second (the nodes do not report changes)")
-    parser.add_argument("--json", action="store_true", help="objects of JSON, one a line")
+    _flag(parser, "--watch", help="look every second (the nodes do not report changes)")
+    _flag(parser, "--json", help="objects of JSON, one a line")
     parser.add_argument("names", metavar="NAME", nargs="+", help="names of locks or elections")
 
 
 def _json_only(parser: Parser) -> None:
-    parser.add_argument("--json", action="store_true", help="as JSON")
+    _flag(parser, "--json", help="as JSON")
 
 
 def _watched(parser: Parser) -> None:
-    parser.add_argument("--watch", action="store_true", help="look again and again")
+    _flag(parser, "--watch", help="look again and again")
     _json_only(parser)
 
 
@@ -311,18 +299,16 @@ def _shown_or_adopted(parser: Parser) -> None:
 
 
 def _top(parser: Parser) -> None:
-    parser.add_argument(
-        "--every", metavar="DUR", type=duration, default=1.0, help="time between two looks (default 1s)"
-    )
+    _span(parser, "--every", default=1.0, help="time between two looks (default 1s)")
     parser.add_argument(
         "--count", metavar="N", type=int, help="look N times (default: on a terminal until Ctrl-C, elsewhere once)"
     )
-    parser.add_argument("--json", action="store_true", help="each look as an object of JSON on a line")
+    _flag(parser, "--json", help="each look as an object of JSON on a line")
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help="with *, ? and [a-z] (default: all)")
 
 
 def _bench(parser: Parser) -> None:
-    parser.add_argument("--seconds", metavar="DUR", type=duration, default=10.0, help="for how long (default 10s)")
+    _span(parser, "--seconds", default=10.0, help="for how long (default 10s)")
     _json_only(parser)
 
 
@@ -330,15 +316,13 @@ def _release(parser: Parser) -> None:
     parser.add_argument("--reason", metavar="TEXT", required=True, help="why; the log shows it")
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("--only", metavar="TOKEN", help="take it from this holder and from nobody else")
-    either.add_argument("--any", action="store_true", help="take it from anybody")
-    parser.add_argument("--yes", action="store_true", help="do not ask; needed without a terminal")
+    _flag(either, "--any", help="take it from anybody")
+    _flag(parser, "--yes", help="do not ask; needed without a terminal")
     parser.add_argument("name", metavar="NAME", help="the lock's name")
 
 
 def _repair(parser: Parser) -> None:
-    parser.add_argument(
-        "--pause", metavar="DUR", type=duration, default=0.01, help="rest after each step (default 10ms)"
-    )
+    _span(parser, "--pause", default=0.01, help="rest after each step (default 10ms)")
     _json_only(parser)
 
 
@@ -363,8 +347,8 @@ def _serve(parser: Parser) -> None:
         const="127.0.0.1:7421",
         help="speak RESP there, as Redis does, and no HTTP (default 127.0.0.1:7421)",
     )
-    group.add_argument("--http", action="store_true", help="with --resp: speak HTTP at --listen as well")
-    group.add_argument("--local", action="store_true", help="bring nodes of its own, for one machine")
+    _flag(group, "--http", help="with --resp: speak HTTP at --listen as well")
+    _flag(group, "--local", help="bring nodes of its own, for one machine")
     group.add_argument("--tokens", metavar="FILE", help="clients, their tokens and scopes; read again on SIGHUP")
     group.add_argument("--new-token", metavar="NAME", help="print a new token, write its digest to --tokens, and exit")
     group.add_argument("--server-cert", metavar="FILE", help="certificate of the gateway, for TLS")
@@ -380,16 +364,14 @@ def _serve(parser: Parser) -> None:
         "--advertise", metavar="URL", help="the address of this gateway, if several are behind a balancer"
     )
     group.add_argument("--peer-ca", metavar="FILE", help="authorities of the other gateways' certificates")
-    group.add_argument("--insecure", action="store_true", help="listen on other addresses without TLS or tokens")
+    _flag(group, "--insecure", help="listen on other addresses without TLS or tokens")
     group = parser.add_argument_group("what it does")
-    group.add_argument("--allow-force", action="store_true", help="let clients with the scope force: take locks away")
-    group.add_argument("--no-page", action="store_true", help="leave out the live page at /")
-    group.add_argument("--page-only", action="store_true", help="only show: nobody locks through it")
+    _flag(group, "--allow-force", help="let clients with the scope force: take locks away")
+    _flag(group, "--no-page", help="leave out the live page at /")
+    _flag(group, "--page-only", help="only show: nobody locks through it")
     group.add_argument("--grafana-url", metavar="URL", help="an address that the page links to")
     group.add_argument("--audit", metavar="FILE", help="append refusals and forced releases, as lines of JSON")
-    group.add_argument(
-        "--drain", metavar="DUR", type=duration, help="how long leases may end after SIGTERM (default: --max-ttl)"
-    )
+    _span(group, "--drain", help="how long leases may end after SIGTERM (default: --max-ttl)")
     _caps(group)
 
 
@@ -403,7 +385,7 @@ def _caps(group: argparse._ArgumentGroup) -> None:
     ):
         group.add_argument(f"--max-{name}", metavar="N", type=int, default=most, help=f"{what} (default {most})")
     why = "how late it may be before it serves only keepalives and releases (default 250ms)"
-    group.add_argument("--max-lag", metavar="DUR", type=duration, default=0.25, help=why)
+    _span(group, "--max-lag", default=0.25, help=why)
 
 
 def _nothing(parser: Parser) -> None:
@@ -540,12 +522,4 @@ VERBS: dict[str, Verb] = {
         "and released, and what is left then runs out by itself.",
         "serving:serve",
     ),
-}
-
-# Words that were verbs, and what to write in their place.
-GONE = {
-    "version": "`holdfast --version`",
-    "leader": "`holdfast inspect NAME`, and `holdfast nodes` in place of --ready",
-    "metrics": "holdfast.metrics.dashboard() and holdfast.metrics.alerts() in Python",
-    "completion": "the files that the package installs in share/",
 }
