@@ -42,7 +42,8 @@ class Failed(Exception):
 Body = Callable[["Lease"], Ending]
 # Acquires what is wanted, calls the body with the lease, and gives it back. It runs on a thread of
 # its own. The event ends its wait. It returns what else there is to say.
-Work = Callable[["Holdfast", threading.Event, Callable[[Any], None], Body], dict[str, Any]]
+Lost = Callable[[Any], None]
+Work = Callable[["Holdfast", threading.Event, Lost, Body], dict[str, Any]]
 
 
 class Job(NamedTuple):

@@ -11,7 +11,9 @@ import shlex
 import socket
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 from math import inf
+from typing import Any
 
 from ..checks import seconds
 from ..errors import ConfigError, readable
@@ -19,7 +21,7 @@ from . import command
 from .codes import BUSY, NOT_FOUND
 from .configuration import Configuration, configuration
 from .held import held_already
-from .job import Job, Work
+from .job import Job
 from .options import Usage
 from .output import NORMAL, QUIET, VERBOSE, Output, quiet
 from .supervisor import Supervisor
@@ -41,7 +43,7 @@ def run(options: Namespace) -> int:
             f"{', '.join(map(repr, again))} is held already by a process around this one, which would wait for "
             "itself. Use another name. If that process has ended, run `env -u HOLDFAST_HELD holdfast ...`"
         )
-    return _supervised(options, "run", names, lambda ttl: locked(options, ttl))
+    return _supervised(options, "run", locked, names)
 
 
 def once(options: Namespace) -> int:
@@ -50,20 +52,15 @@ def once(options: Namespace) -> int:
         raise Usage("say --per (once in each period) or --keep (how long it counts as done)")
     if options.zone is not None and not isinstance(options.per, str):
         raise Usage("--zone says whose hours and days count: it goes with --per hour, day, week or month")
-    keep = _kept(options)
-    return _supervised(options, "once", (), lambda ttl: done_once(options, keep, ttl))
+    options.keep = _kept(options)
+    return _supervised(options, "once", done_once)
 
 
 def elect(options: Namespace) -> int:
     """Run a command while leading."""
-    value = f"{socket.gethostname()}:{os.getpid()}" if options.value is None else options.value
-    return _supervised(
-        options,
-        "elect",
-        (),
-        lambda ttl: elected(options.name, value, ttl, options.wait),
-        again=options.again,
-    )
+    if options.value is None:
+        options.value = f"{socket.gethostname()}:{os.getpid()}"
+    return _supervised(options, "elect", elected)
 
 
 def rate(options: Namespace) -> int:
@@ -118,13 +115,7 @@ def _kept(options: Namespace) -> float:
     return 2 * float(options.per)
 
 
-def _supervised(
-    options: Namespace,
-    verb: str,
-    names: tuple[str, ...],
-    work: Callable[[float], Work],
-    again: bool = False,
-) -> int:
+def _supervised(options: Namespace, verb: str, work: Callable[..., dict[str, Any]], names: tuple[str, ...] = ()) -> int:
     path, argv, code = _command_of(options)
     if code:
         return code
@@ -144,7 +135,7 @@ def _supervised(
         names=names,
         looks_at=_looks_at(options, verb),
         client=locks,
-        work=work(ttl),
+        work=partial(work, options, ttl),
         argv=argv,
         path=path,
         ttl=ttl,
@@ -154,7 +145,7 @@ def _supervised(
         leftovers=options.leftovers,
         scope=options.signal,
         conflict=_status_if_busy(options),
-        again=again,
+        again=verb == "elect" and options.again,
     )
     return Supervisor(job, output, signals).run()
 

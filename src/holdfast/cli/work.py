@@ -10,19 +10,17 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .job import Body, Ending, Failed, Work
+from .job import Body, Ending, Failed, Lost
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
     from .. import Holdfast, Lease, Lock
-    from ..typing import Options
 
 
-def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable[[Any], None] | None = None) -> Lock:
+def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Lost | None = None) -> Lock:
     """Describe the lock that `run` and `hold` are asked for.
 
     Args:
@@ -33,43 +31,30 @@ def described(locks: Holdfast, options: Namespace, ttl: float, on_lost: Callable
         on_lost: What is called when it is lost.
     """
     wait = 0.0 if options.nonblock else options.wait
-    if options.slots is not None:
-        return locks.semaphore(
-            options.name,
-            options.slots,
-            count=options.count,
-            ttl=ttl,
-            wait=wait,
-            fail_open=options.fail_open,
-            on_lost=on_lost,
-            note=options.note,
-        )
-    asked: Options = {"ttl": ttl, "wait": wait, "fail_open": options.fail_open, "on_lost": on_lost}
+    asked: dict[str, Any] = {"ttl": ttl, "wait": wait, "fail_open": options.fail_open, "on_lost": on_lost}
     if options.shared:
         return locks.rwlock(options.name).read(**asked)
     asked["note"] = options.note
+    if options.slots is not None:
+        return locks.semaphore(options.name, options.slots, count=options.count, **asked)
     if options.exclusive:
         return locks.rwlock(options.name).write(**asked)
-    asked["at_least"] = options.at_least
-    return locks.lock(options.name, *options.also, **asked)
+    return locks.lock(options.name, *options.also, at_least=options.at_least, **asked)
 
 
-def locked(options: Namespace, ttl: float) -> Work:
+def locked(
+    options: Namespace, ttl: float, locks: Holdfast, cancel: threading.Event, lost: Lost, body: Body
+) -> dict[str, Any]:
     """Hold a lock, or permits of a semaphore."""
-
-    def work(locks: Holdfast, cancel: threading.Event, lost: Callable[[Any], None], body: Body) -> dict[str, Any]:
-        return _held(described(locks, options, ttl, lost).acquire(cancel), body)
-
-    return work
+    return _held(described(locks, options, ttl, lost).acquire(cancel), body)
 
 
-def elected(name: str, value: str, ttl: float, wait: float | None) -> Work:
+def elected(
+    options: Namespace, ttl: float, locks: Holdfast, cancel: threading.Event, lost: Lost, body: Body
+) -> dict[str, Any]:
     """Lead."""
-
-    def work(locks: Holdfast, cancel: threading.Event, lost: Callable[[Any], None], body: Body) -> dict[str, Any]:
-        return _held(locks.election(name, value, ttl=ttl, wait=wait, on_lost=lost).campaign(cancel), body)
-
-    return work
+    election = locks.election(options.name, options.value, ttl=ttl, wait=options.wait, on_lost=lost)
+    return _held(election.campaign(cancel), body)
 
 
 def _held(lease: Lease, body: Body) -> dict[str, Any]:
@@ -81,48 +66,36 @@ def _held(lease: Lease, body: Body) -> dict[str, Any]:
     return {}
 
 
-def done_once(options: Namespace, keep: float, ttl: float) -> Work:
-    """Be the one that runs it, and keep that it was done.
+def done_once(
+    options: Namespace, ttl: float, locks: Holdfast, cancel: threading.Event, lost: Lost, body: Body
+) -> dict[str, Any]:
+    """Be the one that runs it, and keep that it was done."""
+    from .. import current
 
-    Args:
-        options: The command line: `name`, `per`, `zone`, `nonblock`, `wait`, `note`.
-        keep: For how many seconds it counts as done.
-        ttl: The length of the lease, in seconds.
-    """
+    ran = False
 
-    def work(locks: Holdfast, cancel: threading.Event, lost: Callable[[Any], None], body: Body) -> dict[str, Any]:
-        from .. import current
+    def run() -> dict[str, Any]:
+        nonlocal ran
+        ran, began = True, time.time()
+        ending: Ending = body(current())
+        if ending.status != 0 or ending.reason:
+            raise Failed(ending)
+        took = round(time.time() - began, 3)
+        return {"host": socket.gethostname(), "pid": os.getppid(), "at": began, "seconds": took}
 
-        ran = False
-
-        def run() -> dict[str, Any]:
-            nonlocal ran
-            ran, began = True, time.time()
-            ending: Ending = body(current())
-            if ending.status != 0 or ending.reason:
-                raise Failed(ending)
-            return {
-                "host": socket.gethostname(),
-                "pid": os.getppid(),
-                "at": began,
-                "seconds": round(time.time() - began, 3),
-            }
-
-        once = locks.once(
-            options.name,
-            keep=keep,
-            per=options.per,
-            zone=options.zone,
-            ttl=ttl,
-            wait=0.0 if options.nonblock else options.wait,
-            cancel=cancel,
-            on_lost=lost,
-            note=options.note,
-        )
-        found = once.run(run)
-        return {} if ran else {"text": already(options.name, found), "otherwise": 0}
-
-    return work
+    once = locks.once(
+        options.name,
+        keep=options.keep,
+        per=options.per,
+        zone=options.zone,
+        ttl=ttl,
+        wait=0.0 if options.nonblock else options.wait,
+        cancel=cancel,
+        on_lost=lost,
+        note=options.note,
+    )
+    found = once.run(run)
+    return {} if ran else {"text": already(options.name, found), "otherwise": 0}
 
 
 def already(key: str, found: object) -> str:
