@@ -16,6 +16,7 @@ import secrets
 import tomllib
 from argparse import Namespace
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 from ..clock import clock
@@ -30,8 +31,6 @@ from .options import Usage
 from .output import Output, quiet
 
 PORTS = {"--listen": 7420, "--resp": 7421}
-# Options that bound a gateway.
-CAPS = ("max_requests", "max_keepalives", "max_leases", "max_streams", "max_connections")
 SCOPES = '["lock:*", "look:*"]'
 # How many collections of younger objects come before one of all objects: usually, as Python has it,
 # and after one that took longer than `QUICK` seconds.
@@ -150,20 +149,10 @@ def bound(text: str, option: str = "--listen") -> tuple[str, int]:
 def _settings(options: Namespace, host: str) -> dict[str, Any]:
     shown = f"[{host}]" if ":" in host else host
     names = ("localhost", "127.0.0.1", "[::1]", *[shown] * (not host.startswith("unix:")), *options.host_name)
-    return {
-        "tokens": options.tokens,
-        "allow_force": options.allow_force,
-        "page": not options.no_page,
-        "page_only": options.page_only,
-        "grafana_url": options.grafana_url,
-        "host_names": tuple(dict.fromkeys(it.lower() for it in names)),
-        "advertise": options.advertise,
-        "peer_ca": options.peer_ca,
-        "audit": options.audit,
-        "trusted_proxies": tuple(options.trust_proxy),
-        **{it: getattr(options, it) for it in CAPS},
-        "max_lag": options.max_lag,
-    }
+    # Most options have the gateway's names.
+    given = {it.name: getattr(options, it.name) for it in fields(Options) if hasattr(options, it.name)}
+    hosts, proxies = tuple(dict.fromkeys(it.lower() for it in names)), tuple(options.trust_proxy)
+    return {**given, "page": not options.no_page, "host_names": hosts, "trusted_proxies": proxies}
 
 
 def _saying(output: Output) -> Any:

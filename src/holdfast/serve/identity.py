@@ -82,6 +82,11 @@ class Identity:
 EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))
 
 
+def anybody(uid: int | None) -> Identity:
+    """Return who a client is where nobody is asked: by its user, if it has come by a Unix socket."""
+    return EVERYBODY if uid is None else replace(EVERYBODY, name=f"uid:{uid}")
+
+
 class Arrived(NamedTuple):
     """How a request has arrived.
 
@@ -191,8 +196,7 @@ def identify(
         The client. None if the request does not say who it is from, or nobody knows that client.
     """
     if clients is None:
-        uid = arrived_of(scope).uid
-        return EVERYBODY if uid is None else replace(EVERYBODY, name=f"uid:{uid}")
+        return anybody(arrived_of(scope).uid)
     kind, _, token = headers.get(b"authorization", b"").decode("latin-1").partition(" ")
     if kind.lower() == "bearer" and token.strip():
         return clients.of_token(token.strip())

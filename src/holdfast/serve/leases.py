@@ -452,22 +452,22 @@ class Leases:
 
     def ended(self, hold: Hold, remembered: bool) -> None:
         """Note that a lease is over. If it is to be remembered, its id is, for a while."""
-        part = hold.id.partition(".")[2]
         if hold.lease is not None:
             self._held.pop(hold.lease, None)
         less(self._counts, hold.client.name)
         if remembered:
-            asyncio.get_running_loop().call_later(REMEMBERED, self._forget, hold, part)
+            asyncio.get_running_loop().call_later(REMEMBERED, self._forget, hold)
         else:
-            self._forget(hold, part)
+            self._forget(hold)
 
     def _fell(self, lease: Lease) -> None:
         if (hold := self._held.get(lease)) is not None:
             hold.check()
 
-    def _forget(self, hold: Hold, part: str) -> None:
-        if self._holds.get((hold.client.name, part)) is hold:
-            del self._holds[hold.client.name, part]
+    def _forget(self, hold: Hold) -> None:
+        known = hold.client.name, hold.id.partition(".")[2]
+        if self._holds.get(known) is hold:
+            del self._holds[known]
 
     def place(self, hold: Hold, owners: Sequence[str | None]) -> int | None:
         """Return the place in line of a lease that is waited for: 1 is next.

@@ -27,6 +27,7 @@ from ..typing import Row
 from . import models
 from .gateway import Gateway
 from .identity import Identity
+from .problems import milliseconds
 from .routing import Table
 
 TYPES = {".css": "text/css", ".js": "text/javascript"}
@@ -151,8 +152,8 @@ class Snapshots:
                 spare, up, needed, *_ = min(majorities(nodes))
                 facts = {
                     "at": _now(), "prefix": gateway.locks.settings.prefix, "why": surveys.why,
-                    "complete_at": surveys.complete_at and _milliseconds(surveys.complete_at),
-                    "interval_ms": _milliseconds(surveys.interval), "grafana_url": gateway.options.grafana_url,
+                    "complete_at": surveys.complete_at and milliseconds(surveys.complete_at),
+                    "interval_ms": milliseconds(surveys.interval), "grafana_url": gateway.options.grafana_url,
                     "majority": needed, "up": up, "spare": spare, "taken": taken,
                     "nodes": [models.NodeBody.model_validate(it) for it in nodes],
                 }  # fmt: skip
@@ -167,8 +168,4 @@ def _packed(facts: dict[str, Any], rows: list[Row]) -> Asset:
 
 
 def _now() -> int:
-    return _milliseconds(sources_of(asyncio.get_running_loop()).wall())
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+    return milliseconds(sources_of(asyncio.get_running_loop()).wall())

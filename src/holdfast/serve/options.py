@@ -112,7 +112,5 @@ def options_of(given: dict[str, object]) -> Options:
         ConfigError: There is no such option, or a value cannot work.
     """
     valid = [it.name for it in fields(Options)]
-    unknown = {name: value for name, value in given.items() if name not in valid}
-    if unknown:
-        known(unknown, "serve.app", valid, {})
+    known({name: value for name, value in given.items() if name not in valid}, "serve.app", valid, {})
     return Options(**given)  # type: ignore[arg-type]  # the values are checked by Options itself

@@ -17,7 +17,6 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from json import dumps
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from ..errors import readable
 from ..version import VERSION
 from .audit import asking
 from .gateway import Gateway
-from .identity import EVERYBODY, Arrived, Identity
+from .identity import Arrived, Identity, anybody
 from .leases import VERBS, Hold, Wanted
 from .once import Known, begun, keep
 from .problems import Problem, milliseconds, problem_of
@@ -52,6 +51,9 @@ class Malformed(Exception):
     """What has arrived is no command. The connection cannot go on."""
 
 
+Serve = Callable[["Connection", list[str], dict[str, str]], Awaitable[Any]]
+
+
 class Command(NamedTuple):
     """A command.
 
@@ -64,7 +66,7 @@ class Command(NamedTuple):
         usage: How it is written.
     """
 
-    serve: Callable[[Connection, list[str], dict[str, str]], Awaitable[Any]]
+    serve: Serve
     least: int
     options: dict[str, bool] | None
     urgent: bool
@@ -73,7 +75,6 @@ class Command(NamedTuple):
 
 
 COMMANDS: dict[str, Command] = {}
-Serve = Callable[["Connection", list[str], dict[str, str]], Awaitable[Any]]
 # What follows a command that acquires.
 TERMS = "[WAIT ms] [TTL ms] [LABEL text] [SESSION]"
 
@@ -137,9 +138,7 @@ class Connection(asyncio.Protocol):
         self._gone = gone
         self._loop = loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = loop.create_future()
-        self.client: Identity | None = None
-        if gateway.clients is None:
-            self.client = EVERYBODY if arrived.uid is None else replace(EVERYBODY, name=f"uid:{arrived.uid}")
+        self.client: Identity | None = anybody(arrived.uid) if gateway.clients is None else None
         # Whether the kernel closes the connection when the client's process dies, and nothing else does.
         self.near = arrived.uid is not None or is_loopback(arrived.address)
         self.sessions: dict[Hold, None] = {}
@@ -348,10 +347,7 @@ class Connection(asyncio.Protocol):
         begin = begin or (None if wait else leases.tried)
         hold, acquiring = leases.admit(client, secrets.token_urlsafe(16), wanted, begin)
         try:
-            if wait:
-                async with asyncio.timeout(wait / 1000):
-                    await hold.acquire(acquiring)
-            else:
+            async with asyncio.timeout(wait / 1000 if wait else None):
                 await hold.acquire(acquiring)
             told = self.told(hold)
         except TimeoutError:
