@@ -61,13 +61,7 @@ WAIT = Metric(
     named=True,
 )
 HOLD = Metric(
-    "holdfast_hold_seconds",
-    "histogram",
-    "How long a lock was held.",
-    ("kind",),
-    "s",
-    HOLD_BUCKETS,
-    named=True,
+    "holdfast_hold_seconds", "histogram", "How long a lock was held.", ("kind",), "s", HOLD_BUCKETS, named=True
 )
 HELD = Metric("holdfast_held", "updown", "Locks that are held now.", ("kind",), "{lock}", named=True)
 WAITING = Metric("holdfast_waiting", "updown", "Requests that wait now.", ("kind",), "{request}", named=True)
@@ -79,19 +73,10 @@ LONGEST_WAIT = Metric(
     processes="livemax",
 )
 LOST = Metric(
-    "holdfast_lost_total",
-    "counter",
-    "Leases that were lost, by reason.",
-    ("kind", "reason"),
-    "{lock}",
-    named=True,
+    "holdfast_lost_total", "counter", "Leases that were lost, by reason.", ("kind", "reason"), "{lock}", named=True
 )
 RENEWALS = Metric(
-    "holdfast_renewals_total",
-    "counter",
-    "Renewals that were confirmed, or late.",
-    ("outcome",),
-    "{renewal}",
+    "holdfast_renewals_total", "counter", "Renewals that were confirmed, or late.", ("outcome",), "{renewal}"
 )
 MARGIN = Metric(
     "holdfast_renewal_margin_ratio",
@@ -102,11 +87,7 @@ MARGIN = Metric(
 OPENED = Metric("holdfast_opened_total", "counter", "Bodies that ran without their lock (fail_open).", unit="{lock}")
 FORCED = Metric("holdfast_forced_total", "counter", "Locks that an operator took away.", unit="{lock}")
 NODE_UP = Metric(
-    "holdfast_node_up",
-    "gauge",
-    "1 if the node is in use, 0 if not.",
-    ("node", "shard"),
-    processes="livemostrecent",
+    "holdfast_node_up", "gauge", "1 if the node is in use, 0 if not.", ("node", "shard"), processes="livemostrecent"
 )
 NODE_GUARD = Metric(
     "holdfast_node_guard_seconds",
@@ -142,11 +123,7 @@ QUORUM_SPARE = Metric(
     processes="livemin",
 )
 WARNINGS = Metric(
-    "holdfast_warnings_total",
-    "counter",
-    "Dangers that were reported about nodes, by kind.",
-    ("about",),
-    "{warning}",
+    "holdfast_warnings_total", "counter", "Dangers that were reported about nodes, by kind.", ("about",), "{warning}"
 )
 RATE = Metric("holdfast_rate_total", "counter", "Decisions of rate limits.", ("outcome",), "{call}")
 SERVED = Metric(
@@ -159,26 +136,5 @@ SERVED = Metric(
 )
 BUILD = Metric("holdfast_build_info", "gauge", "The version of holdfast.", ("version",), processes="livemax")
 
-ALL = (
-    ACQUIRE,
-    WAIT,
-    HOLD,
-    HELD,
-    WAITING,
-    LONGEST_WAIT,
-    LOST,
-    RENEWALS,
-    MARGIN,
-    OPENED,
-    FORCED,
-    NODE_UP,
-    NODE_GUARD,
-    NODE_RTT,
-    NODE_CLOCK,
-    NODE_DOWN,
-    QUORUM_SPARE,
-    WARNINGS,
-    RATE,
-    SERVED,
-    BUILD,
-)
+# All of the above, in this order.
+ALL = tuple(it for it in list(globals().values()) if isinstance(it, Metric))
