@@ -17,8 +17,7 @@ try:
     from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, TracerProvider
 except ImportError as missing:
     raise ImportError(
-        'holdfast.otel needs the API of OpenTelemetry: pip install "holdfast[otel]"',
-        name="opentelemetry",
+        'holdfast.otel needs the API of OpenTelemetry: pip install "holdfast[otel]"', name="opentelemetry"
     ) from missing
 
 from . import events
@@ -50,11 +49,7 @@ class OtelMetrics(MetricTally):
     """
 
     def __init__(
-        self,
-        *,
-        provider: MeterProvider | None = None,
-        names: Callable[[str], str] | None = None,
-        most: int = 50,
+        self, *, provider: MeterProvider | None = None, names: Callable[[str], str] | None = None, most: int = 50
     ) -> None:
         meter = (provider or metrics.get_meter_provider()).get_meter("holdfast", VERSION)
         self._instruments = {metric.name: _instrument(meter, metric) for metric in ALL}

@@ -115,9 +115,7 @@ def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> C
                 sources.setdefault("shards" if name == "nodes" else "nodes", str(path))
         profile = None if profile is None or _has_profile(path, profile) else profile
     if profile is not None:
-        raise ConfigError(
-            f"no configuration file has a table [profile.{profile}]: `holdfast --help` lists the files"
-        )
+        raise ConfigError(f"no configuration file has a table [profile.{profile}]: `holdfast --help` lists the files")
     _check(values)
     return Configuration(values, sources)
 

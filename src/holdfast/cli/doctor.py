@@ -140,14 +140,7 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
     twice = [it for it, count in Counter(it.run_id for it in nodes if it.run_id).items() if count > 1]
     for run_id in twice:
         same = ", ".join(it.node for it in nodes if it.run_id == run_id)
-        yield Check(
-            "all",
-            "independence",
-            UNSAFE,
-            f"{same} are one server",
-            named(_once(nodes)),
-            "docs/nodes.md",
-        )
+        yield Check("all", "independence", UNSAFE, f"{same} are one server", named(_once(nodes)), "docs/nodes.md")
     if len(nodes) == 2 or (len(nodes) > 2 and len(nodes) % 2 == 0):
         found = f"{len(nodes)} nodes survive no more failures than {len(nodes) - 1}"
         fix = f"{named([it.node for it in nodes][:-1])}; or add a server"

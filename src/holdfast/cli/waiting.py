@@ -86,8 +86,7 @@ def shortage(nodes: Sequence[NodeStatus]) -> str:
     if lefts:
         were = "was" if len(lefts) == 1 else "were"
         text += (
-            f", {len(lefts)} restarted or {were} promoted a short while ago and can be used again in "
-            f"{told(max(lefts))}"
+            f", {len(lefts)} restarted or {were} promoted a short while ago and can be used again in {told(max(lefts))}"
         )
     for it in nodes:
         if it.state == "down" and it.cause is not None:

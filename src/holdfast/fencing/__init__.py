@@ -38,11 +38,7 @@ else:
     # Who only writes or reads the header needs neither asyncio nor databases.
     __getattr__, __dir__ = lazy(
         __name__,
-        {
-            ".bearer": ("Bearer", "Fences"),
-            ".memory": ("Seen",),
-            ".sql": ("Cursor", "FenceColumn", "FenceTable"),
-        },
+        {".bearer": ("Bearer", "Fences"), ".memory": ("Seen",), ".sql": ("Cursor", "FenceColumn", "FenceTable")},
     )
 
 __all__ = ["Bearer", "Cursor", "FenceColumn", "FenceTable", "Fences", "Seen"]

@@ -13,8 +13,7 @@ try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 except ImportError as missing:
     raise ImportError(
-        'holdfast.metrics.Metrics needs prometheus-client: pip install "holdfast[metrics]"',
-        name="prometheus_client",
+        'holdfast.metrics.Metrics needs prometheus-client: pip install "holdfast[metrics]"', name="prometheus_client"
     ) from missing
 
 from . import table
@@ -44,11 +43,7 @@ class Metrics(MetricTally):
     """
 
     def __init__(
-        self,
-        *,
-        registry: CollectorRegistry = REGISTRY,
-        names: Callable[[str], str] | None = None,
-        most: int = 50,
+        self, *, registry: CollectorRegistry = REGISTRY, names: Callable[[str], str] | None = None, most: int = 50
     ) -> None:
         named = names is not None
         self._collectors = {metric.name: _collector(metric, registry, named) for metric in table.ALL}
