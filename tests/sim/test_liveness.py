@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from swarm.faults import BROKEN
 from swarm.stage import Hold, Stage
 
 from holdfast.errors import NotAcquired
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import BROKEN
 from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.worlds

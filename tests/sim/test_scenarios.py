@@ -9,10 +9,10 @@ import pytest
 from proof.misuse import misuse
 from sim.face import Holdfast
 from sim.planting import lua
+from swarm.faults import promote
 
 from holdfast.errors import LockBusy, LockLost, NoQuorum
 from holdfast.face.lease import LeaseState
-from holdfast.testing.faults import promote
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from swarm.faults import Faults, WorldSettings
 from swarm.stage import Hold, Stage
 
 from holdfast.errors import NotAcquired
@@ -23,7 +24,7 @@ from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import LATEST, Faults, WorldSettings
+from holdfast.testing.faults import LATEST
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 

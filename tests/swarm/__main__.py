@@ -16,14 +16,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
-from holdfast.testing.faults import WorldSettings
 from holdfast.testing.timeline import timeline
 
 from .campaign import Outcome, campaign, live
 from .explore import Exploration, Which, explore, plan_of
+from .faults import WorldSettings
 from .picture import picture, window
 from .shrink import RUNS, Shrinking
 from .stage import Stage
@@ -34,7 +34,7 @@ ENOUGH = 100
 # But for those about gaps, which hardly ever happen in worlds without an operator: those of a
 # read-write lock, and of wrong clocks.
 HANDS = ("gap", "unfounded")
-FIELDS = {name: type(getattr(plan_of(0), name)) for name in WorldSettings.__slots__}
+FIELDS = {it.name: type(getattr(plan_of(0), it.name)) for it in fields(WorldSettings)}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -25,11 +25,12 @@ from holdfast.protocol.command import READER, WRITER, Recipe
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import LATEST, LEAST, Faults, WorldSettings
+from holdfast.testing.faults import LATEST
 from holdfast.testing.laws import TICK
 from holdfast.testing.world import Violation, rings
 from holdfast.wire.connection import REMEMBERED
 
+from .faults import LEAST, Faults, WorldSettings
 from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage, extends
 

@@ -11,10 +11,11 @@ from typing import Unpack
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import CEDE, promote
+from holdfast.testing.faults import CEDE
 from holdfast.testing.network import SimulatedConnection
 from holdfast.wire.resp import pack
 
+from .faults import promote
 from .stage import Hold, How, Stage, begins, extends, news, wants
 
 

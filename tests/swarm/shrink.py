@@ -10,14 +10,13 @@ and not the smallest there is.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import Any, Unpack
 
-from holdfast.testing.faults import WorldSettings
-
 from .campaign import live
 from .explore import Exploration
+from .faults import WorldSettings
 from .stage import How
 
 RUNS = 400  # tries
@@ -40,7 +39,7 @@ class Case:
 
     def changes(self, plan: WorldSettings) -> str:
         """In what its plan differs from another."""
-        mine = {name: getattr(self.plan, name) for name in WorldSettings.__slots__}
+        mine = {it.name: getattr(self.plan, it.name) for it in fields(WorldSettings)}
         return ", ".join(f"{name}={value!r}" for name, value in mine.items() if value != getattr(plan, name))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from engine.world import InStep
+from swarm.faults import promote
 from swarm.stage import Hold, Stage
 
 from holdfast.protocol.claim import Claim, State
@@ -17,7 +18,6 @@ from holdfast.protocol.timing import Timing
 from holdfast.scripts import REGISTRY
 from holdfast.testing import laws
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.faults import promote
 from holdfast.testing.windows import HeldWindow
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack

@@ -31,7 +31,7 @@ from ..drivers.aio import driver, sockets
 from ..drivers.threads import io_thread as io_thread_module
 from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
-from .faults import Faults, WorldSettings
+from .faults import Faults, StormSettings
 from .laws import Laws
 from .loop import NO_THREADS, VirtualLoop
 from .network import WALL, Node
@@ -257,9 +257,9 @@ class Simulation:
         self.calm()
         for name, nodes in self.nodes_of.items():
             ttls = (self._guard - 2.0,)
-            plan = WorldSettings(name="storm", nodes=len(nodes), faults=faults, disks=disks, losses=0.0, ttls=ttls)
+            plan = StormSettings(faults=faults, disks=disks, ttls=ttls)
             self.world.slow = plan.slow
-            self._faults.append(Faults(self.world, list(nodes), [], self.laws, plan, self._guard, _nobody, name))
+            self._faults.append(Faults(self.world, nodes, plan, self._guard, name))
 
     def calm(self) -> None:
         """From now on nothing is wrong any more.
@@ -536,7 +536,3 @@ def _sizes(nodes: int | None, shards: Mapping[str, int] | None) -> Mapping[str, 
     if sum(sizes.values()) > MOST:
         raise ConfigError(f"a simulation has at most {MOST} nodes, not {sum(sizes.values())}")
     return sizes
-
-
-def _nobody() -> None:
-    raise AssertionError("no client of a simulation is replaced")
