@@ -30,6 +30,8 @@ from holdfast.testing.process import Process
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, Violation, World
 
+from .calm import CalmLaws
+
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
 RATE = 0.002
 
@@ -144,7 +146,7 @@ class Stage:
         self.guard = max_ttl + 2.0
         # For how long nobody may use a node that restarted, or was promoted.
         self.longest = self.guard + (max_ttl / 2 if moves else outlives)
-        self.laws = Laws(world, self.nodes, self.longest, world.swift if calm else None)
+        self.laws = (CalmLaws if calm else Laws)(world, self.nodes, self.longest)
         self.drivers: list[SimulatedClient] = []
         # What their observers would have heard.
         self.told: dict[SimulatedClient, list[Event]] = {}

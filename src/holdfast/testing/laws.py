@@ -23,7 +23,6 @@ from ..protocol.command import READER, WRITER
 from ..protocol.exclusive import keys_of
 from ..protocol.joint import JointRequest
 from ..protocol.readwrite import rw_keys_of
-from ..protocol.renewal import AHEAD
 from ..protocol.ticket import kind_of
 from ..scripts import ADOPT, RELEASE, REQUEST, RETIRE, RW_RELEASE, RW_REQUEST
 from ..wire.connection import Connection, ConnectionState
@@ -56,14 +55,6 @@ LAWS = {
     "well": "when a majority of the nodes has been well for long, no client says that it has none",
     "left over": "when no caller wants anything, clients have nothing left, and owe no node an answer or a command",
     "left for ever": "P-M1: in the end, no node has a key",
-}
-# Where nothing goes wrong, more is promised.
-CALM = {
-    "order": "P-L3: waiters are served in the order of their tickets",
-    "idle": "P-L1: a free name does not stay free for long while a waiter needs no other name that is taken",
-    "polling": "a waiter sends few requests: as time passes, at most one to each node in every third of a ttl",
-    "lost": "no lease is lost",
-    "pace": "no holder is in doubt, and each renews its lease once in every third of a ttl",
 }
 # Seconds within which a client has to know that it has no majority.
 KNOWN = 1.0
@@ -108,9 +99,6 @@ class HeldClaim:
     missed: bool = False
     # Until when the longest extension that was confirmed makes it last.
     extended: float = -inf
-    # When it was renewed last, in the world's time, and how often it was before.
-    renewed: float = 0.0
-    renewals: int = 0
 
 
 class Laws:
@@ -122,19 +110,16 @@ class Laws:
         world: The world.
         nodes: The nodes of the set.
         guard: Seconds for which nobody may use a node that has restarted, whatever clients believe.
-        calm: In a world without faults, the seconds that a message takes at most. More is promised
-            there.
 
     Attributes:
         looked: How often each law had something to look at.
     """
 
-    def __init__(self, world: World, nodes: Sequence[Node], guard: float, calm: float | None = None) -> None:
+    def __init__(self, world: World, nodes: Sequence[Node], guard: float) -> None:
         self.world = world
         self.nodes = nodes
         self.guard = guard
-        self.calm = calm
-        self.looked = dict.fromkeys(LAWS if calm is None else LAWS | CALM, 0)
+        self.looked = dict.fromkeys(LAWS, 0)
         # The nodes that each client names.
         self.named: dict[SimulatedClient, list[frozenset[Node]]] = {}
         # The clients that have asked for each name.
@@ -154,16 +139,14 @@ class Laws:
         self.given_back: dict[tuple[Node, bytes], SimulatedConnection | None] = {}
         # The nodes that have the token of a claim that is over: whose it was, and when it ended.
         self.owed: dict[Node, dict[bytes, tuple[SimulatedClient, Claim, float]]] = {it: {} for it in nodes}
-        # When a node last forgot a fence.
-        self.forgot = -inf
         # How many were sent, by token.
         self.requests: dict[bytes, int] = {}
+        # When a node last forgot a fence.
+        self.forgot = -inf
         # When each client last knew that it has no majority.
         self.dark: dict[SimulatedClient, float] = {}
         # Acquires that told it so: since when it may have known, and until when it has to.
         self.unknown: dict[Claim, tuple[SimulatedClient, float, float]] = {}
-        # Since when nobody has the name, and somebody waits.
-        self.idle: dict[bytes, float] = {}
         for node in nodes:
             node.executed = self.executed
             node.published = self.published
@@ -192,10 +175,6 @@ class Laws:
             self.requests[token] = self.requests.get(token, 0) + 1
             if token in self.tokens or (node, token) in self.given_back:
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
-        if self.calm is not None:
-            for claim, held in self.held.items():
-                if claim.state is State.HELD and held.renewed < self.world.now and claim.token in data:
-                    self._renews(claim, held)
 
     def unanswered(self, link: SimulatedConnection) -> None:
         """A client waits for what will never come."""
@@ -342,8 +321,6 @@ class Laws:
         for _, claim, state in self.ended:
             if claim.state is not state:
                 raise Violation(f"risen: {_of(claim)} was {state.name}, and is {claim.state.name}")
-        if self.calm is not None:
-            self._served(self.calm)
 
     def quiet(self, driver: SimulatedClient) -> None:
         """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
@@ -378,14 +355,12 @@ class Laws:
         stays = earlier is not None and claim.recipe.proposes == claim.fence == earlier.fence
         if earlier is not None and not stays and not self._is_excused(claim, driver, earlier):
             raise Violation(f"fence: {_of(claim)} is granted with {claim.fence}, after {earlier.fence}")
-        held = HeldClaim(driver, renewed=self.world.now)
+        held = HeldClaim(driver)
         self.held[claim] = held
         counted = (
             claim.as_usual if claim.as_usual is not None else [i for i, vote in enumerate(claim.votes) if vote.granted]
         )
         held.own = {driver.nodes[node] for node in counted}
-        if self.calm is not None:
-            self._in_order(claim, self.calm)
 
     def _notes(self, driver: SimulatedClient, claim: Claim) -> None:
         news = (claim.token, claim.state.name, claim.fence, claim.reason, claim.until, claim.recipe.label)
@@ -410,8 +385,6 @@ class Laws:
                 f"risen: the time of {_of(claim)} was up, and it is held until {claim.until - now:.6f} s from now"
             )
         # Whatever ran out too early is out by then: look at the last moment, in any case.
-        if self.calm is not None:
-            self._in_time(claim, held)
         if claim.until != held.until:
             held.until = claim.until
             self._lasts(claim, held, claim.until)
@@ -611,81 +584,6 @@ class Laws:
         if not driver.dead:
             self._notes(driver, claim)
             self.ended.append((self.world.now, claim, claim.state))
-        if self.calm is not None:
-            self._no_polling(claim, len(driver.nodes), self.world.now - began)
-            self.looked["lost"] += 1
-            if claim.state is State.LOST and not driver.dead:
-                raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
-
-    # ------------------------------------------------ what is promised where there are no faults
-
-    def _in_order(self, claim: Claim, swift: float) -> None:
-        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to
-        ask for way.
-        """
-        self.looked["order"] += 1
-        # A try makes no way: it has to find the other in line.
-        latest = self.world.now - 3 * swift if claim.patient else self.open[claim][1] - swift
-        for other, (_, began) in self.open.items():
-            waits = other.state is State.WAITING and other.patient and other.recipe.name == claim.recipe.name
-            waits = waits and not (_reads(other) and _reads(claim))
-            if waits and other.ticket < claim.ticket and began < latest:
-                raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
-
-    def _served(self, swift: float) -> None:
-        """P-L1: when all names are free that the lowest ticket waits for, they are not free for
-        long, and no lease has to run out for that.
-
-        (Names of a joint request may be free while it waits for another one. The lowest ticket is
-        the lowest that waits for any of them.)
-        """
-        taken = {claim.recipe.name for claim in self.held}
-        waiting = [
-            claim
-            for claim, (_, began) in self.open.items()
-            if claim.state is State.WAITING and claim.patient and began + 2 * swift < self.world.now
-        ]
-        lowest: dict[bytes, int] = {}
-        for claim in waiting:
-            lowest[claim.recipe.name] = min(claim.ticket, lowest.get(claim.recipe.name, claim.ticket))
-        waited_for = {
-            claim.recipe.name
-            for claim in waiting
-            if all(it not in taken and lowest.get(it, claim.ticket) == claim.ticket for it in _names(claim))
-        }
-        self.looked["idle"] += len(waited_for)
-        self.idle = {name: self.idle.get(name, self.world.now) for name in waited_for}
-        for name, since in self.idle.items():
-            if self.world.now > since + 12 * swift:
-                raise Violation(f"idle: nobody has had {name.decode()!r} since {since:.6f}, and somebody waits")
-
-    def _renews(self, claim: Claim, held: HeldClaim) -> None:
-        """C8 and C21: from the second renewal on, the next comes after a third of a ttl."""
-        early = min(AHEAD, claim.ttl / 30) + TICK
-        self.looked["pace"] += 1
-        # (A downgrade of a writer asks as a renewal does.)
-        often = held.renewals > 1 and not kind_of(claim.token)
-        if often and self.world.now < held.renewed + claim.ttl / 3 - early:
-            raise Violation(f"pace: {_of(claim)} is renewed {self.world.now - held.renewed:.6f} s after the last time")
-        held.renewed = self.world.now
-        held.renewals += 1
-
-    def _in_time(self, claim: Claim, held: HeldClaim) -> None:
-        """C8 and C9: it is renewed as often as is needed, and all of that is confirmed in time."""
-        if claim.doubt:
-            raise Violation(f"pace: {_of(claim)} is in doubt, though nothing has happened")
-        late = self.world.now - held.renewed - claim.ttl / 3 - claim.ttl / 30
-        if claim.timing.renew and late > claim.ttl / 100:
-            raise Violation(f"pace: {_of(claim)} was not renewed for {self.world.now - held.renewed:.6f} s")
-
-    def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
-        """Requests are few: to each node the first, some to make way or to agree, and one in every
-        third of a ttl.
-        """
-        self.looked["polling"] += 1
-        most = nodes * (5 + 3 * lasted / claim.ttl)
-        if self.requests.pop(claim.token, 0) > most:
-            raise Violation(f"polling: {_of(claim)} has sent more than {most:.0f} requests in {lasted:.3f} s")
 
 
 def _majority_of(named: Collection[Node], nodes: Collection[Node]) -> bool:
@@ -700,11 +598,6 @@ def _nothing() -> None:
 def _together(claim: Claim) -> Sequence[Claim]:
     """All claims that are held, or wanted, together with it."""
     return claim.company.claims if isinstance(claim.company, JointRequest) else [claim]
-
-
-def _names(claim: Claim) -> list[bytes]:
-    """All that is wanted together with it."""
-    return [it.recipe.name for it in _together(claim)]
 
 
 def _window(claim: Claim, begins: float, ends: float = inf) -> HeldWindow:
