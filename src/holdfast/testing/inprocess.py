@@ -1,22 +1,22 @@
 """Nodes without servers: simulated ones, in real time, in a thread of this process.
 
-Knows Unix sockets, a thread, and simulated nodes. Must not know clients: these are the shipped
+Knows Unix sockets, an event loop in a thread, and simulated nodes. Must not know clients: these are the shipped
 ones, and cannot tell the difference.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import secrets
-import selectors
 import shutil
 import socket
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -29,7 +29,6 @@ from .network import MATURE, Node, SimulatedConnection
 from .server import Lua
 from .world import DriftingClock, World
 
-CHUNK = 65536
 # Seconds for which the nodes have been up when they begin: longer than any restart guard.
 OLD = 1e8
 # Seconds for which a call that steers nodes waits for them.
@@ -232,109 +231,72 @@ class MemoryNodes:
 
 
 class _NodesThread:
-    """All nodes, and everything that their thread owns."""
+    """All nodes, and the event loop of their thread."""
 
     def __init__(self, count: int, folder: Path, lua: Lua) -> None:
-        self._epoch = time.monotonic()
         self.world = _Now(secrets.randbits(32), records=False)
         self.nodes = [_Node(self.world, index, DriftingClock(self.world, time.time()), lua) for index in range(count)]
-        self._asked: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
-        self._over = False
+        self.ends: set[_End] = set()
+        self._loop = asyncio.SelectorEventLoop()
+        self._epoch = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
         self._ended = threading.Event()
-        self._bell, self._clapper = os.pipe()
-        for end in (self._bell, self._clapper):
-            os.set_blocking(end, False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._bell, selectors.EVENT_READ, self._woken)
-        self._listeners = [self._listen(folder / str(node.index), node) for node in self.nodes]
-        self._ends: set[_End] = set()
-
-    def _listen(self, path: Path, node: Node) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind(str(path))
-        listener.listen(512)
-        listener.setblocking(False)
-
-        def accept() -> None:
-            try:
-                sock, _ = listener.accept()
-            except OSError:
-                # The client has gone already.
-                return
-            sock.setblocking(False)
-            self._ends.add(_End(self, sock, node))
-
-        self._selector.register(listener, selectors.EVENT_READ, accept)
-        return listener
+        self._listeners = [_listening(folder / str(node.index)) for node in self.nodes]
 
     def serve(self) -> None:
         """Serve the nodes until `end` is called."""
+        loop = self._loop
+        begin = [
+            loop.create_unix_server(partial(_End, self, node), sock=it)
+            for node, it in zip(self.nodes, self._listeners, strict=True)
+        ]
+        servers = [loop.run_until_complete(it) for it in begin]
         try:
-            while not self._over:
-                self._pass_time()
-                for key, _ in self._selector.select(self._pause()):
-                    key.data()
-                    self._pass_time()
+            loop.run_forever()
         finally:
-            self._shut()
+            for server in servers:
+                server.close()
+            for end in self.ends:
+                end.transport.abort()
+            # What was to be done by then is.
+            loop.run_until_complete(asyncio.sleep(0))
+            loop.close()
+            self._ended.set()
 
-    def _pause(self) -> float:
+    def turn(self, do: Callable[..., object] = int, *arguments: object) -> None:
+        """Do something at this moment, and what the nodes have to do by now."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.world.run(self._loop.time() - self._epoch)
+        do(*arguments)
+        self.world.run(self._loop.time() - self._epoch)
         due = self.world.due()
-        return 3600.0 if due is None else max(0.0, min(due - (time.monotonic() - self._epoch), 3600.0))
-
-    def _pass_time(self) -> None:
-        self.world.run(time.monotonic() - self._epoch)
+        self._timer = None if due is None else self._loop.call_at(self._epoch + due, self.turn)
 
     def told(self, what: Callable[[], T]) -> Future[T]:
         """Have the nodes' thread call a function."""
         told: Future[T] = Future()
-        self._asked.append((what, told))
-        self._ring()
-        return told
 
-    def _ring(self) -> None:
-        try:
-            os.write(self._clapper, b"!")
-        except OSError:
-            # The pipe is full of rings, or is just being closed.
-            pass
-
-    def _woken(self) -> None:
-        os.read(self._bell, CHUNK)
-        while self._asked:
-            what, told = self._asked.popleft()
+        def tell() -> None:
             try:
                 told.set_result(what())
             except BaseException as error:
                 told.set_exception(error)
 
+        self._loop.call_soon_threadsafe(self.turn, tell)
+        return told
+
     def end(self) -> None:
         """End the thread, and wait for that."""
-        self._over = True
-        self._ring()
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._ended.wait(PATIENCE)
 
-    def _shut(self) -> None:
-        for end in list(self._ends):
-            end.close()
-        for listener in self._listeners:
-            listener.close()
-        self._selector.close()
-        os.close(self._bell)
-        os.close(self._clapper)
-        for _, told in self._asked:
-            told.set_exception(Misuse("these nodes were closed"))
-        self._ended.set()
 
-    def watch(self, end: _End, also_writes: bool, new: bool = False) -> None:
-        """Wait until this socket can be read, and with `also_writes` until it can be written."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if also_writes else 0)
-        (self._selector.register if new else self._selector.modify)(end.sock, events, end.happened)
-
-    def forget(self, end: _End) -> None:
-        """Stop watching a socket that is about to be closed."""
-        self._selector.unregister(end.sock)
-        self._ends.discard(end)
+def _listening(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(512)
+    return listener
 
 
 class _Now(World):
@@ -356,40 +318,37 @@ class _Node(Node):
         self.server.run_id = secrets.token_hex(20).encode()
 
 
-class _End:
-    """A client's end of a connection, as the node sees it: a socket."""
+class _End(asyncio.Protocol):
+    """A client's end of a connection, as the node sees it."""
 
-    def __init__(self, house: _NodesThread, sock: socket.socket, node: Node) -> None:
-        self._house = house
-        self.sock = sock
-        self._node = node
+    transport: asyncio.Transport
+
+    def __init__(self, house: _NodesThread, node: Node) -> None:
+        self._house, self._node = house, node
         # What came before the node took the connection.
         self._early = b""
-        # What the client has not taken yet.
-        self._rest = b""
-        self._open = self._closed = False
-        house.watch(self, False, new=True)
-        self.link = SimulatedConnection(house.world, self, node)
+        self._open = False
 
-    def happened(self) -> None:
-        """Read from the socket, and write to it: it is ready for one of them."""
-        if self._closed:
-            return
-        if self._rest:
-            self._send(b"")
-        try:
-            data = self.sock.recv(CHUNK)
-        except BlockingIOError:
-            return
-        except OSError:
-            data = b""
-        if not data:
-            self.link.hang_up()
-            self.close()
-        elif self._open:
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # (as asyncio calls it)
+        self.transport = transport
+        self._house.ends.add(self)
+        self._house.turn(self._dial)
+
+    def _dial(self) -> None:
+        self.link = SimulatedConnection(self._house.world, self, self._node)
+
+    def data_received(self, data: bytes) -> None:
+        self._house.turn(self._take, data)
+
+    def _take(self, data: bytes) -> None:
+        if self._open:
             self.link.send(data)
         else:
             self._early += data
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._house.ends.discard(self)
+        self._house.turn(self.link.hang_up)
 
     # ------------------------------------------------ what the node says
 
@@ -399,32 +358,10 @@ class _End:
             link.send(self._early)
 
     def heard(self, link: SimulatedConnection, data: bytes) -> None:
-        if not self._closed:
-            self._send(data)
+        self.transport.write(data)
 
     def lost(self, link: SimulatedConnection, cause: Exception) -> None:
-        self.close()
-
-    def _send(self, data: bytes) -> None:
-        waits = bool(self._rest)
-        data = self._rest + data
-        try:
-            sent = self.sock.send(data)
-        except BlockingIOError:
-            sent = 0
-        except OSError:
-            # The client has hung up. The next read will show it.
-            return
-        self._rest = data[sent:]
-        if waits is not bool(self._rest):
-            self._house.watch(self, bool(self._rest))
-
-    def close(self) -> None:
-        """Close the socket. Idempotent."""
-        if not self._closed:
-            self._closed = True
-            self._house.forget(self)
-            self.sock.close()
+        self.transport.abort()
 
 
 def _clean_up(owner: int, house: _NodesThread, folder: Path) -> None:
