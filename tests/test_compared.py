@@ -66,7 +66,7 @@ def wrong(page: str, measured: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def page() -> str:
-    return (DOCS / "choosing.md").read_text()
+    return (DOCS / "compared.md").read_text()
 
 
 @pytest.fixture
