@@ -72,13 +72,13 @@ def test_no_panel_has_more_than_eight_lines_of_its_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-@pytest.mark.parametrize("page", ["metrics.md", "runbook.md"])
+@pytest.mark.parametrize("page", ["metrics.md", "errors.md"])
 def test_every_alert_is_on_the_pages(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     for rule in yaml.safe_load(alerts())["groups"][0]["rules"]:
         assert rule["alert"] in text
-        assert rule["annotations"]["runbook"] == f"holdfast/runbook#{rule['alert'].lower()}"
-        assert re.search(rf"^### {rule['alert']}$", (ROOT / "docs/runbook.md").read_text(), re.M)
+        assert rule["annotations"]["runbook"] == f"holdfast/errors#{rule['alert'].lower()}"
+        assert re.search(rf"^### {rule['alert']}$", (ROOT / "docs/errors.md").read_text(), re.M)
 
 
 def test_every_metric_is_on_its_page() -> None:

@@ -119,13 +119,13 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
         elif it.state == "refusing":
             fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'INFO replication')}"
             found = f"it refuses every write of every program: {cause}"
-            yield Check(it.node, "state", UNSAFE, found, fix, "docs/runbook.md#what-the-server-is")
+            yield Check(it.node, "state", UNSAFE, found, fix, "docs/errors.md#what-the-server-is")
         elif isinstance(it.cause, ConfigError):
             fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
             yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
         else:
             fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'PING')}"
-            yield Check(it.node, "state", WARNING, cause or "no answer", fix, "docs/runbook.md")
+            yield Check(it.node, "state", WARNING, cause or "no answer", fix, "docs/errors.md#why-a-node-is-not-used")
 
 
 def _once(nodes: tuple[NodeStatus, ...]) -> list[str]:

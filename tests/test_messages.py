@@ -1,4 +1,4 @@
-"""The runbook and the page about errors have an entry for everything that the library says.
+"""docs/errors.md has an entry for everything that the library says.
 
 The messages are read from the source: every log line, every warning about a node, every reason why
 a node is not used, and every message of every error class. A message is on a page if the page has
@@ -25,8 +25,7 @@ pytestmark = pytest.mark.guards
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src/holdfast"
-RUNBOOK = ROOT / "docs/runbook.md"
-ERRORS = ROOT / "docs/errors.md"
+PAGE = ROOT / "docs/errors.md"
 WATCHING = ROOT / "docs/watching.md"
 # Where messages about a node come from: what is raised or returned there is the `cause` of a node.
 CAUSES = (
@@ -199,20 +198,20 @@ def source() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("collect", [log_lines, warnings, causes], ids=lambda it: it.__name__)
-def test_the_runbook_has_everything_that_operators_read(collect: Callable[[str, str], Found]) -> None:
+def test_the_page_has_everything_that_operators_read(collect: Callable[[str, str], Found]) -> None:
     found = everywhere(collect, source())
     assert len(found) > 8, "what is said was found"
-    assert missing(found, RUNBOOK.read_text()) == []
+    assert missing(found, PAGE.read_text()) == []
 
 
 def test_the_page_about_errors_has_every_message() -> None:
     found = everywhere(messages, source())
     assert len(found) > 20
-    assert missing(found, ERRORS.read_text()) == []
+    assert missing(found, PAGE.read_text()) == []
 
 
 def test_every_error_class_has_the_heading_that_its_messages_name() -> None:
-    anchors = headings(ERRORS.read_text())
+    anchors = headings(PAGE.read_text())
     for name in errors.__all__:
         kind = getattr(errors, name)
         page = kind.page.fget(kind.__new__(kind))
