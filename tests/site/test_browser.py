@@ -26,7 +26,7 @@ def browser(script: ModuleType) -> Iterator[Any]:
 @pytest.mark.parametrize("name, both", [("unguarded", True), ("guarded", False), ("queue", False)])
 def test_the_player_is_used_with_the_keyboard_alone(script: ModuleType, browser: Any, name: str, both: bool) -> None:
     page = browser.new_page()
-    page.goto(f"{(script.SITE / 'play.html').as_uri()}#{name}")
+    page.goto(f"{(script.SITE / 'why-it-is-safe.html').as_uri()}#{name}")
     page.focus("#play-step")
     last = int(page.get_attribute("#play-step", "max"))
     verdicts = set()

@@ -18,7 +18,7 @@
 
   let history, steps, at, timer = null
 
-  const choice = make("select", { id: "play-history", onchange: () => open(choice.value) })
+  const choice = make("select", { id: "play-history", onchange: () => choose(choice.value) })
   const group = (label, safe) => {
     const found = histories.filter((it) => it.safe === safe)
     return make("optgroup", { label }, ...found.map((it) => make("option", { value: it.name }, it.title)))
@@ -120,7 +120,7 @@
 
   const open = (name) => {
     stop()
-    history = histories.find((it) => it.name === name) || histories[0]
+    history = histories.find((it) => it.name === name)
     choice.value = history.name
     steps = [{ at: 0, text: "Nothing has happened yet", kind: "state" }, ...history.steps]
     slider.max = steps.length - 1
@@ -128,9 +128,22 @@
     picture.innerHTML = pictures[history.name]
     list.replaceChildren(...steps.map((it) => make("li", { class: `is-${it.kind}` }, `${it.at.toFixed(2)} s: ${it.text}`)))
     show(0)
-    if (location.hash.slice(1) !== history.name) window.history.replaceState(null, "", `#${history.name}`)
   }
 
-  window.addEventListener("hashchange", () => open(location.hash.slice(1)))
-  open(location.hash.slice(1))
+  const choose = (name) => {
+    open(name)
+    window.history.replaceState(null, "", `#${name}`)
+  }
+
+  // The page has other anchors, too: only the name of a history leads here.
+  const follow = () => {
+    const name = location.hash.slice(1)
+    if (!histories.some((it) => it.name === name)) return
+    open(name)
+    place.scrollIntoView()
+  }
+
+  window.addEventListener("hashchange", follow)
+  open(histories[0].name)
+  follow()
 })()
