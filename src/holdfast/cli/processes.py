@@ -54,7 +54,7 @@ def others(nodes: list[NodeStatus]) -> Iterator[Check]:
     if strange:
         who = ", ".join(strange[:_SHOWN]) + (f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else "")
         fix = "holdfast nodes --watch  # give these clients the same HOLDFAST_NODES and HOLDFAST_PREVIOUS; restart them"
-        yield Check("all", "shards", UNSAFE, f"{who} know another list of shards", fix, "docs/shards.md")
+        yield Check("all", "shards", UNSAFE, f"{who} know another list of shards", fix, "docs/operations.md#shards")
 
 
 def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Check]:

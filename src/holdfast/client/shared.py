@@ -80,7 +80,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
     have the same list of nodes and the same `max_ttl`: safety depends on both.
 
     A client is a context manager: leaving its block closes it. All times are seconds, as numbers or
-    timedeltas. docs/connections.md has more about addresses, TLS and passwords, docs/shards.md
+    timedeltas. docs/connections.md has more about addresses, TLS and passwords, docs/operations.md
     about shards.
 
     Args:
