@@ -72,7 +72,7 @@ def test_no_panel_has_more_than_eight_lines_of_its_own() -> None:
     assert len({panel["id"] for panel in panels}) == len(panels)
 
 
-@pytest.mark.parametrize("page", ["metrics.md", "errors.md"])
+@pytest.mark.parametrize("page", ["watching.md", "errors.md"])
 def test_every_alert_is_on_the_pages(page: str) -> None:
     text = (ROOT / "docs" / page).read_text()
     for rule in yaml.safe_load(alerts())["groups"][0]["rules"]:
@@ -82,7 +82,7 @@ def test_every_alert_is_on_the_pages(page: str) -> None:
 
 
 def test_every_metric_is_on_its_page() -> None:
-    text = (ROOT / "docs/metrics.md").read_text()
+    text = (ROOT / "docs/watching.md").read_text()
     rows = dict(re.findall(r"^\| (`holdfast_.*?) \| (\w+) \|", text, re.M))
     kinds = {name: kind for names, kind in rows.items() for name in re.findall(r"`(\w+)`", names)}
     assert kinds == {metric.name: metric.kind.replace("updown", "gauge") for metric in ALL}
