@@ -230,14 +230,11 @@ def filled(document: str, block: Callable[[str], str]) -> str:
 
 
 def _block(what: str, results: Mapping[str, Any]) -> str:
+    assert what == "missed", what
     scenarios = results["scenarios"]
-    if what == "missed":
-        missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1].startswith("missed")]
-        items = (f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('missed')}, spread {row[3]} rounds." for row in missed)
-        return _wrapped(items) or "Nothing."
-    assert what == "left out", what
-    items = (f"- {who}: {why}" for name in scenarios for who, why in scenarios[name]["left_out"].items())
-    return _wrapped(items) or "Nobody."
+    missed = [row for name in scenarios for row in bar_rows(scenarios[name]["bars"])[1:] if row[-1].startswith("missed")]
+    items = (f"- {row[0]}: {row[2]} ({row[1]}){row[-1].removeprefix('missed')}, spread {row[3]} rounds." for row in missed)
+    return _wrapped(items) or "Nothing."
 
 
 def _wrapped(items: Iterable[str]) -> str:
