@@ -362,8 +362,8 @@ def test_help(holdfast: Command) -> None:
 @pytest.mark.parametrize("words", [("errors", "NoQuorum"), ("[holdfast/errors#noquorum]",), ("errors.md#noquorum",)])
 def test_help_prints_a_section_of_a_page(holdfast: Command, words: tuple[str, ...]) -> None:
     told = holdfast.run("help", *words).stdout
-    assert told.startswith("## NoQuorum\n") and told.count("\n## ") == 0
-    assert holdfast.run("help", "errors").stdout.startswith("# Errors\n")
+    assert told.startswith("### NoQuorum\n") and told.count("\n### ") == 0
+    assert holdfast.run("help", "errors").stdout.startswith("# Errors, log lines and alerts\n")
     for wrong, lists in ((("erors",), "errors, "), (("errors", "quorum"), "noquorum, ")):
         done = holdfast.run("help", *wrong)
         assert (done.returncode, lists in done.stderr) == (64, True)
