@@ -1,4 +1,4 @@
-"""docs/reliability.md and the tests are held to each other: what is named exists, what has a number has a row, and no row is empty."""
+"""docs/promises.md and the tests are held to each other: what is named exists, what has a number has a row, and no row is empty."""
 
 from __future__ import annotations
 
@@ -70,4 +70,4 @@ def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -
 def test_the_page_and_the_tests_agree() -> None:
     paths = [*(ROOT / "tests").glob("**/test_*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
     files = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
-    assert complaints((ROOT / "docs/reliability.md").read_text(), files, COUNTS) == []
+    assert complaints((ROOT / "docs/promises.md").read_text(), files, COUNTS) == []
