@@ -48,7 +48,7 @@ class Guest:
     """A framework.
 
     `tests`: modules in tests/integrations; `oldest`, `newest`: what pip installs, or nothing if this version is not tested; `modules`: in
-    holdfast.integrations, that import it; `page`: in docs, if it has one of its own.
+    holdfast.integrations, that import it; `page`: in docs, if it has one of its own; `slow`: to install, so that it is left to the night.
     """
 
     tests: tuple[str, ...]
@@ -56,6 +56,7 @@ class Guest:
     newest: tuple[str, ...]
     modules: tuple[str, ...] = ()
     page: str = ""
+    slow: bool = False
 
 
 GUESTS = {
@@ -119,8 +120,8 @@ GUESTS = {
         ("aiohttp", "alembic", "arq", "dogpile.cache", "huey", "litestar", "rq", "sqlalchemy", "taskiq", *TOGETHER),
         page="frameworks.md",
     ),
-    "prefect": Guest(("test_pipelines.py",), "", (), ("prefect",), slow=True),
-    "airflow": Guest(("test_pipelines.py",), "", (), ("apache-airflow",), slow=True),
+    "prefect": Guest(("test_pipelines.py",), (), ("prefect",), slow=True),
+    "airflow": Guest(("test_pipelines.py",), (), ("apache-airflow",), slow=True),
 }
 
 
