@@ -15,14 +15,12 @@ from ..checks import Seconds, flag, seconds
 from ..drivers.aio.driver import Driver, no_loop
 from ..drivers.aio.run import run
 from ..engine.plans import Plan
-from ..engine.recorder import Stats, total
 from ..engine.status import NodeStatus
 from ..errors import closed
 from ..face.aio.decorators import Locked, Skipping
 from ..face.aio.lease import Lease
 from ..face.aio.lock import Lock
 from ..face.decorators import Kind
-from ..face.lease import LeaseInfo, infos
 from ..version import VERSION
 from . import shared as client
 
@@ -92,14 +90,9 @@ class Holdfast(_Client):
             driver = drivers[loop] = Driver(shard.settings, shard.access, tell, tell.wants_all, VERSION)
         return driver
 
-    def nodes(self) -> tuple[NodeStatus, ...]:
-        return tuple(node for driver in self._disjoint for node in driver().status())
-
-    def stats(self) -> Stats:
-        return total(driver().stats() for driver in self._ways)
-
-    def leases(self) -> tuple[LeaseInfo, ...]:
-        return infos(lease for driver in self._ways for lease in driver().leases())
+    def _at(self, way: Any) -> Driver:
+        driver: Driver = way()
+        return driver
 
     async def inspect(self, name: str) -> LockStatus:
         return await self._look(self._shards.inspect(name))
@@ -119,10 +112,7 @@ class Holdfast(_Client):
         return Survey(self._shards.survey(pattern, pause), self._ways)
 
     async def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = await self._look(self._shards.force_release(name, reason, only))
-        for at, event in forced:
-            self._driver(at).note(event)
-        return sum(event.nodes for _, event in forced)
+        return await self._look(self._shards.force_release(name, reason, only))
 
     async def adopt(
         self,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Self, TypeVar, U
 from .. import checks
 from ..checks import Seconds
 from ..engine.plans import Plan
-from ..engine.recorder import Stats
+from ..engine.recorder import Stats, total
 from ..engine.settings import (
     DEFAULT_GUARD,
     DEFAULT_GUARDIAN,
@@ -30,7 +30,7 @@ from ..engine.settings import (
 from ..errors import ConfigError, Misuse
 from ..face import environment, spreading
 from ..face.decorators import Choice, Function, Kind, Name, keyed, named
-from ..face.lease import Lease, LeaseInfo
+from ..face.lease import Lease, LeaseInfo, infos
 from ..face.lock import Lock
 from ..face.observers import Observer, Observers
 from ..face.owner import Owners
@@ -73,140 +73,23 @@ M = TypeVar("M")
 F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 
 
-class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
-    """A client of N independent Redis or Valkey servers. It describes the locks that live on them.
+class Operations(Bound, ABC):
+    """What operators and health checks ask of a client."""
 
-    Making a client sends nothing. It connects at its first use. All clients of the same nodes must
-    have the same list of nodes and the same `max_ttl`: safety depends on both.
-
-    A client is a context manager: leaving its block closes it. All times are seconds, as numbers or
-    timedeltas. docs/connections.md has more about addresses, TLS and passwords, docs/operations.md
-    about shards.
-
-    Args:
-        nodes: Addresses, one by one or in an iterable: `redis://[user:password@]host[:port][/db]`,
-            `rediss://` for TLS, `unix:///path[?db=n]`, or `redis+sentinel://host,host/group`. A
-            `Node` is an address with more options. Default: those in HOLDFAST_NODES.
-        ttl: The length of leases, which is how soon another client takes over after a crash. From
-            0.05 to `max_ttl` (default: 10, or `max_ttl` if that is shorter).
-        max_ttl: The longest `ttl` of any client of these nodes, from 0.05 to 86400 (default: 30).
-        prefix: Text that precedes all names on the nodes (default: none).
-        node_timeout: How long a node may owe an answer before its connection counts as broken.
-            While a lock is held or waited for whose `ttl` is shorter than three times this, a third
-            of that `ttl` (default: `max_ttl / 20`, but 0.05 at least and 1 at most).
-        restart_guard: How long the client ignores a node that restarted, because it may have
-            forgotten locks. At least `max_ttl + 2`, which is the default. None: it is used at once,
-            which is safe only for tests, and for nodes with `appendfsync always`.
-        outage: How long a call that waits gives an unreachable majority to come back before it
-            raises NoQuorum: in seconds, at least `node_timeout` (default: `ttl`).
-        owner: The name that operators see for this client (default: host:pid).
-        observer: A function, or a list of functions. Each is called with every event, one at a
-            time, on a thread of its own. With asyncio it is called on the event loop, and may be a
-            coroutine function. An observer delays no renewal and no other observer, unless a plain
-            function blocks the event loop. What it raises is logged.
-        around: An object for tracing. holdfast calls its `begin(kind, names)` where a call begins,
-            in the caller's thread or task, and `end(outcome, facts)` of what `begin` returned where
-            the call ends. An object that can be called is also an observer, which hears of losses.
-        guardian: Start a small process beside this one. If this process is killed, its locks are
-            free within milliseconds, and not after their `ttl`. Linux only (default: False).
-        ssl: An SSLContext for all `rediss://` nodes, in place of the `ssl_...` options in their
-            addresses (default: certificates and host names are verified against the system's
-            authorities).
-        credentials: A function that is called with a node's address before each connection, and
-            returns a password or (user, password). It runs in another thread, so it may block. With
-            asyncio it may be a coroutine function. If it raises, the node is down, and it is called
-            again soon.
-        shards: Several shards, in place of `nodes`: sets of nodes with a majority of their own,
-            over which names are spread. A mapping from each shard's name to its nodes, or a list of
-            lists. In HOLDFAST_NODES, semicolons separate the shards.
-        previous: The former shards, or nodes, while you change them. A name that moves is held on
-            its old shard, too. If some nodes stay, a lock needs a majority of both lists. With
-            HOLDFAST_NODES: HOLDFAST_PREVIOUS.
-
-    Raises:
-        ConfigError: An argument, or a variable of the environment, cannot work. The message names
-            it and says what to write instead.
-    """
-
-    def __init__(
-        self,
-        *nodes: str | Node | Iterable[str | Node],
-        ttl: Seconds = DEFAULT_TTL,
-        max_ttl: Seconds = DEFAULT_MAX_TTL,
-        prefix: str = DEFAULT_PREFIX,
-        node_timeout: Seconds | None = None,
-        restart_guard: Seconds | None = DEFAULT_GUARD,
-        outage: Seconds | None = None,
-        owner: str | None = None,
-        observer: Observer | Collection[Observer] | None = None,
-        around: Around | None = None,
-        guardian: bool = DEFAULT_GUARDIAN,
-        ssl: SSLContext | None = None,
-        credentials: Callable[[str], object] | None = None,
-        shards: Sets | None = None,
-        previous: Sets | Iterable[str | Node] | None = None,
-        **unknown: Never,
-    ) -> None:
-        # First of all: whatever is raised from here on, no local variable shows a password.
-        nodes, shards, previous = tuple(masked(nodes)), masked(shards), masked(previous)
-        unknown = masked(unknown)
-        checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
-        environment.check_platform()
-        self._teller = Observers(observer, around)
-        self._owners: Owners[Any] = Owners()
-        given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard, guardian=guardian)
-        options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
-        unset = not nodes and shards is None and not environment.nodes()
-        options |= {"outage": outage, "around": around, "unset": unset}
-        options["debug"] = environment.debug()
-        listed = "" if nodes or shards is not None or unset else environment.previous()
-        now = _sets(nodes, shards)
-        before = _former(spreading.listed(listed) if previous is None else previous)
-        named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
-        self._shards = _shards(now, before, options, named, ssl, credentials)
-        self.settings: Settings = self._shards.all[0].settings
-        if self.settings.guardian:
-            # Here, because it can start processes, and most programs need none.
-            from ..drivers.guardian.keeper import prepare
-
-            prepare([access for it in self._shards.all for access in it.access])
-        self._servers: Nodes | None = None
-        # What rates count by themselves while no majority answers.
-        self._alone = OrderedDict[bytes, float]()
-        self._prepare()
-
-    # ------------------------------------------------ what the clients for threads and asyncio add
-
-    _face: str  # the package that has what is described
+    settings: Settings
+    _shards: Shards
+    _servers: Nodes | None
     _ways: Sequence[Any]  # to the driver of each shard: the driver, or a function that returns it
-    _lock: Callable[..., L]
-    _locked: Callable[[Choice], D]
-    _skipping: Callable[[Choice, bool], S]
-    _computes: Collection[Kind]  # the kinds of functions that a fill can call
-    _cancels = False  # can an event end the wait of its callers?
 
     @abstractmethod
-    def _prepare(self) -> None: ...
+    def _at(self, way: Any) -> Any:
+        """Return the driver to which this is the way."""
 
     @property
     def _disjoint(self) -> Sequence[Any]:
         """The ways to drivers that have no node in common."""
         return self._ways[: len(self._shards.all)]
 
-    def _describe(self, terms: LockTerms) -> L:
-        home, at = self._shards.placed(terms) if len(self._ways) > 1 else (0, 0)
-        moves = None
-        if at != home:
-            from ..face.migration import place
-
-            moves = partial(place, self._shards, at, terms.name), self._ways
-        return self._lock(terms, self._owners, self._ways[home], moves)
-
-    def _class(self, name: str) -> Any:
-        """Return what is called so for threads, or for asyncio. Its module is loaded now."""
-        return getattr(import_module(self._face), name)
-
-    @abstractmethod
     def nodes(self) -> tuple[NodeStatus, ...]:
         """Return the state of each node, as far as this client knows. Asks no node.
 
@@ -215,8 +98,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Returns:
             One NodeStatus for each node, in the order of the addresses.
         """
+        return tuple(node for way in self._disjoint for node in self._at(way).status())
 
-    @abstractmethod
     def stats(self) -> Stats:
         """Return counts of what this client has done since it was created. Asks no node.
 
@@ -225,8 +108,8 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Returns:
             The Stats, whose docstring explains each field.
         """
+        return total(self._at(way).stats() for way in self._ways)
 
-    @abstractmethod
     def leases(self) -> tuple[LeaseInfo, ...]:
         """List the leases that this client holds in this process, or in this event loop.
 
@@ -237,6 +120,7 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
             One LeaseInfo for each lease, the one that has been held longest first. Requests that
             wait are not among them.
         """
+        return infos(lease for way in self._ways for lease in self._at(way).leases())
 
     @abstractmethod
     def inspect(self, name: str) -> LockStatus | Awaitable[LockStatus]:
@@ -356,44 +240,6 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         """
 
     @abstractmethod
-    def adopt(
-        self,
-        ticket: str,
-        *,
-        ttl: Seconds | None = None,
-        max_hold: Seconds | None = None,
-        on_lost: Callable[[Any], object] | None = None,
-    ) -> Lease | Awaitable[Lease]:
-        """Adopt a lease that another owner has handed over, and return it.
-
-        Nobody else has held the lock in between, and the fence is that of the lease before. From
-        now on holdfast renews this lease until you release it.
-
-        Args:
-            ticket: What `lease.hand_over()` has returned.
-            ttl: Seconds until another client takes over from a process that died (default: the
-                client's).
-            max_hold: Seconds from now after which the lease is not renewed any more (default: no
-                limit).
-            on_lost: A function that is called once with the lease when it is lost, as for `lock`.
-
-        Returns:
-            The lease.
-
-        Raises:
-            LockLost: The ticket was adopted before, or was not adopted in time (`ticket`).
-            NoQuorum: Too few nodes answered. The ticket may be adopted later, as long as it lasts.
-            ConfigError: It is no ticket, or an option cannot work.
-            Misuse: The client is closed (`closed`).
-        """
-
-    def _adopting(self, ticket: str, **options: Any) -> Plan[Any]:
-        from ..face.adoption import adopt, adopting
-
-        found, given = adopting(self._shards, ticket, **options)
-        return adopt(self._describe(found), given)
-
-    @abstractmethod
     def repair(self, pause: Seconds = 0.01) -> Repaired | Awaitable[Repaired]:
         """Write back what nodes have forgotten, so that the next node can be restarted.
 
@@ -457,6 +303,215 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         Raises:
             ConfigError: `leave` is not a bool.
         """
+
+    @property
+    def shards(self) -> dict[str, tuple[str, ...]]:
+        """The shards by name, each with the addresses of its nodes, without passwords.
+
+        Former shards (`previous`) are among them.
+        """
+        return {it.listed.name: tuple(node.label for node in it.settings.addresses) for it in self._shards.all}
+
+    def shard_of(self, name: str) -> str:
+        """Return the name of the shard that a lock lives on.
+
+        Args:
+            name: The lock's name.
+
+        Returns:
+            The shard's name. For a name that moves, that of its new shard.
+
+        Raises:
+            ConfigError: The name cannot be one.
+        """
+        return self._shards.all[self._shards.homes(name)[0]].listed.name
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of all nodes, of one shard after the other, without passwords."""
+        return tuple(node.label for it in self._shards.all for node in it.settings.addresses)
+
+    @property
+    def servers(self) -> Nodes | None:
+        """The embedded servers of `local()`, for tests that kill and restart them, or None."""
+        return self._servers
+
+    def _check_servers(self) -> None:
+        if self._servers is not None:
+            raise Misuse(
+                "the servers of this client were stopped when it was closed: make a new one by `Holdfast.local()`",
+                "closed",
+            )
+
+    def _stop_servers(self) -> None:
+        if self._servers is not None:
+            self._servers.close()
+
+
+class Client(Operations, Generic[L, D, S, R, E, O, A, B, M]):
+    """A client of N independent Redis or Valkey servers. It describes the locks that live on them.
+
+    Making a client sends nothing. It connects at its first use. All clients of the same nodes must
+    have the same list of nodes and the same `max_ttl`: safety depends on both.
+
+    A client is a context manager: leaving its block closes it. All times are seconds, as numbers or
+    timedeltas. docs/connections.md has more about addresses, TLS and passwords, docs/operations.md
+    about shards.
+
+    Args:
+        nodes: Addresses, one by one or in an iterable: `redis://[user:password@]host[:port][/db]`,
+            `rediss://` for TLS, `unix:///path[?db=n]`, or `redis+sentinel://host,host/group`. A
+            `Node` is an address with more options. Default: those in HOLDFAST_NODES.
+        ttl: The length of leases, which is how soon another client takes over after a crash. From
+            0.05 to `max_ttl` (default: 10, or `max_ttl` if that is shorter).
+        max_ttl: The longest `ttl` of any client of these nodes, from 0.05 to 86400 (default: 30).
+        prefix: Text that precedes all names on the nodes (default: none).
+        node_timeout: How long a node may owe an answer before its connection counts as broken.
+            While a lock is held or waited for whose `ttl` is shorter than three times this, a third
+            of that `ttl` (default: `max_ttl / 20`, but 0.05 at least and 1 at most).
+        restart_guard: How long the client ignores a node that restarted, because it may have
+            forgotten locks. At least `max_ttl + 2`, which is the default. None: it is used at once,
+            which is safe only for tests, and for nodes with `appendfsync always`.
+        outage: How long a call that waits gives an unreachable majority to come back before it
+            raises NoQuorum: in seconds, at least `node_timeout` (default: `ttl`).
+        owner: The name that operators see for this client (default: host:pid).
+        observer: A function, or a list of functions. Each is called with every event, one at a
+            time, on a thread of its own. With asyncio it is called on the event loop, and may be a
+            coroutine function. An observer delays no renewal and no other observer, unless a plain
+            function blocks the event loop. What it raises is logged.
+        around: An object for tracing. holdfast calls its `begin(kind, names)` where a call begins,
+            in the caller's thread or task, and `end(outcome, facts)` of what `begin` returned where
+            the call ends. An object that can be called is also an observer, which hears of losses.
+        guardian: Start a small process beside this one. If this process is killed, its locks are
+            free within milliseconds, and not after their `ttl`. Linux only (default: False).
+        ssl: An SSLContext for all `rediss://` nodes, in place of the `ssl_...` options in their
+            addresses (default: certificates and host names are verified against the system's
+            authorities).
+        credentials: A function that is called with a node's address before each connection, and
+            returns a password or (user, password). It runs in another thread, so it may block. With
+            asyncio it may be a coroutine function. If it raises, the node is down, and it is called
+            again soon.
+        shards: Several shards, in place of `nodes`: sets of nodes with a majority of their own,
+            over which names are spread. A mapping from each shard's name to its nodes, or a list of
+            lists. In HOLDFAST_NODES, semicolons separate the shards.
+        previous: The former shards, or nodes, while you change them. A name that moves is held on
+            its old shard, too. If some nodes stay, a lock needs a majority of both lists. With
+            HOLDFAST_NODES: HOLDFAST_PREVIOUS.
+
+    Raises:
+        ConfigError: An argument, or a variable of the environment, cannot work. The message names
+            it and says what to write instead.
+    """
+
+    def __init__(
+        self,
+        *nodes: str | Node | Iterable[str | Node],
+        ttl: Seconds = DEFAULT_TTL,
+        max_ttl: Seconds = DEFAULT_MAX_TTL,
+        prefix: str = DEFAULT_PREFIX,
+        node_timeout: Seconds | None = None,
+        restart_guard: Seconds | None = DEFAULT_GUARD,
+        outage: Seconds | None = None,
+        owner: str | None = None,
+        observer: Observer | Collection[Observer] | None = None,
+        around: Around | None = None,
+        guardian: bool = DEFAULT_GUARDIAN,
+        ssl: SSLContext | None = None,
+        credentials: Callable[[str], object] | None = None,
+        shards: Sets | None = None,
+        previous: Sets | Iterable[str | Node] | None = None,
+        **unknown: Never,
+    ) -> None:
+        # First of all: whatever is raised from here on, no local variable shows a password.
+        nodes, shards, previous = tuple(masked(nodes)), masked(shards), masked(previous)
+        unknown = masked(unknown)
+        checks.known(unknown, "client", [it for it in OPTIONS if it != "nodes"], _MEANT)
+        environment.check_platform()
+        self._teller = Observers(observer, around)
+        self._owners: Owners[Any] = Owners()
+        given = _given(owner, ttl=ttl, max_ttl=max_ttl, prefix=prefix, restart_guard=restart_guard, guardian=guardian)
+        options = {**_DEFAULTS, "owner": _myself(), **environment.options(), **given, "node_timeout": node_timeout}
+        unset = not nodes and shards is None and not environment.nodes()
+        options |= {"outage": outage, "around": around, "unset": unset}
+        options["debug"] = environment.debug()
+        listed = "" if nodes or shards is not None or unset else environment.previous()
+        now = _sets(nodes, shards)
+        before = _former(spreading.listed(listed) if previous is None else previous)
+        named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
+        self._shards = _shards(now, before, options, named, ssl, credentials)
+        self.settings = self._shards.all[0].settings
+        if self.settings.guardian:
+            # Here, because it can start processes, and most programs need none.
+            from ..drivers.guardian.keeper import prepare
+
+            prepare([access for it in self._shards.all for access in it.access])
+        self._servers = None
+        # What rates count by themselves while no majority answers.
+        self._alone = OrderedDict[bytes, float]()
+        self._prepare()
+
+    # ------------------------------------------------ what the clients for threads and asyncio add
+
+    _face: str  # the package that has what is described
+    _lock: Callable[..., L]
+    _locked: Callable[[Choice], D]
+    _skipping: Callable[[Choice, bool], S]
+    _computes: Collection[Kind]  # the kinds of functions that a fill can call
+    _cancels = False  # can an event end the wait of its callers?
+
+    @abstractmethod
+    def _prepare(self) -> None: ...
+
+    def _describe(self, terms: LockTerms) -> L:
+        home, at = self._shards.placed(terms) if len(self._ways) > 1 else (0, 0)
+        moves = None
+        if at != home:
+            from ..face.migration import place
+
+            moves = partial(place, self._shards, at, terms.name), self._ways
+        return self._lock(terms, self._owners, self._ways[home], moves)
+
+    def _class(self, name: str) -> Any:
+        """Return what is called so for threads, or for asyncio. Its module is loaded now."""
+        return getattr(import_module(self._face), name)
+
+    @abstractmethod
+    def adopt(
+        self,
+        ticket: str,
+        *,
+        ttl: Seconds | None = None,
+        max_hold: Seconds | None = None,
+        on_lost: Callable[[Any], object] | None = None,
+    ) -> Lease | Awaitable[Lease]:
+        """Adopt a lease that another owner has handed over, and return it.
+
+        Nobody else has held the lock in between, and the fence is that of the lease before. From
+        now on holdfast renews this lease until you release it.
+
+        Args:
+            ticket: What `lease.hand_over()` has returned.
+            ttl: Seconds until another client takes over from a process that died (default: the
+                client's).
+            max_hold: Seconds from now after which the lease is not renewed any more (default: no
+                limit).
+            on_lost: A function that is called once with the lease when it is lost, as for `lock`.
+
+        Returns:
+            The lease.
+
+        Raises:
+            LockLost: The ticket was adopted before, or was not adopted in time (`ticket`).
+            NoQuorum: Too few nodes answered. The ticket may be adopted later, as long as it lasts.
+            ConfigError: It is no ticket, or an option cannot work.
+            Misuse: The client is closed (`closed`).
+        """
+
+    def _adopting(self, ticket: str, **options: Any) -> Plan[Any]:
+        from ..face.adoption import adopt, adopting
+
+        found, given = adopting(self._shards, ticket, **options)
+        return adopt(self._describe(found), given)
 
     # ------------------------------------------------ what needs no waiting
 
@@ -1057,55 +1112,11 @@ class Client(Bound, ABC, Generic[L, D, S, R, E, O, A, B, M]):
         client._servers = servers
         return client
 
-    @property
-    def shards(self) -> dict[str, tuple[str, ...]]:
-        """The shards by name, each with the addresses of its nodes, without passwords.
-
-        Former shards (`previous`) are among them.
-        """
-        return {it.listed.name: tuple(node.label for node in it.settings.addresses) for it in self._shards.all}
-
-    def shard_of(self, name: str) -> str:
-        """Return the name of the shard that a lock lives on.
-
-        Args:
-            name: The lock's name.
-
-        Returns:
-            The shard's name. For a name that moves, that of its new shard.
-
-        Raises:
-            ConfigError: The name cannot be one.
-        """
-        return self._shards.all[self._shards.homes(name)[0]].listed.name
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The addresses of all nodes, of one shard after the other, without passwords."""
-        return tuple(node.label for it in self._shards.all for node in it.settings.addresses)
-
-    @property
-    def servers(self) -> Nodes | None:
-        """The embedded servers of `local()`, for tests that kill and restart them, or None."""
-        return self._servers
-
     def __repr__(self) -> str:
         if not hasattr(self, "settings"):
             # Its constructor raised, and an error reporter shows it.
             return f"<{type(self).__name__} that could not be made>"
         return f"{type(self).__name__}({', '.join(map(repr, self.urls))}, ttl={self.settings.ttl:g})"
-
-    def _check_servers(self) -> None:
-        if self._servers is not None:
-            raise Misuse(
-                "the servers of this client were stopped when it was closed: make a new one by `Holdfast.local()`",
-                "closed",
-            )
-
-    def _stop_servers(self) -> None:
-        if self._servers is not None:
-            self._servers.close()
-
 
 _DEFAULTS: dict[str, Any] = {"ttl": DEFAULT_TTL, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
 # What other libraries call the options of a client.

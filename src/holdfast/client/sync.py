@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from ..checks import Seconds, flag, seconds
 from ..drivers.threads.run import run
 from ..engine.plans import Plan
-from ..engine.recorder import Stats, total
 from ..errors import ConfigError, NoQuorum
 from ..face.decorators import Kind
-from ..face.lease import LeaseInfo, infos
 from ..face.sync.decorators import Locked, Skipping
 from ..face.sync.lease import Lease
 from ..face.sync.lock import Lock
@@ -65,14 +63,8 @@ class Holdfast(_Client):
         made: Fill[T] = self._fill(key, ttl, compute, **options)
         return made
 
-    def nodes(self) -> tuple[NodeStatus, ...]:
-        return tuple(node for it in self._disjoint for node in it.status())
-
-    def stats(self) -> Stats:
-        return total(it.stats() for it in self._drivers)
-
-    def leases(self) -> tuple[LeaseInfo, ...]:
-        return infos(lease for it in self._drivers for lease in it.leases())
+    def _at(self, way: Any) -> Any:
+        return way
 
     def inspect(self, name: str) -> LockStatus:
         return self._look(self._shards.inspect(name))
@@ -92,10 +84,7 @@ class Holdfast(_Client):
         return Survey(self._shards.survey(pattern, pause), self._drivers)
 
     def force_release(self, name: str, reason: str, only: str | None = None) -> int:
-        forced = self._look(self._shards.force_release(name, reason, only))
-        for at, event in forced:
-            self._drivers[at].note(event)
-        return sum(event.nodes for _, event in forced)
+        return self._look(self._shards.force_release(name, reason, only))
 
     def adopt(
         self,

@@ -82,16 +82,8 @@ class LostEvent(Protocol):
         """Return whether it is set."""
 
 
-class Lease(ABC):
-    """A lock that you hold. `acquire` and `with` return it.
-
-    holdfast renews it until you release it. All threads of its process may use it; with asyncio,
-    only its event loop. If your code drops it without releasing it, it is not renewed any more, and
-    ends after its ttl. A lease of several names is held as a whole, and lost as a whole.
-
-    It is a context manager: `with lease:` (with asyncio, `async with lease:`) releases it at the
-    end, as the block of a lock does.
-    """
+class LeaseFacts(ABC):
+    """What a lease knows of what it holds, without asking any node. Nothing here gives it up."""
 
     __slots__ = (
         "__weakref__", "_acquired", "_clock", "_ended", "_events", "_handed", "_joined", "_kept", "_lost",
@@ -130,40 +122,10 @@ class Lease(ABC):
         # The file and line of the user's call.
         self._acquired = caller() if settings.debug else None
 
-    # ------------------------------------------------ what the leases for threads and asyncio add
-
-    # A lease joins or leaves those who share a claim within the gate of the lease that made it.
-    _gate: AbstractContextManager[Any]
-
-    _driver: Any
-
-    def _hold_by(self, driver: Any) -> None:
-        """Be acquired by this driver."""
-        self._driver, self._clock = driver, driver.clock
-
-    @property
-    @abstractmethod
-    def _begun(self) -> Want | None:
-        """Its claim. None if none was made."""
-
-    def _expects(self, fence: int) -> None:
-        """Note that the caller raises the nodes' fences to this one by other means (rule O8)."""
-        self._claim.claims[0].expects(fence)
-
     @property
     @abstractmethod
     def _claim(self) -> Want:
         """The claim that it depends on."""
-
-    @property
-    @abstractmethod
-    def _going(self) -> bool:
-        """May a block join this lease?
-
-        Its claim is held, in this process, and nobody has begun to give it back.
-
-        False for a lease that is not acquired yet.
-        """
 
     @abstractmethod
     def _check_owner(self) -> bool:
@@ -176,151 +138,7 @@ class Lease(ABC):
         """
 
     @abstractmethod
-    def _adopt(self, root: Self) -> None:
-        """Take over the claim of a lease, to share it."""
-
-    @abstractmethod
     def _new_event(self) -> LostEvent: ...
-
-    @abstractmethod
-    def _let_go(self) -> None:
-        """Give its claim back, or stop waiting for it, without waiting for anything."""
-
-    @abstractmethod
-    def extend(
-        self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None
-    ) -> float | Awaitable[float]:
-        """Make the lease last at least `ttl` more seconds, and wait for a majority to confirm.
-
-        Never shortens a lease, and several calls do not add up. While holdfast renews the lease
-        (the default), you rarely need this. Renewals that follow use the lock's own `ttl` again.
-
-        Args:
-            ttl: Seconds from now, from 0.05 to the client's `max_ttl` (default: the lock's `ttl`).
-            max_hold: Move the end that the lock's `max_hold` sets to this many seconds from now. A
-                lock without `max_hold` gets one (default: the end stays where it is).
-
-        Returns:
-            Seconds for which the lock is now certainly held. 0.0 for a lease that is OPEN.
-
-        Raises:
-            LockLost: The lease was lost before or meanwhile.
-            NoQuorum: No majority confirmed within `node_timeout`, counted from the first of several
-                calls that wait. The lease is in DOUBT, and held until its earlier deadline.
-            Misuse: The lease was released or left (`not_held`).
-            ConfigError: `ttl` or `max_hold` is out of range.
-            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
-            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
-        """
-
-    @abstractmethod
-    def downgrade(self) -> Awaitable[None] | None:
-        """Turn a write lease into a read lease. No other writer comes in between.
-
-        Stop writing before you call it, because other readers may come in at once. It returns when
-        a majority has confirmed. The fence is then greater by one. So storage that checks fences
-        refuses what you wrote before and what arrives late, as soon as it has served a read.
-
-        There is no way back: two readers that both waited to write would wait for each other for
-        ever.
-
-        Raises:
-            Misuse: The lease is no write lease, or the lock is entered more than once.
-            LockLost: The lease was lost before or meanwhile.
-            NoQuorum: No majority confirmed within `node_timeout`.
-            Misuse: The lease was released or left (`not_held`).
-        """
-
-    @abstractmethod
-    def hand_over(self, ttl: Seconds | None = None) -> str | Awaitable[str]:
-        """Hand the lease over to another process, thread or event loop, and return its ticket.
-
-        Send the ticket to the new owner, which passes it to `adopt` of its own client. The lock
-        stays taken meanwhile, and the fence stays the same. When this returns, holdfast renews the
-        lease no more: `state` is HANDED_OVER, `held` is False, and `release` has no effect, so a
-        block may end. A ticket is adopted once. If nobody does in time, the lock is free.
-
-        Args:
-            ttl: Seconds within which the ticket can be adopted, from 0.05 to the client's `max_ttl`
-                (default: the lock's `ttl`). The lease is first made to last as long.
-
-        Returns:
-            The ticket: text, at most 610 bytes.
-
-        Raises:
-            LockLost: The lease was lost before or meanwhile.
-            NoQuorum: No majority confirmed that the lease lasts for `ttl`. It is in DOUBT, and not
-                handed over.
-            Misuse: The lease was released or left (`not_held`), is entered more than once, or is
-                not that of one exclusive lock.
-            ConfigError: `ttl` is out of range.
-        """
-
-    @abstractmethod
-    def release(self, confirm: bool = False) -> int | Awaitable[int]:
-        """Release the lock. Idempotent.
-
-        When it returns, the release has been sent, and is sent again after a reconnect. An
-        exception that interrupts it (Ctrl-C, a time limit, a cancellation) does not stop the
-        release: from then on nobody can enter the lease again, and `state` is RELEASED. Several
-        threads may release the same lease at the same moment.
-
-        Args:
-            confirm: Wait until a majority of the nodes has confirmed, for at most `node_timeout`.
-
-        Returns:
-            With `confirm`, the number of nodes that have confirmed so far. Otherwise 0.
-
-        Raises:
-            LockLost: The lease was lost before. Raised once.
-            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
-        """
-
-    @abstractmethod
-    def _stay(self) -> None:
-        """Have the keys of its own claim stay on the nodes when it ends."""
-
-    def leave(self) -> None:
-        """End the lease without releasing the lock, which runs out by itself.
-
-        For work that may still be going on when this process can no longer watch it: a child that
-        does not end, or a remote caller. holdfast does not renew the lease any more, and never
-        releases it: not when its block ends, not by `close()`, and not when the interpreter exits.
-        Nobody else gets the lock before `remaining` seconds are over. Other clients can get it at
-        most one `ttl` after this call.
-
-        Sends nothing and waits for nothing, so it is no coroutine with asyncio either. From then on
-        `state` is RELEASED, `held` is False, `check` raises Misuse, and `release` has no effect.
-        `lost` is not set, and `on_lost` is not called. Idempotent, and without effect on a lease
-        that was released or is OPEN.
-
-        If the lock was entered more than once (`reentrant`), it stays held and renewed until the
-        last lease on it ends. That end, whatever it is, does not release it either.
-
-        Raises:
-            LockLost: The lease was lost before. Raised once.
-            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
-            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
-        """
-        try:
-            self._stay_held()
-            if self._begin_release():
-                self._let_go()
-                self._end_release()
-        except HoldfastError:
-            raise
-        except BaseException:
-            # A signal's handler raised. The lock is left all the same, and not released.
-            self._stay_held()
-            self._unwind()
-            raise
-
-    def _stay_held(self) -> None:
-        """Have its keys stay on the nodes, if it is held."""
-        if self.held:
-            self._stay()
-
-    # ------------------------------------------------ what it knows
 
     @property
     def name(self) -> str:
@@ -530,6 +348,244 @@ class Lease(ABC):
         fences = list(self.fences.values())
         return LockLost(self.name, self._lost, fences[0] if len(fences) == 1 else None, why=self._claim.why)
 
+    def _acquisition(self) -> tuple[str, dict[str, Any]]:
+        """Return how its acquire has ended, and what is known then. For the user's `around`."""
+        if self._opened is not None:
+            return "open", {"waited": self._opened}
+        fences = self.fences
+        facts = {"fence": max(fences.values()), "fences": fences, "contended": self.contended}
+        return "held", {**facts, "waited": self.waited, "votes": self.votes, "want": self._claim.want}
+
+    def _dropped(self) -> events.Ended:
+        """Return the event for a held lease that its owner has dropped."""
+        fences = self.fences
+        return events.Ended(
+            how="discarded",
+            name=self.name,
+            token=next(iter(self._claim.claims)).token.decode(),
+            waited=self.waited,
+            kind=self._terms.primitive,
+            names=self.names,
+            want=self._claim.want,
+            fence=max(fences.values()),
+            fences=fences,
+            remaining=max(0.0, self._claim.until - self._clock()),
+            acquired=self._acquired,
+        )
+
+    def _info(self) -> LeaseInfo | None:
+        """Return what `leases()` says of it. None if it is not held."""
+        claim, now = self._claim, self._clock()
+        if claim.state is not _HELD or now >= claim.until:
+            return None
+        return LeaseInfo(
+            name=self.name,
+            names=self.names,
+            kind=_KINDS.get(kind_of(claim.claims[0].token)) or claim.claims[0].recipe.primitive,
+            fence=max(self.fences.values()),
+            state=DOUBT if claim.doubt else HELD,
+            remaining=claim.until - now,
+            held_for=now - claim.since,
+            votes=claim.counting(now),
+        )
+
+    @property
+    def _overdue(self) -> float:
+        """Seconds for which it has certainly not been renewed any more."""
+        return max(0.0, self._clock() - self._claim.until)
+
+    @property
+    def _in_time(self) -> bool:
+        return self._claim.state is _HELD and self._clock() < self._claim.until
+
+
+class Lease(LeaseFacts):
+    """A lock that you hold. `acquire` and `with` return it.
+
+    holdfast renews it until you release it. All threads of its process may use it; with asyncio,
+    only its event loop. If your code drops it without releasing it, it is not renewed any more, and
+    ends after its ttl. A lease of several names is held as a whole, and lost as a whole.
+
+    It is a context manager: `with lease:` (with asyncio, `async with lease:`) releases it at the
+    end, as the block of a lock does.
+    """
+
+    __slots__ = ()
+
+    # ------------------------------------------------ what the leases for threads and asyncio add
+
+    # A lease joins or leaves those who share a claim within the gate of the lease that made it.
+    _gate: AbstractContextManager[Any]
+
+    _driver: Any
+
+    def _hold_by(self, driver: Any) -> None:
+        """Be acquired by this driver."""
+        self._driver, self._clock = driver, driver.clock
+
+    @property
+    @abstractmethod
+    def _begun(self) -> Want | None:
+        """Its claim. None if none was made."""
+
+    def _expects(self, fence: int) -> None:
+        """Note that the caller raises the nodes' fences to this one by other means (rule O8)."""
+        self._claim.claims[0].expects(fence)
+
+    @property
+    @abstractmethod
+    def _going(self) -> bool:
+        """May a block join this lease?
+
+        Its claim is held, in this process, and nobody has begun to give it back.
+
+        False for a lease that is not acquired yet.
+        """
+
+    @abstractmethod
+    def _adopt(self, root: Self) -> None:
+        """Take over the claim of a lease, to share it."""
+
+    @abstractmethod
+    def _let_go(self) -> None:
+        """Give its claim back, or stop waiting for it, without waiting for anything."""
+
+    @abstractmethod
+    def extend(
+        self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None
+    ) -> float | Awaitable[float]:
+        """Make the lease last at least `ttl` more seconds, and wait for a majority to confirm.
+
+        Never shortens a lease, and several calls do not add up. While holdfast renews the lease
+        (the default), you rarely need this. Renewals that follow use the lock's own `ttl` again.
+
+        Args:
+            ttl: Seconds from now, from 0.05 to the client's `max_ttl` (default: the lock's `ttl`).
+            max_hold: Move the end that the lock's `max_hold` sets to this many seconds from now. A
+                lock without `max_hold` gets one (default: the end stays where it is).
+
+        Returns:
+            Seconds for which the lock is now certainly held. 0.0 for a lease that is OPEN.
+
+        Raises:
+            LockLost: The lease was lost before or meanwhile.
+            NoQuorum: No majority confirmed within `node_timeout`, counted from the first of several
+                calls that wait. The lease is in DOUBT, and held until its earlier deadline.
+            Misuse: The lease was released or left (`not_held`).
+            ConfigError: `ttl` or `max_hold` is out of range.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
+        """
+
+    @abstractmethod
+    def downgrade(self) -> Awaitable[None] | None:
+        """Turn a write lease into a read lease. No other writer comes in between.
+
+        Stop writing before you call it, because other readers may come in at once. It returns when
+        a majority has confirmed. The fence is then greater by one. So storage that checks fences
+        refuses what you wrote before and what arrives late, as soon as it has served a read.
+
+        There is no way back: two readers that both waited to write would wait for each other for
+        ever.
+
+        Raises:
+            Misuse: The lease is no write lease, or the lock is entered more than once.
+            LockLost: The lease was lost before or meanwhile.
+            NoQuorum: No majority confirmed within `node_timeout`.
+            Misuse: The lease was released or left (`not_held`).
+        """
+
+    @abstractmethod
+    def hand_over(self, ttl: Seconds | None = None) -> str | Awaitable[str]:
+        """Hand the lease over to another process, thread or event loop, and return its ticket.
+
+        Send the ticket to the new owner, which passes it to `adopt` of its own client. The lock
+        stays taken meanwhile, and the fence stays the same. When this returns, holdfast renews the
+        lease no more: `state` is HANDED_OVER, `held` is False, and `release` has no effect, so a
+        block may end. A ticket is adopted once. If nobody does in time, the lock is free.
+
+        Args:
+            ttl: Seconds within which the ticket can be adopted, from 0.05 to the client's `max_ttl`
+                (default: the lock's `ttl`). The lease is first made to last as long.
+
+        Returns:
+            The ticket: text, at most 610 bytes.
+
+        Raises:
+            LockLost: The lease was lost before or meanwhile.
+            NoQuorum: No majority confirmed that the lease lasts for `ttl`. It is in DOUBT, and not
+                handed over.
+            Misuse: The lease was released or left (`not_held`), is entered more than once, or is
+                not that of one exclusive lock.
+            ConfigError: `ttl` is out of range.
+        """
+
+    @abstractmethod
+    def release(self, confirm: bool = False) -> int | Awaitable[int]:
+        """Release the lock. Idempotent.
+
+        When it returns, the release has been sent, and is sent again after a reconnect. An
+        exception that interrupts it (Ctrl-C, a time limit, a cancellation) does not stop the
+        release: from then on nobody can enter the lease again, and `state` is RELEASED. Several
+        threads may release the same lease at the same moment.
+
+        Args:
+            confirm: Wait until a majority of the nodes has confirmed, for at most `node_timeout`.
+
+        Returns:
+            With `confirm`, the number of nodes that have confirmed so far. Otherwise 0.
+
+        Raises:
+            LockLost: The lease was lost before. Raised once.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+        """
+
+    @abstractmethod
+    def _stay(self) -> None:
+        """Have the keys of its own claim stay on the nodes when it ends."""
+
+    def leave(self) -> None:
+        """End the lease without releasing the lock, which runs out by itself.
+
+        For work that may still be going on when this process can no longer watch it: a child that
+        does not end, or a remote caller. holdfast does not renew the lease any more, and never
+        releases it: not when its block ends, not by `close()`, and not when the interpreter exits.
+        Nobody else gets the lock before `remaining` seconds are over. Other clients can get it at
+        most one `ttl` after this call.
+
+        Sends nothing and waits for nothing, so it is no coroutine with asyncio either. From then on
+        `state` is RELEASED, `held` is False, `check` raises Misuse, and `release` has no effect.
+        `lost` is not set, and `on_lost` is not called. Idempotent, and without effect on a lease
+        that was released or is OPEN.
+
+        If the lock was entered more than once (`reentrant`), it stays held and renewed until the
+        last lease on it ends. That end, whatever it is, does not release it either.
+
+        Raises:
+            LockLost: The lease was lost before. Raised once.
+            Misuse: The lease belongs to the process that forked this one (`wrong_process`).
+            Misuse: With asyncio, the lease belongs to another event loop (`wrong_loop`).
+        """
+        try:
+            self._stay_held()
+            if self._begin_release():
+                self._let_go()
+                self._end_release()
+        except HoldfastError:
+            raise
+        except BaseException:
+            # A signal's handler raised. The lock is left all the same, and not released.
+            self._stay_held()
+            self._unwind()
+            raise
+
+    def _stay_held(self) -> None:
+        """Have its keys stay on the nodes, if it is held."""
+        if self.held:
+            self._stay()
+
+    # ------------------------------------------------ for the leases of threads and asyncio
+
     def _join(self, root: Self) -> bool:
         """Share the claim of a lease that the same thread or task holds.
 
@@ -575,14 +631,6 @@ class Lease(ABC):
             error=why,
         )
 
-    def _acquisition(self) -> tuple[str, dict[str, Any]]:
-        """Return how its acquire has ended, and what is known then. For the user's `around`."""
-        if self._opened is not None:
-            return "open", {"waited": self._opened}
-        fences = self.fences
-        facts = {"fence": max(fences.values()), "fences": fences, "contended": self.contended}
-        return "held", {**facts, "waited": self.waited, "votes": self.votes, "want": self._claim.want}
-
     def _begin_release(self) -> bool:
         """Begin to release it, for its caller.
 
@@ -604,48 +652,6 @@ class Lease(ABC):
             self._released = True
             return False
         return True
-
-    def _dropped(self) -> events.Ended:
-        """Return the event for a held lease that its owner has dropped."""
-        fences = self.fences
-        return events.Ended(
-            how="discarded",
-            name=self.name,
-            token=next(iter(self._claim.claims)).token.decode(),
-            waited=self.waited,
-            kind=self._terms.primitive,
-            names=self.names,
-            want=self._claim.want,
-            fence=max(fences.values()),
-            fences=fences,
-            remaining=max(0.0, self._claim.until - self._clock()),
-            acquired=self._acquired,
-        )
-
-    def _info(self) -> LeaseInfo | None:
-        """Return what `leases()` says of it. None if it is not held."""
-        claim, now = self._claim, self._clock()
-        if claim.state is not _HELD or now >= claim.until:
-            return None
-        return LeaseInfo(
-            name=self.name,
-            names=self.names,
-            kind=_KINDS.get(kind_of(claim.claims[0].token)) or claim.claims[0].recipe.primitive,
-            fence=max(self.fences.values()),
-            state=DOUBT if claim.doubt else HELD,
-            remaining=claim.until - now,
-            held_for=now - claim.since,
-            votes=claim.counting(now),
-        )
-
-    @property
-    def _overdue(self) -> float:
-        """Seconds for which it has certainly not been renewed any more."""
-        return max(0.0, self._clock() - self._claim.until)
-
-    @property
-    def _in_time(self) -> bool:
-        return self._claim.state is _HELD and self._clock() < self._claim.until
 
     def _drop_share(self) -> bool:
         """Give this share back.

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..engine import plans
-from ..engine.plans import Ask, Plan
+from ..engine.plans import Ask, Do, Plan
 from ..engine.settings import Settings, settings
 from ..errors import ConfigError
-from ..events import Forced
 from ..node import Credentials
 from ..protocol.exclusive import key_of, user_name
 from ..protocol.query import Query
@@ -261,19 +261,21 @@ class Shards:
 
         return Search([it.settings for it in self.all], pattern, pause)
 
-    def force_release(self, name: str, reason: str, only: str | None) -> Plan[list[tuple[int, Forced]]]:
-        """Take a lock away from its holder, on every shard on which it may be.
+    def force_release(self, name: str, reason: str, only: str | None) -> Plan[int]:
+        """Take a lock away from its holder, on every shard on which it may be, and tell observers.
 
         Returns:
-            The number of each of these shards, with the event of what happened there.
+            On how many nodes it was held.
         """
         from ..operations.inspection import plan as inspection
 
-        told = []
+        held = 0
         for at in self.homes(name):
             plan = inspection.force_release(self.all[at].settings, name, reason, only)
-            told.append((at, (yield from plans.of(at, plan))))
-        return told
+            event = yield from plans.of(at, plan)
+            yield Do(methodcaller("note", event), at)
+            held += event.nodes
+        return held
 
 
 def _addresses(shard: ShardNodes) -> list[Address]:
