@@ -164,9 +164,9 @@ class Conversation:
         self.claim.release(self.now, heard)
         self.happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, fence: int = 0, share: bool = False, hold: float | None = None) -> list[str]:
+    def extend(self, ttl: float = TTL, share: bool = False, hold: float | None = None) -> list[str]:
         """What is said if it cannot be extended."""
-        going = self.claim.extend(ttl, self.now, fence, share, hold)
+        going = self.claim.extend(ttl, self.now, share, hold)
         assert type(going) is bool
         self.happened(True)
         return [] if going else ["it is not held"]
@@ -292,9 +292,9 @@ class Together:
         for it in self:
             it.happened(True, asked=True)
 
-    def extend(self, ttl: float = TTL, fence: int = 0, hold: float | None = None) -> list[str]:
+    def extend(self, ttl: float = TTL, hold: float | None = None) -> list[str]:
         """What is said if they cannot be extended."""
-        going = self.joint.extend(ttl, self.now, fence, hold=hold)
+        going = self.joint.extend(ttl, self.now, hold=hold)
         for it in self:
             it.happened(True)
         return [] if going else ["it is not held"]

@@ -34,7 +34,7 @@ names, its wake or its end, is meant exactly.
 | --- | --- |
 | `tick`, `wakes` | time has passed; it is the moment at which the claim wants to be woken |
 | `release`, `release heard`, `close` | gives it back, waits for the answers, closes the client |
-| `extend`, `extend 30 fence=P+5 hold=9` | extends the lease |
+| `extend`, `extend 30 hold=9` | extends the lease |
 | `downgrade`, `stay`, `abandon` | becomes a reader, leaves the keys, is gone |
 | `moves -3600`, `expects P+7` | the clock was wrong; fences rise by other means |
 | `counting`, `kind`, `message` | (a question) how many count; the token's kind; the error's text |
@@ -135,10 +135,10 @@ def trouble(error: Exception) -> str:
 
 
 def extension(text: str) -> dict[str, Any]:
-    """Return what an extension such as `30 fence=P+5 hold=9` asks for."""
+    """Return what an extension such as `30 hold=9` asks for."""
     words, named = options(text)
     how: dict[str, Any] = {"ttl": float(words[0])} if words else {}
-    return how | {name: fence(it) if name == "fence" else float(it) for name, it in named.items()}
+    return how | {name: float(it) for name, it in named.items()}
 
 
 # ------------------------------------------------ what happens

@@ -237,10 +237,8 @@ class Engine:
         self.act(claim, now)
         self.upkeep.expect(now)
 
-    def extend(
-        self, want: Want, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
-    ) -> bool:
-        """Make it last at least `ttl` seconds from now, and raise the nodes' fences to this one.
+    def extend(self, want: Want, ttl: float, now: float, share: bool = False, hold: float | None = None) -> bool:
+        """Make it last at least `ttl` seconds from now.
 
         There is news when a majority has confirmed, or cannot be had.
 
@@ -248,7 +246,6 @@ class Engine:
             want: The acquisition.
             ttl: Seconds.
             now: The time.
-            fence: The fence to raise to. 0: the nodes keep theirs.
             share: Turn a writer into a reader.
             hold: Move the end that `max_hold` sets to this many seconds from now.
 
@@ -257,12 +254,12 @@ class Engine:
         """
         marks = self.notices.marks
         if ttl > UNMARKED and want.state is HELD and marks.missing(now):
-            marks.first(lambda at: self._extend(want, ttl, at, fence, share, hold), now)
+            marks.first(lambda at: self._extend(want, ttl, at, share, hold), now)
             return True
-        return self._extend(want, ttl, now, fence, share, hold)
+        return self._extend(want, ttl, now, share, hold)
 
-    def _extend(self, want: Want, ttl: float, now: float, fence: int, share: bool, hold: float | None) -> bool:
-        going = want.extend(ttl, now, fence, share, hold)
+    def _extend(self, want: Want, ttl: float, now: float, share: bool, hold: float | None) -> bool:
+        going = want.extend(ttl, now, share, hold)
         for claim in want.claims:
             self.act(claim, now)
         return going

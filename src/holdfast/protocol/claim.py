@@ -577,9 +577,7 @@ class Claim(Decision):
         self.began = now
         self.refuse(error, now)
 
-    def extend(
-        self, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
-    ) -> bool:
+    def extend(self, ttl: float, now: float, share: bool = False, hold: float | None = None) -> bool:
         """Make the lease last at least `ttl` seconds from now (rule C18).
 
         News come when a quorum has confirmed it, or, with a `setback`, when it has not in time.
@@ -587,7 +585,6 @@ class Claim(Decision):
         Args:
             ttl: Seconds from now.
             now: The time.
-            fence: Raise the nodes' fences to this one.
             share: Make a reader of a writer (rule D2). What a node says from now on counts; until
                 it has answered, what it said of the writer does.
             hold: Move the end that `max_hold` sets to this many seconds from now. None leaves it.
@@ -599,9 +596,6 @@ class Claim(Decision):
             self._lapse(now)
         if self.state is not HELD:
             return False
-        if fence > self._propose:
-            self._propose = fence
-            self._largest = max(self._largest, fence)
         if hold is not None:
             # A later end counts when a quorum has confirmed that the lease lasts longer.
             self.limit = now + hold

@@ -91,15 +91,12 @@ class JointRequest:
             claim.begin(now)
         self._over = False
 
-    def extend(
-        self, ttl: float, now: float, fence: int = 0, share: bool = False, hold: float | None = None
-    ) -> bool:
+    def extend(self, ttl: float, now: float, share: bool = False, hold: float | None = None) -> bool:
         """Make every lease last at least `ttl` seconds from now.
 
         Args:
             ttl: Seconds from now.
             now: The time.
-            fence: Raise all fences to this one.
             share: Make readers of writers.
             hold: Move the end that `max_hold` sets to this many seconds from now.
 
@@ -107,7 +104,7 @@ class JointRequest:
             False if they are not held.
         """
         # Every one is extended, no matter what the first says.
-        going = [claim.extend(ttl, now, fence, share, hold) for claim in self._soonest()]
+        going = [claim.extend(ttl, now, share, hold) for claim in self._soonest()]
         return all(going)
 
     def release(self, now: float, heard: bool = False) -> None:

@@ -188,14 +188,13 @@ class Driver(BaseDriver):
             # Held, and lost before anybody heard of it: once more.
             self.let_go(claim)
 
-    async def extend(
-        self, claim: Want, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
-    ) -> None:
-        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this
-        one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
-        moves the end that `max_hold` sets to this many seconds from now.
+    async def extend(self, claim: Want, ttl: float, share: bool = False, hold: float | None = None) -> None:
+        """Have the lease last at least `ttl` seconds from now.
+
+        Returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`: moves
+        the end that `max_hold` sets to this many seconds from now.
         """
-        if self.do(self.engine.extend, claim, ttl, self.clock(), fence, share, hold):
+        if self.do(self.engine.extend, claim, ttl, self.clock(), share, hold):
             waiter = self.loop.create_future()
             self.waiting.for_claim(claim, waiter)
             await waiter

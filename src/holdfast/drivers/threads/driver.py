@@ -182,18 +182,17 @@ class Driver(BaseDriver):
         pending.phase = GIVEN
         return claim.state is State.HELD and self.clock() < claim.until and pending.handed.acquire(False)
 
-    def extend(
-        self, pending: PendingCall, ttl: float, fence: int = 0, share: bool = False, hold: float | None = None
-    ) -> None:
-        """Have the lease last at least `ttl` seconds from now, and the nodes' fences raised to this
-        one; returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`:
-        moves the end that `max_hold` sets to this many seconds from now.
+    def extend(self, pending: PendingCall, ttl: float, share: bool = False, hold: float | None = None) -> None:
+        """Have the lease last at least `ttl` seconds from now.
+
+        Returns when that was confirmed, or was not in time. `share`: as a reader's. `hold`: moves
+        the end that `max_hold` sets to this many seconds from now.
         """
         io_thread, claim, gate = pending.io_thread, pending.claim, shut_gate()
         assert claim is not None
 
         def extend(now: float) -> None:
-            if io_thread.engine.extend(claim, ttl, now, fence, share, hold):
+            if io_thread.engine.extend(claim, ttl, now, share, hold):
                 io_thread.waiting.for_claim(claim, gate)
             else:
                 gate.release()
