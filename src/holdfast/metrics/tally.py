@@ -46,18 +46,6 @@ class MetricTally(ABC):
         self._names = None if names is None else Limited(names, most)
         self._changes: dict[tuple[str, ...], Change] = {}
         self._waiting = 0
-        self._readers: dict[type[events.Event], Callable[[Any], None]] = {
-            events.Attempt: self._attempt,
-            events.Acquired: self._acquired,
-            events.Refused: self._refused,
-            events.Ended: self._ended,
-            events.Renewed: self._renewed,
-            events.Doubt: self._doubt,
-            events.Opened: self._opened,
-            events.Forced: self._forced,
-            events.NodeEvent: self._node,
-            events.Called: self._called,
-        }
         self._put(table.BUILD, 1, (VERSION,))
 
     @abstractmethod
@@ -70,9 +58,32 @@ class MetricTally(ABC):
         Args:
             event: What happened.
         """
-        read = self._readers.get(type(event))
-        if read is not None:
-            read(event)
+        match event:
+            case events.Attempt():
+                self._waits(1, event)
+            case events.Acquired():
+                self._acquired(event)
+            case events.Renewed():
+                self._put(table.RENEWALS, 1, ("ok",))
+                self._put(table.MARGIN, max(0.0, event.left) / event.remaining)
+            # A discarded lease is held until it is lost.
+            case events.Ended() if event.how != "discarded":
+                self._ended(event)
+            case events.Called():
+                self._called(event)
+            case events.Refused():
+                self._waits(-1, event)
+                self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
+            case events.Doubt():
+                self._put(table.RENEWALS, 1, ("late",))
+            case events.Opened():
+                self._put(table.OPENED, 1)
+            case events.Forced():
+                self._put(table.FORCED, 1)
+            case events.NodeEvent(state="down"):
+                self._put(table.NODE_DOWN, 1, (event.node,))
+            case events.NodeEvent(state="warned"):
+                self._put(table.WARNINGS, 1, (event.about,))
 
     def follow(self, client: Any) -> None:
         """Read every second what no event tells: the nodes, and the longest wait.
@@ -124,9 +135,6 @@ class MetricTally(ABC):
             return (event.kind, *more)
         return (event.kind, *more, self._names(event.name))
 
-    def _attempt(self, event: events.Attempt) -> None:
-        self._waits(1, event)
-
     def _waits(self, change: int, event: events.LockEvent) -> None:
         """Count a request that begins to wait, or waits no longer."""
         self._put(table.WAITING, change, self._labels(event))
@@ -142,38 +150,12 @@ class MetricTally(ABC):
         self._put(table.ACQUIRE, 1, self._labels(event, "held"))
         self._put(table.WAIT, event.waited, self._labels(event, "yes" if event.contended else "no"))
 
-    def _refused(self, event: events.Refused) -> None:
-        self._waits(-1, event)
-        self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
-
     def _ended(self, event: events.Ended) -> None:
-        # A discarded lease is held until it is lost.
-        if event.how == "discarded":
-            return
         plain = self._labels(event)
         self._put(table.HELD, -1, plain)
         self._put(table.HOLD, event.held, plain)
         if event.how == "lost":
             self._put(table.LOST, 1, self._labels(event, event.reason))
-
-    def _renewed(self, event: events.Renewed) -> None:
-        self._put(table.RENEWALS, 1, ("ok",))
-        self._put(table.MARGIN, max(0.0, event.left) / event.remaining)
-
-    def _doubt(self, event: events.Doubt) -> None:
-        self._put(table.RENEWALS, 1, ("late",))
-
-    def _opened(self, event: events.Opened) -> None:
-        self._put(table.OPENED, 1)
-
-    def _forced(self, event: events.Forced) -> None:
-        self._put(table.FORCED, 1)
-
-    def _node(self, event: events.NodeEvent) -> None:
-        if event.state == "down":
-            self._put(table.NODE_DOWN, 1, (event.node,))
-        elif event.state == "warned":
-            self._put(table.WARNINGS, 1, (event.about,))
 
     def _called(self, event: events.Called) -> None:
         if event.kind == "rate":
