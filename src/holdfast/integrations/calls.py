@@ -325,20 +325,21 @@ def attempt(
 
 
 def abortable(
-    function: Body, options: Any, interrupt: Callable[[], object], interruption: type[BaseException]
+    function: Body, options: Any, interrupt: Callable[[int], object], interruption: type[BaseException]
 ) -> tuple[Body, Any]:
-    """Make a function that is interrupted if its lock is lost.
+    """Make a function that is interrupted if its lock is lost. Call it in the function's thread.
 
     Args:
         function: The function.
         options: Those of its lock.
-        interrupt: Interrupts the function, from another thread.
+        interrupt: Interrupts this thread, whose number it gets, from another one.
         interruption: What the function sees then. It is replaced by LockLost where that is why.
 
     Returns:
         The function and the options to lock it with.
     """
     running, guard, told = True, threading.Lock(), options.get("on_lost")
+    thread = threading.get_ident()
 
     @wraps(function)
     def body(*args: Any, **kwargs: Any) -> Any:
@@ -357,7 +358,7 @@ def abortable(
     def lost(lease: Lease) -> None:
         with guard:
             if running:
-                interrupt()
+                interrupt(thread)
         if told is not None:
             told(lease)
 

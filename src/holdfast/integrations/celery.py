@@ -393,8 +393,7 @@ def _abortable(function: Body, options: Any) -> tuple[Body, Any]:
     if getattr(handler, "__name__", "") != "soft_timeout_sighandler":
         raise ConfigError(NO_ABORT)
     # A signal to the process may go to another thread, and the task's would sleep on.
-    thread = threading.get_ident()
-    return abortable(function, options, lambda: signal.pthread_kill(thread, signal.SIGUSR1), SoftTimeLimitExceeded)
+    return abortable(function, options, lambda it: signal.pthread_kill(it, signal.SIGUSR1), SoftTimeLimitExceeded)
 
 
 def _task(function: Body) -> Task | None:

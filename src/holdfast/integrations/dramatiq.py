@@ -290,8 +290,7 @@ class Aborted(Interrupt):  # type: ignore[misc]  # (Dramatiq is not installed wh
 
 
 def _abortable(function: Body, options: dict[str, Any]) -> tuple[Body, Any]:
-    thread = threading.get_ident()
-    return abortable(function, options, lambda: raise_thread_exception(thread, Aborted), Aborted)
+    return abortable(function, options, lambda thread: raise_thread_exception(thread, Aborted), Aborted)
 
 
 def _later(broker: Broker, message: Any, delay: float, error: LockBusy) -> None:

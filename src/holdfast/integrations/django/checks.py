@@ -18,10 +18,10 @@ from django.urls import get_resolver
 from django.views import View
 
 from ... import Holdfast
-from ...config import LOCAL, Clients
+from ...config import Clients
 from ...errors import ConfigError, NoQuorum
 from ...kit import kinds, unlocked
-from .locks import MARK, class_of, clients, given, handlers_of
+from .locks import MARK, class_of, clients, given, handlers_of, is_local
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
 # Decorators whose lock or result is for others as soon as the function has returned.
@@ -40,7 +40,7 @@ def check_settings(**_: object) -> list[CheckMessage]:
         return [Error(error.message, id="holdfast.E002")]
     found = []
     nodes, ttl, longest = len(locks.urls), locks.settings.ttl, locks.settings.max_ttl
-    if not _is_local() and (nodes % 2 == 0 or nodes == 1):
+    if not is_local() and (nodes % 2 == 0 or nodes == 1):
         hint = "Use 3 or 5 independent servers."
         found += [Warning(f"holdfast has {nodes} node(s), which gain no availability.", hint=hint, id="holdfast.W001")]
     if ttl > longest / 3 and not said.get("MAX_TTL") and not os.environ.get("HOLDFAST_MAX_TTL"):
@@ -79,7 +79,7 @@ def check_views(**_: object) -> list[CheckMessage]:
 def check_deployment(**_: object) -> list[CheckMessage]:
     """Warn of settings that are for development: only `check --deploy` does. Sends nothing."""
     found = []
-    if _is_local():
+    if is_local():
         told = 'holdfast has NODES = "local": each process starts servers of its own, so processes share no lock.'
         hint = "Name servers that all processes use."
         found += [Warning(told, hint=hint, id="holdfast.W003")]
@@ -97,7 +97,7 @@ def check_deployment(**_: object) -> list[CheckMessage]:
 
 def check_nodes(**_: object) -> list[CheckMessage]:
     """Ask the nodes: only `check --deploy` does."""
-    if _is_local():
+    if is_local():
         return []
     try:
         clients.locks.ready()
@@ -106,13 +106,9 @@ def check_nodes(**_: object) -> list[CheckMessage]:
     return []
 
 
-def _is_local() -> bool:
-    return str(given().get("NODES")).strip().lower() == LOCAL
-
-
 def _described() -> Holdfast:
     """The client for threads. For "local", one of the same settings that must not be used."""
-    if not _is_local():
+    if not is_local():
         return clients.locks
     # A number of shards says how many are started. Elsewhere, that setting has addresses.
     left_out = ("NODES", "SHARDS") if isinstance(given().get("SHARDS"), int) else ("NODES",)

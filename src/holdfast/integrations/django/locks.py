@@ -27,7 +27,7 @@ from django.utils.functional import SimpleLazyObject, empty
 from ... import Lease, LeaseState
 from ...aio import Lease as AsyncLease
 from ...checks import Seconds
-from ...config import Clients
+from ...config import LOCAL, Clients
 from ...errors import ConfigError, HoldfastError, Misuse
 from ...fencing.sql import FenceTable
 from ...kit import Current, named, noted, written
@@ -51,6 +51,11 @@ _NOTHING = (None, None)
 def given() -> dict[str, Any]:
     """Return a copy of `settings.HOLDFAST`, with all names in capitals."""
     return {str(name).upper(): value for name, value in getattr(settings, "HOLDFAST", {}).items()}
+
+
+def is_local() -> bool:
+    """Return whether the settings ask for servers of their own."""
+    return str(given().get("NODES")).strip().lower() == LOCAL
 
 
 clients = Clients(lambda: getattr(settings, "HOLDFAST", {}), where="settings.HOLDFAST")

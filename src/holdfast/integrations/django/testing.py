@@ -12,7 +12,7 @@ from django.test import runner
 from django.test.utils import override_settings
 
 from ... import Holdfast
-from .locks import given
+from .locks import given, is_local
 
 __all__ = ["HoldfastRunner"]
 
@@ -46,7 +46,7 @@ class HoldfastRunner(runner.DiscoverRunner):  # type: ignore[misc]  # (Django ha
             kwargs: As Django passes them.
         """
         super().setup_test_environment(**kwargs)
-        if str(given().get("NODES")).lower() != "local":
+        if not is_local():
             return
         self._servers = Holdfast.local(3)
         # Workers that are not forked read the environment too.
@@ -69,7 +69,4 @@ class HoldfastRunner(runner.DiscoverRunner):  # type: ignore[misc]  # (Django ha
 
 def _nodes_apart() -> dict[str, Any]:
     """The settings without "local": the environment has the addresses of the servers."""
-    found = given()
-    if str(found.get("NODES")).lower() == "local":
-        del found["NODES"]
-    return found
+    return {it: value for it, value in given().items() if it != "NODES" or not is_local()}
