@@ -133,11 +133,8 @@ class Process(Generic[T]):
             self.turns += 1
             self._resumed = self._world.now
             self._behind = True
-            held = self._held
-            self._held = []
-            for callback, arguments, context in held:
-                # Those by which clients work are held a little longer.
-                self._loop.call_soon(callback, *arguments, context=context)
+            # Callbacks by which clients work are held a little longer.
+            self._go_on()
             self._world.after(FIRST, self._catch_up, self._world.now)
 
     def crash(self) -> None:
@@ -276,8 +273,10 @@ class Process(Generic[T]):
         if self.paused or self.crashed or self._resumed != resumed:
             return
         self._behind = False
-        held = self._held
-        self._held = []
+        self._go_on()
+
+    def _go_on(self) -> None:
+        held, self._held = self._held, []
         for callback, arguments, context in held:
             self._loop.call_soon(callback, *arguments, context=context)
 
