@@ -16,8 +16,8 @@ from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.handshake import OLDEST
 from ...wire.resp import Refusal
-from .connection import PATIENCE, BadServer, BareConnection, Word, evaluation
-from .contract import LEASE, K, expect
+from .connection import PATIENCE, BadServer, BareConnection, Word
+from .contract import LEASE, K, expect, request
 
 # Seconds: a lease that is waited for, and by how much it may end late.
 SHORT = 0.1
@@ -82,13 +82,13 @@ def expiries(one: BareConnection, two: BareConnection, name: bytes) -> str:
     for _ in range(ROUNDS):
         token = one.token()
         before = clock()
-        _request(one, name, token, SHORT)
+        one.ask(*request(name, token, "t", round(SHORT * 1000)))
         after = clock()
         denied = after
         while True:
             asked = clock()
             other = two.token()
-            if not _denied(_request(two, name, other, LEASE / 1000)):
+            if not _denied(two.ask(*request(name, other, "t"))):
                 break
             denied = asked
             if denied > after + SHORT + PATIENCE:
@@ -132,12 +132,12 @@ def tracking(one: BareConnection, two: BareConnection, name: bytes) -> str:
     """The server says when a key that a script has read was changed, or has expired."""
     two.ask("SET", name, "foreign", "PX", LEASE)
     _track(one, ("CLIENT", "TRACKING", "ON", "OPTIN", "NOLOOP"))
-    _track(one, ("CLIENT", "CACHING", "YES"), _words(name, one.token(), LEASE / 1000))
+    _track(one, ("CLIENT", "CACHING", "YES"), request(name, one.token(), "t"))
     two.ask("DEL", name)
     if not one.invalidated(name):
         raise BadServer("it does not say that a tracked key was deleted")
     two.ask("SET", name, "foreign", "PX", round(SHORT * 1000))
-    _track(one, ("CLIENT", "CACHING", "YES"), _words(name, one.token(), LEASE / 1000))
+    _track(one, ("CLIENT", "CACHING", "YES"), request(name, one.token(), "t"))
     time.sleep(SHORT + LATE)
     # A server may notice the end of a key when somebody asks for it.
     two.ask("EXISTS", name)
@@ -209,16 +209,6 @@ def restart(dial: Callable[[], BareConnection], name: bytes, command: str | Call
         return "noticed, data kept" if kept else "noticed, data lost"
     finally:
         one.close()
-
-
-def _words(name: bytes, token: bytes, ttl: float) -> tuple[Word, ...]:
-    P = int(token[:16])
-    arguments = (token, round(ttl * 1000), "t", b"%016d" % P, K, P // 1000 + K)
-    return evaluation(scripts.REQUEST, keys_of(name), *arguments)
-
-
-def _request(asker: BareConnection, name: bytes, token: bytes, ttl: float) -> Any:
-    return asker.ask(*_words(name, token, ttl))
 
 
 def _denied(answer: Any) -> bool:

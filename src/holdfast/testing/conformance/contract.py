@@ -12,7 +12,7 @@ from ... import scripts
 from ...protocol.exclusive import beside, keys_of
 from ...protocol.readwrite import rw_keys_of
 from ...scripts import Script
-from .connection import BadServer, BareConnection
+from .connection import BadServer, BareConnection, Word, evaluation
 
 # Milliseconds: the fence horizon, a lease that outlives this check, and how long values are kept.
 K = 16_000
@@ -42,6 +42,20 @@ def running(ms: object) -> bool:
     return isinstance(ms, int) and LEASE - 10_000 < ms <= LEASE
 
 
+def request(name: bytes, token: bytes, mode: str, ttl: int = LEASE, P: int = 0) -> tuple[Word, ...]:
+    """Return the command that asks for an exclusive lock.
+
+    Args:
+        name: Its key.
+        token: The token.
+        mode: w waits, t tries once, k repeats.
+        ttl: Milliseconds (default 20,000).
+        P: The fence that is proposed (default: the ticket).
+    """
+    P = P or int(token[:16])
+    return evaluation(scripts.REQUEST, keys_of(name), token, ttl, mode, b"%016d" % P, K, P // 1000 + K)
+
+
 class Contract:
     """Two clients of one server, and a name for each check.
 
@@ -60,9 +74,7 @@ class Contract:
 
     def request(self, name: bytes, token: bytes, mode: str, *, asker: BareConnection | None = None, P: int = 0) -> Any:
         """Ask for an exclusive lock."""
-        P = P or int(token[:16])
-        arguments = (token, LEASE, mode, b"%016d" % P, K, P // 1000 + K)
-        return (asker or self.one).call(scripts.REQUEST, keys_of(name), *arguments)
+        return (asker or self.one).ask(*request(name, token, mode, P=P))
 
     def release(self, name: bytes, token: bytes) -> Any:
         """Give an exclusive lock back."""
@@ -253,19 +265,8 @@ class Contract:
 
     def checks(self) -> dict[str, Callable[[], None]]:
         """Return every check of this class, by its name."""
-        own = (
-            self.exclusive,
-            self.shared,
-            self.operators,
-            self.permits,
-            self.rates,
-            self.election,
-            self.once,
-            self.fill,
-            self.latch,
-            self.registry,
-        )
-        return {it.__name__: it for it in own}
+        names = "exclusive shared operators permits rates election once fill latch registry"
+        return {it: getattr(self, it) for it in names.split()}
 
 
 def _literal(prefix: str) -> bytes:

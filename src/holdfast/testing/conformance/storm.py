@@ -17,7 +17,7 @@ from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.resp import Push, Refusal
 from .connection import PATIENCE, BadServer, BareConnection, evaluation
-from .contract import K
+from .contract import K, request
 
 # Milliseconds: a lease that cannot end before its release.
 LEASE = 15_000
@@ -64,9 +64,7 @@ class _Client:
         """Ask for the lock: w waits, t tries once, k repeats."""
         if mode != "k":
             self.token = self._storm.token(self.connection)
-        P = int(self.token[:16])
-        arguments = (self.token, LEASE, mode, b"%016d" % P, K, P // 1000 + K)
-        self.connection.send(evaluation(scripts.REQUEST, self._storm.keys, *arguments))
+        self.connection.send(request(self._storm.name, self.token, mode, LEASE))
         self.state, self.since, self._mode = "asked", clock(), mode
 
     def answered(self, answer: Any) -> None:
@@ -121,7 +119,7 @@ class Storm:
     """
 
     def __init__(self, connections: Sequence[BareConnection], name: bytes, seed: int = 0) -> None:
-        self.keys = keys_of(name)
+        self.name, self.keys = name, keys_of(name)
         self.chance = random.Random(seed)
         self.outcome = Outcome()
         self.clients = [_Client(self, it) for it in connections]
