@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from contract.cluster import Cluster
@@ -158,6 +158,10 @@ class Face(ABC):
         """Play a script, as one user of this client: all of it in one thread or task."""
 
     @abstractmethod
+    def function(self, does: Callable[..., Any]) -> Any:
+        """A function of this face's kind that does the same. One that yields is a script, which the function plays."""
+
+    @abstractmethod
     def block(self, lock: Any) -> Block:
         """A `with` statement for a script."""
 
@@ -210,24 +214,31 @@ class Threads(Face):
         return await in_a_thread(use)
 
     async def user(self, client: Any, script: Script[T]) -> T:
-        def play() -> T:
-            try:
-                step = next(script)
-                while True:
-                    try:
-                        value = step()
-                    except BaseException as error:
-                        step = script.throw(error)
-                    else:
-                        step = script.send(value)
-            except StopIteration as end:
-                outcome: T = end.value
-                return outcome
+        return await in_a_thread(play, script)
 
-        return await in_a_thread(play)
+    def function(self, does: Callable[..., Any]) -> Any:
+        if not inspect.isgeneratorfunction(does):
+            return does
+        return wraps(does)(lambda *args, **kwargs: play(does(*args, **kwargs)))
 
     def block(self, lock: Any) -> Block:
         return Block(lock)
+
+
+def play(script: Script[T]) -> T:
+    """What a script returns."""
+    try:
+        step = next(script)
+        while True:
+            try:
+                value = step()
+            except BaseException as error:
+                step = script.throw(error)
+            else:
+                step = script.send(value)
+    except StopIteration as end:
+        outcome: T = end.value
+        return outcome
 
 
 async def played(script: Script[T]) -> T:
@@ -265,6 +276,14 @@ class Asyncio(Face):
 
     async def user(self, client: Any, script: Script[T]) -> T:
         return await asyncio.create_task(played(script))
+
+    def function(self, does: Callable[..., Any]) -> Any:
+        @wraps(does)
+        async def done(*args: Any, **kwargs: Any) -> Any:
+            found = does(*args, **kwargs)
+            return await played(found) if inspect.isgenerator(found) else found
+
+        return done
 
     def block(self, lock: Any) -> Block:
         return Block(lock, "a")

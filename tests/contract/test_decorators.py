@@ -1,7 +1,4 @@
-"""Decorated functions and generators: what they hold and for how long, what they pass on, which lock they take, what is current.
-
-The simulator takes no part: a decorator runs functions of a face, and the simulator has none of its own.
-"""
+"""Decorated functions and generators: what they hold and for how long, what they pass on, which lock they take, what is current."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Face, Threads, in_a_thread
+from contract.faces import Face, Threads, in_a_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof.misuse import misuse
@@ -27,14 +24,6 @@ from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 
 Body = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    """A face, with its driver."""
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
 
 
 async def nothing(*args: Any, **kwargs: Any) -> None:

@@ -1,7 +1,4 @@
-"""A lease that is dropped without a release: what the log, observers and the ResourceWarning say, how soon, and who says it.
-
-The simulator takes no part: its leases have no finalizer.
-"""
+"""A lease that is dropped without a release: what the log, observers and the ResourceWarning say, how soon, and who says it."""
 
 from __future__ import annotations
 
@@ -10,12 +7,11 @@ import logging
 import re
 import threading
 import warnings
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Face, Threads
+from contract.faces import Face, Threads
 from proof.books import word
 
 LONG = 30.0  # seconds: of such a lease, renewals are 10 s apart
@@ -24,14 +20,6 @@ SAYS = (
     r"the lease on {name} \(fence {fence}\) was discarded without release; it is no longer renewed and ends in \d+\.\d s\. "
     r'Keep the lease that acquire\(\) returns, or use "with"\.'
 )
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    """A face, with its driver."""
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
 
 
 class Told:
@@ -151,9 +139,7 @@ async def test_nothing_of_the_user_s_runs_in_the_finalizer(face: Face, five: Clu
         assert inside == [False]
 
 
-async def test_debug_says_which_line_acquired_it(
-    face: Face, five: Cluster, name: str, told: Told, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_debug_says_which_line_acquired_it(face: Face, five: Cluster, name: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOLDFAST_DEBUG", "1")
     locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
 
@@ -179,5 +165,3 @@ async def test_without_debug_nobody_looks_at_frames(face: Face, five: Cluster, n
     acquired = lease._acquired
     await face.release(lease)
     assert acquired is None
-
-

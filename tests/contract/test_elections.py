@@ -218,8 +218,6 @@ async def test_the_body_of_a_task_is_stopped(face: Face, five: Cluster, name: st
 
 
 async def test_a_decorated_function_leads(face: Face, five: Cluster, name: str) -> None:
-    if not isinstance(face, Threads | Asyncio):
-        return
     client = await face.connected(five)
     election = client.election(name, "decorated")
 
@@ -227,10 +225,7 @@ async def test_a_decorated_function_leads(face: Face, five: Cluster, name: str) 
         leadership = current()
         return leadership.term, leadership.is_leader
 
-    async def leads_and_looks() -> tuple[int, bool]:
-        return leads()
-
-    function = election(leads) if isinstance(face, Threads) else election(leads_and_looks)
+    function = election(face.function(leads))
     (first, one), (second, other) = await face.call(function), await face.call(function)
     assert first < second
     assert one and other

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from math import inf, nan
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Face, Script, Threads
 from proof.misuse import misuse
 
 from holdfast import Found
@@ -32,27 +32,15 @@ class Work:
 
     @property
     def compute(self) -> Callable[[], Any]:
-        return self._plain if isinstance(self.face, Threads) else self._coroutine
+        return cast(Callable[[], Any], self.face.function(self._computes))
 
-    def _begin(self) -> int:
+    def _computes(self) -> Script[Any]:
         self.began, self.going = self.began + 1, self.going + 1
         self.most = max(self.most, self.going)
-        return self.began
-
-    def _plain(self) -> Any:
-        count = self._begin()
+        count = self.began
         try:
             while self.shut:
-                time.sleep(0.002)
-            return self.makes(count)
-        finally:
-            self.going -= 1
-
-    async def _coroutine(self) -> Any:
-        count = self._begin()
-        try:
-            while self.shut:
-                await asyncio.sleep(0.002)
+                yield lambda: time.sleep(0.002) if isinstance(self.face, Threads) else asyncio.sleep(0.002)
             return self.makes(count)
         finally:
             self.going -= 1
@@ -191,26 +179,19 @@ async def test_what_cannot_be_read_is_computed_anew(face: Face, five: Cluster, n
 async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_value(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     lock = client.lock(name)
-    if isinstance(face, Threads):
 
-        def compute() -> int:
-            with lock:
-                return 7
+    def compute() -> Script[int]:
+        block = face.block(lock)
+        yield block.enter
+        yield block.leave
+        return 7
 
-        def again() -> Any:
-            return client.fill(name, 60, again).get()
-    else:
-
-        async def compute() -> int:  # type: ignore[misc]  # (the same for asyncio)
-            async with lock:
-                return 7
-
-        async def again() -> Any:
-            return await client.fill(name, 60, again).get()
+    def again() -> Script[Any]:
+        return (yield client.fill(name, 60, face.function(again)).get)
 
     with misuse("self_deadlock", match="again inside of its own body"):
-        await face.call(client.fill(name, 60, again).get)
-    assert await face.call(client.fill(name, 60, compute).get) == Found(value=7, computed=True)
+        await face.call(client.fill(name, 60, face.function(again)).get)
+    assert await face.call(client.fill(name, 60, face.function(compute)).get) == Found(value=7, computed=True)
 
 
 async def test_who_cannot_wait_long_enough(face: Face, five: Cluster, name: str) -> None:
@@ -441,16 +422,11 @@ async def test_many_callers_of_one_process_share_what_they_ask(face: Face, three
     await face.call(fill.get)
     await face.sleep(0.2)
     before = three.calls()
-    if isinstance(face, Threads | Asyncio):
-        await three.freeze(0, 1, 2)
-        waiting = [asyncio.create_task(face.call(fill.get)) for _ in range(40)]
-        await face.sleep(0.3)
-        await three.thaw(0, 1, 2)
-        found = await asyncio.gather(*waiting)
-    else:
-        tasks = [client.driver.run(fill.get()) for _ in range(40)]
-        await face.until(lambda: all(it.done for it in tasks))
-        found = [it.result() for it in tasks]
+    await three.freeze(0, 1, 2)
+    waiting = [asyncio.create_task(face.call(fill.get)) for _ in range(40)]
+    await face.sleep(0.3)
+    await three.thaw(0, 1, 2)
+    found = await asyncio.gather(*waiting)
     assert {len(it.value) for it in found} == {100_000}
     await face.sleep(0.1)
     assert [now - then for now, then in zip(three.calls(), before, strict=True)] == [2] * 3
@@ -600,36 +576,20 @@ async def test_what_only_begins_to_compute(face: Face, five: Cluster, name: str)
 
 async def test_a_decorated_function_computes_once_for_each_key(face: Face, five: Cluster, name: str) -> None:
     client, calls = await face.connected(five), list[tuple[str, int]]()
-    if isinstance(face, Threads):
 
-        @client.filled(name + ":{item}", 60, serializer=pickle)
-        def price(item: str, tax: int = 0) -> tuple[str, int]:
-            """The price."""
-            calls.append((item, tax))
-            return item, tax
+    def price(item: str, tax: int = 0) -> tuple[str, int]:
+        """The price."""
+        calls.append((item, tax))
+        return item, tax
 
-        async def call(*arguments: Any) -> Any:
-            return await face.call(price, *arguments)
-    else:
-
-        @client.filled(name + ":{item}", 60, serializer=pickle)
-        async def price(item: str, tax: int = 0) -> tuple[str, int]:
-            """The price."""
-            calls.append((item, tax))
-            return item, tax
-
-        async def call(*arguments: Any) -> Any:
-            return await price(*arguments)
-
-    assert (price.__name__, price.__doc__) == ("price", "The price.")
-    assert [await call("a"), await call("a", 7), await call("b")] == [("a", 0), ("a", 0), ("b", 0)]
+    decorated = client.filled(name + ":{item}", 60, serializer=pickle)(face.function(price))
+    assert (decorated.__name__, decorated.__doc__) == ("price", "The price.")
+    assert [await face.call(decorated, *it) for it in (("a",), ("a", 7), ("b",))] == [("a", 0), ("a", 0), ("b", 0)]
     assert calls == [("a", 0), ("b", 0)]
 
 
 async def test_what_cannot_be_decorated(face: Face, five: Cluster) -> None:
     client = face.client(five)
-    if not isinstance(face, Threads | Asyncio):
-        return
     for change in ({"stale": -1}, {"lease": 31}, {"fail_open": 1}, {"cache": 5}):
         with pytest.raises(ConfigError):
             client.filled("price", 60, **change)

@@ -229,9 +229,7 @@ async def test_b19_the_wall_clock_decides_nothing(face: Face, five: Cluster, nam
     assert fences == sorted(fences)
 
 
-async def test_s17_a_majority_is_away_for_less_than_a_lease(
-    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # In step: the first renewal comes no sooner than the others (rule C21).
     monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
     heard: list[Any] = []

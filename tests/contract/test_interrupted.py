@@ -9,14 +9,14 @@ from __future__ import annotations
 import inspect
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from itertools import count
 from types import FrameType
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import FACES, Face, Threads
+from contract.faces import Face, Threads
 
 VALUE = {"a": [1, "b"]}
 
@@ -220,14 +220,6 @@ def held(nodes: Cluster, name: str) -> list[str]:
     """The locks of a case that any node has granted."""
     locks = [f"{name}{word}{kind}" for word in ("", ":x") for kind in ("", "[once]", "[fill]")]
     return [it for it in locks if any(nodes.holders(it))]
-
-
-@pytest.fixture(params=FACES)
-async def face(request: pytest.FixtureRequest) -> AsyncIterator[Face]:
-    """A face, with its driver. The simulator calls no user's functions of its own."""
-    face = FACES[request.param]()
-    yield face
-    await face.finish()
 
 
 @pytest.mark.parametrize("case", CASES)

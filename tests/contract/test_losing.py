@@ -122,9 +122,7 @@ async def test_a_lost_lease_s_event_is_set_although_who_asked_first_was_interrup
     assert lease.lost.is_set()
 
 
-async def test_an_event_that_is_asked_for_while_one_is_made(
-    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_event_that_is_asked_for_while_one_is_made(face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a signal handler, or a finalizer, of this lease or another: both get the same event, and nobody waits."""
     if not isinstance(face, Threads):
         return  # nothing can come in between

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads
+from contract.faces import Face, Script, Threads
 
 from holdfast import current
 from holdfast.errors import ConfigError, LockBusy
@@ -140,19 +141,13 @@ async def test_what_is_done_once_or_computed_for_all_can_have_one(face: Face, fi
     client, other = await face.connected(five), await face.connected(five)
     going: list[bool] = []
 
-    async def waits() -> int:
+    def waits() -> Script[int]:
         going.append(True)
         while going:
-            await asyncio.sleep(0.01)
+            yield lambda: time.sleep(0.01) if isinstance(face, Threads) else asyncio.sleep(0.01)
         return 1
 
-    def blocks() -> int:
-        going.append(True)
-        while going:
-            pass
-        return 1
-
-    body: Any = blocks if isinstance(face, Threads) else waits
+    body = face.function(waits)
     once, fill = client.once(name, keep=60, note="runs it"), client.fill(name, 60, body, note="computes it")
     for task, lock, text in (
         (face.call(once.run, body), f"{name}[once]", "runs it"),
@@ -173,11 +168,7 @@ async def test_decorated_functions_have_the_note_of_their_lock(face: Face, five:
     def look() -> None:
         seen.append(note_of_lease(current()))
 
-    async def looks() -> None:
-        look()
-
-    body: Any = look if isinstance(face, Threads) else looks
-    await face.call(client.locked(name, note="decorated")(body))
+    await face.call(client.locked(name, note="decorated")(face.function(look)))
     assert seen == ["decorated"]
 
 

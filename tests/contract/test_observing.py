@@ -1,7 +1,4 @@
-"""What observers hear of acquisitions and of other calls, and what `around=` is called with: over every driver.
-
-The simulator calls no observers. What its driver has for them is looked at instead.
-"""
+"""What observers hear of acquisitions and of other calls, and what `around=` is called with: over every driver."""
 
 from __future__ import annotations
 
@@ -95,9 +92,7 @@ async def test_several_names_are_one_acquisition(face: Face, five: Cluster, name
     await ear.balanced()
 
 
-async def test_permits_are_taken_without_waiting_as_long_as_there_are_some(
-    face: Face, five: Cluster, name: str, ear: Ear
-) -> None:
+async def test_permits_are_taken_without_waiting_as_long_as_there_are_some(face: Face, five: Cluster, name: str, ear: Ear) -> None:
     client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
     permits = client.semaphore(name, 4)
     leases = [await face.acquire(permits) for _ in range(4)]
@@ -139,21 +134,23 @@ async def test_how_requests_end_is_told_and_counted(face: Face, three: Cluster, 
     await ear.balanced()
 
 
-async def test_who_gives_up_is_told_and_counted(face: Face, five: Cluster, name: str, ear: Ear) -> None:
-    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
-    lock = client.lock(f"{name}.a", f"{name}.b")
-    lease = await face.acquire(lock)
+async def gives_up(face: Face, client: Any, lock: Any) -> None:
+    """Wait for a lock that another has, until that is ended: by an event, or by the task's cancellation."""
     cancel = threading.Event()
-    if isinstance(face, Threads):
-        waiter = asyncio.ensure_future(face.call(lock.acquire, cancel))
-    else:
-        waiter = asyncio.ensure_future(face.acquire(lock))
+    waiter = asyncio.ensure_future(face.call(lock.acquire, cancel) if isinstance(face, Threads) else face.acquire(lock))
     await face.until(lambda: client.stats().waiting == 1)
     cancel.set()
     if not isinstance(face, Threads):
         waiter.cancel()
     with pytest.raises((Cancelled, asyncio.CancelledError)):
         await waiter
+
+
+async def test_who_gives_up_is_told_and_counted(face: Face, five: Cluster, name: str, ear: Ear) -> None:
+    client = await ear.connected(five, ttl=LONG, max_ttl=LONG)
+    lock = client.lock(f"{name}.a", f"{name}.b")
+    lease = await face.acquire(lock)
+    await gives_up(face, client, lock)
     await face.until(lambda: client.stats().refused == 1)
     assert client.stats().gave_up == 1
     await face.release(lease)
@@ -173,9 +170,7 @@ async def test_a_renewal_says_what_was_left(face: Face, five: Cluster, name: str
     await ear.balanced()
 
 
-async def test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(
-    face: Face, five: Cluster, name: str, ear: Ear
-) -> None:
+async def test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(face: Face, five: Cluster, name: str, ear: Ear) -> None:
     # Long enough for a busy machine to notice within it that the lease was dropped.
     client = await ear.connected(five, ttl=2, max_ttl=2)
     with warnings.catch_warnings():
@@ -252,14 +247,9 @@ async def test_books_balance_after_a_crowd(face: Face, own_five: Cluster, name: 
 
 async def test_a_once_and_a_fill_say_where_a_value_comes_from(face: Face, five: Cluster, name: str, ear: Ear) -> None:
     client = await ear.connected(five)
-
-    async def work() -> int:
-        return 1
-
-    function: Any = (lambda: 1) if isinstance(face, Threads) else work
     job, value = client.once(name, keep=60), client.fill(name, 60, lambda: 1)
     for _ in range(2):
-        await face.call(job.run, function)
+        await face.call(job.run, face.function(lambda: 1))
         await face.call(value.get)
     await face.until(lambda: len(ear.of(events.Called)) == 4)
     told = [(it.name, it.kind, it.how) for it in ear.of(events.Called)]
@@ -267,9 +257,7 @@ async def test_a_once_and_a_fill_say_where_a_value_comes_from(face: Face, five: 
     assert all(0 < it.took < 10 for it in ear.of(events.Called))
 
 
-async def test_nothing_is_made_for_nobody(
-    face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_made_for_nobody(face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Event] = []
     init = Event.__init__
 
@@ -366,18 +354,13 @@ class Tracer:
 async def test_what_surrounds_calls_hears_of_their_beginning_and_end(face: Face, five: Cluster, name: str) -> None:
     tracer = Tracer()
     client = await face.connected(five, around=tracer)
-
-    async def work() -> int:
-        return 1
-
-    function: Any = (lambda: 1) if isinstance(face, Threads) else work
     lease = await face.acquire(client.lock(name, f"{name}.b"))
     fences = lease.fences
     assert await face.try_acquire(client.lock(name)) is None
     await face.release(lease)
     await face.release(await face.acquire(client.election(name, "here")))
     await face.release(await face.acquire(client.semaphore(name, 2)))
-    await face.call(client.once(name, keep=60).run, function)
+    await face.call(client.once(name, keep=60).run, face.function(lambda: 1))
     await face.call(client.fill(name, 60, lambda: 1).get)
     rate = client.rate(name, 1, 60, wait=0)
     await face.call(rate.take)
@@ -404,16 +387,7 @@ async def test_a_call_that_is_given_up_ends_for_what_surrounds_it(face: Face, fi
     tracer = Tracer()
     client = await face.connected(five, around=tracer)
     lease = await face.acquire(client.lock(name))
-    cancel = threading.Event()
-    lock = client.lock(name)
-    waits = face.call(lock.acquire, cancel) if isinstance(face, Threads) else face.acquire(lock)
-    waiter = asyncio.ensure_future(waits)
-    await face.until(lambda: client.stats().waiting == 1)
-    cancel.set()
-    if not isinstance(face, Threads):
-        waiter.cancel()
-    with pytest.raises((Cancelled, asyncio.CancelledError)):
-        await waiter
+    await gives_up(face, client, client.lock(name))
     await face.until(lambda: len(tracer.calls) == 2)
     assert tracer.ended == [("exclusive", "held"), ("exclusive", "gave_up")]
     assert tracer.elsewhere == []
@@ -421,9 +395,7 @@ async def test_a_call_that_is_given_up_ends_for_what_surrounds_it(face: Face, fi
 
 
 @pytest.mark.parametrize("which", ["begin", "end"])
-async def test_what_surrounds_a_call_may_raise(
-    face: Face, five: Cluster, name: str, which: str, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_surrounds_a_call_may_raise(face: Face, five: Cluster, name: str, which: str, caplog: pytest.LogCaptureFixture) -> None:
     class Rude(Tracer):
         def begin(self, kind: str, names: tuple[str, ...]) -> Any:
             if which == "begin":

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Asyncio, Face, Script, Threads
 from proof.misuse import misuse
 
 from holdfast import Result, current
@@ -30,22 +30,14 @@ class Job:
         self.calls: list[tuple[Any, ...]] = []
         self.leases: list[Any] = []
 
-        def begins(*args: Any, **kwargs: Any) -> None:
+        def works(*args: Any, **kwargs: Any) -> Script[Any]:
             self.leases.append(current())
             self.calls.append((*args, *kwargs.items()))
-
-        def blocks(*args: Any, **kwargs: Any) -> Any:
-            begins(*args, **kwargs)
-            time.sleep(takes)
-            return gives(*args, **kwargs)
-
-        async def awaits(*args: Any, **kwargs: Any) -> Any:
-            begins(*args, **kwargs)
             if takes:
-                await asyncio.sleep(takes)
+                yield lambda: time.sleep(takes) if isinstance(face, Threads) else asyncio.sleep(takes)
             return gives(*args, **kwargs)
 
-        self.function: Any = blocks if isinstance(face, Threads) else awaits
+        self.function: Any = face.function(works)
 
     @property
     def runs(self) -> int:
@@ -266,7 +258,7 @@ async def test_another_serializer(face: Face, five: Cluster, name: str) -> None:
 async def test_once_in_each_slot(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, lambda *args: list(args))
     hourly = client.once(name, keep=7200, per=3600)
-    # Measured by the nodes' own clock, which in the simulator is not this machine's. No run reaches this slot by waiting.
+    # Measured by the nodes' own clock, by which slots begin. No run reaches this slot by waiting.
     slot = int(five.ask(0, "TIME")[0]) // 3600 - 100
     then = datetime.fromtimestamp(slot * 3600, UTC)
     assert (hourly.key, hourly.keep, hourly.per) == (name, 7200.0, 3600.0)
@@ -368,24 +360,16 @@ async def test_the_lock_of_the_same_name_is_another_one(face: Face, five: Cluste
     client = await face.connected(five)
     once, lock = client.once(name, keep=60), client.lock(name, wait=30)
 
-    if isinstance(face, Threads):
+    def body() -> Script[str]:
+        block = face.block(lock)
+        yield block.enter
+        with misuse("self_deadlock"):
+            yield lambda: once.run(function)
+        yield block.leave
+        return "told"
 
-        def body() -> Any:
-            with lock:
-                try:
-                    once.run(body)
-                except Misuse:
-                    return "told"
-    else:
-
-        async def body() -> Any:  # type: ignore[misc]  # (the same for asyncio)
-            async with lock:
-                try:
-                    await once.run(body)
-                except Misuse:
-                    return "told"
-
-    assert await face.call(once.run, body) == "told"
+    function = face.function(body)
+    assert await face.call(once.run, function) == "told"
 
 
 @pytest.mark.slow
@@ -469,29 +453,16 @@ async def test_a_client_that_is_closed_while_somebody_waits(face: Face, five: Cl
 
 async def test_a_decorated_function_is_run_once_for_its_key(face: Face, five: Cluster, name: str) -> None:
     client, runs = await face.connected(five), list[Any]()
-    if isinstance(face, Threads):
 
-        @client.once(name + ":{day}:{more}", keep=60)
-        def report(day: int, more: str = "x") -> str:
-            """Reports."""
-            runs.append(current().name)
-            return f"{day}{more}"
+    def report(day: int, more: str = "x") -> str:
+        """Reports."""
+        runs.append(current().name)
+        return f"{day}{more}"
 
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await face.call(lambda: report(*args, **kwargs))
-
-    else:
-
-        @client.once(name + ":{day}:{more}", keep=60)
-        async def report(day: int, more: str = "x") -> str:
-            """Reports."""
-            runs.append(current().name)
-            return f"{day}{more}"
-
-        call = report
-
-    assert (report.__name__, report.__doc__) == ("report", "Reports.")
-    assert [await call(1), await call(day=1), await call(2), await call(1, more="y")] == ["1x", "1x", "2x", "1y"]
+    decorated = client.once(name + ":{day}:{more}", keep=60)(face.function(report))
+    calls = [((1,), {}), ((), {"day": 1}), ((2,), {}), ((1,), {"more": "y"})]
+    assert (decorated.__name__, decorated.__doc__) == ("report", "Reports.")
+    assert [await face.call(decorated, *args, **kwargs) for args, kwargs in calls] == ["1x", "1x", "2x", "1y"]
     assert runs == [f"{name}:1:x", f"{name}:2:x", f"{name}:1:y"]
     assert (await result(face, client.once(f"{name}:2:x", keep=60))).value == "2x"
 
@@ -501,17 +472,12 @@ async def test_d21_other_arguments_than_those_of_the_result_are_misuse(face: Fac
     client, job = await face.connected(five), Job(face, lambda order, cents=250, **more: cents)
 
     def charge(**options: Any) -> Any:
-        if isinstance(face, Threads):
-            return client.once(name + ":{order}", keep=60, **options)(lambda order, cents=250, **more: job.function(order, cents))
+        def charges(order: int, cents: int = 250, **more: Any) -> Script[Any]:
+            return (yield lambda: job.function(order, cents))
 
-        async def charges(order: int, cents: int = 250, **more: Any) -> Any:
-            return await job.function(order, cents)
+        return client.once(name + ":{order}", keep=60, **options)(face.function(charges))
 
-        return client.once(name + ":{order}", keep=60, **options)(charges)
-
-    async def call(charged: Any, *args: Any, **kwargs: Any) -> Any:
-        return await face.call(charged, *args, **kwargs)
-
+    call = face.call
     strict = charge()
     assert [await call(strict, 7), await call(strict, 7, 250), await call(strict, order=7, cents=250)] == [250] * 3
     assert await call(strict, 8, 999) == 999, "another key"
@@ -769,17 +735,12 @@ async def test_nothing_can_be_forgotten_without_a_majority(face: Face, three: Cl
 
 async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five: Cluster, name: str) -> None:
     once = (await face.connected(five)).once(name, keep=60)
-    if isinstance(face, Threads):
 
-        def forgets() -> Any:
-            return once.forget()
-    else:
-
-        async def forgets() -> Any:  # type: ignore[misc]  # (the same for asyncio)
-            return await once.forget()
+    def forgets() -> Script[bool]:
+        return (yield once.forget)
 
     with misuse("self_deadlock"):
-        await face.call(once.run, forgets)
+        await face.call(once.run, face.function(forgets))
     assert not await result(face, once)
 
 

@@ -47,9 +47,7 @@ async def test_without_a_quorum_the_body_runs_all_the_same(face: Face, three: Cl
     assert opened.error.causes
 
 
-async def test_every_event_of_a_body_that_runs_without_the_lock_says_when(
-    face: Face, three: Cluster, name: str
-) -> None:
+async def test_every_event_of_a_body_that_runs_without_the_lock_says_when(face: Face, three: Cluster, name: str) -> None:
     heard: list[Any] = []
     client = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2, observer=heard.append)
     await three.kill(0, 1)

@@ -327,29 +327,15 @@ async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, f
 async def test_a_decorated_function_waits_for_its_turn(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
 
-    if isinstance(face, Threads):
+    def send(what: str) -> str:
+        """Send it."""
+        return what
 
-        @client.rate(name, 2, 1000, wait=0)
-        def send(what: str) -> str:
-            """Send it."""
-            return what
-
-        async def call(what: str) -> Any:
-            return await face.call(send, what)
-    else:
-
-        @client.rate(name, 2, 1000, wait=0)
-        async def send(what: str) -> str:
-            """Send it."""
-            return what
-
-        async def call(what: str) -> Any:
-            return await send(what)
-
-    assert (send.__name__, send.__doc__) == ("send", "Send it.")
-    assert [await call(it) for it in ("a", "b")] == ["a", "b"]
+    decorated = client.rate(name, 2, 1000, wait=0)(face.function(send))
+    assert (decorated.__name__, decorated.__doc__) == ("send", "Send it.")
+    assert [await face.call(decorated, it) for it in ("a", "b")] == ["a", "b"]
     with pytest.raises(RateLimited):
-        await call("c")
+        await face.call(decorated, "c")
 
 
 async def test_what_a_rate_cannot_decorate(face: Face, five: Cluster, name: str) -> None:

@@ -218,5 +218,3 @@ def test_names_that_cannot_be(face: Face, five: Cluster) -> None:
             client.rwlock(wrong)
     with pytest.raises(ConfigError):
         client.rwlock("x").read(ttl=-1)
-
-

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Face, Threads
 
 from holdfast.errors import NoQuorum
 
@@ -141,13 +141,9 @@ async def test_names_of_another_prefix_are_left_alone(face: Face, three: Cluster
 
 
 async def test_another_client_is_told_which_nodes_were_repaired(face: Face, three: Cluster) -> None:
-    if not isinstance(face, Threads | Asyncio):
-        pytest.skip("the simulator's client is told nothing by `ready`")
     await face.call((await face.connected(three)).repair, 0)
     other = await face.connected(three)
     assert [it.repaired for it in await face.ready(other)] == [it.repaired for it in other.nodes()] == [True] * 3
     await three.restart(2)
     third = face.client(three, restart_guard=None)
     assert [it.repaired for it in await face.ready(third)] == [True, True, False]
-
-
