@@ -295,12 +295,6 @@ async def test_b03_half_a_second_is_half_a_second(face: Face, five: Cluster, nam
     await face.release(lease)
 
 
-@pytest.mark.parametrize("odd", ["", "a}b", "{a}:queue", "x" * 513, 5, None, "\ud800"])
-def test_names_that_cannot_be_are_refused(face: Face, five: Cluster, odd: Any) -> None:
-    with pytest.raises(ConfigError):
-        face.client(five).lock(odd)
-
-
 @pytest.mark.parametrize("plain", ["ü/ 日本\n:\0*?", "{tag}:x", "100%d", "a{b"])
 async def test_names_are_literal_and_the_prefix_is_not_part_of_them(face: Face, five: Cluster, name: str, plain: str) -> None:
     client = await face.connected(five, prefix=f"{name}/")

@@ -156,12 +156,3 @@ async def test_debug_says_which_line_acquired_it(face: Face, five: Cluster, name
     await face.until(lambda: told.texts, SOON)
     assert told.texts[0].endswith(where)
     assert str(warned[0].message).endswith(where)
-
-
-async def test_without_debug_nobody_looks_at_frames(face: Face, five: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_DEBUG", "0")  # whatever mode the tests run in
-    locks = await face.connected(five)
-    lease = await face.acquire(locks.lock(name))
-    acquired = lease._acquired
-    await face.release(lease)
-    assert acquired is None

@@ -102,21 +102,6 @@ async def test_a_term_that_is_not_renewed_lasts_as_long_as_it_is_extended(face: 
     await face.release(second)
 
 
-async def test_a_block_leads_while_it_lasts(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    election = client.election(name, "it")
-
-    async def body(leadership: Any) -> int:
-        assert leadership.is_leader
-        leader = await face.call(election.leader)
-        assert (leader.term, leader.value) == (leadership.term, "it")
-        return int(leader.term)
-
-    first, second = await face.within(election, body), await face.within(election, body)
-    assert second > first
-    assert not await face.call(election.leader)
-
-
 async def test_it_is_a_lock_of_its_own(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
 
@@ -157,29 +142,6 @@ async def test_standbys_take_over_in_order_and_at_once(face: Face, five: Cluster
         leader = await face.call(clients[0].election(name).leader)
         assert (leader.term, leader.value) in ((leadership.term, str(number)), (then, None)), "nobody waits for the first word"
     await face.call(leadership.resign)
-
-
-async def test_who_closes_its_client_leads_no_longer(face: Face, five: Cluster, name: str) -> None:
-    client, other = await face.connected(five, ttl=30), await face.connected(five, ttl=30)
-    leadership = await face.call(client.election(name, "one").campaign)
-    waiting = asyncio.ensure_future(face.call(other.election(name, "other").campaign))
-    await face.until(lambda: five.waiters(f"{name}[election]").count(1) >= 3)
-    await face.close(client)
-    assert (leadership.state, leadership.is_leader) == (LeaseState.LOST, False)
-    await face.call((await asyncio.wait_for(waiting, 10)).resign)
-    assert (await face.call(other.election(name).leader)).value is None
-
-
-async def test_a_term_ends_with_max_hold(face: Face, five: Cluster, name: str) -> None:
-    client, other = await face.connected(five), await face.connected(five, ttl=30)
-    leadership = await face.call(client.election(name, "short", max_hold=0.5).campaign)
-    eyes = Eyes(other.election(name).observe())
-    assert (await look(face, eyes)).value == "short"
-    nobody = await look(face, eyes)
-    assert what(nobody) == (leadership.term, 0, None, True)
-    assert leadership.state is LeaseState.LOST
-    with pytest.raises(LockLost, match="max_hold"):
-        await face.call(leadership.publish, "late")
 
 
 async def test_whoever_is_forced_out_is_told_and_everybody_sees_it(face: Face, five: Cluster, name: str) -> None:

@@ -83,14 +83,6 @@ async def test_all_wait_for_the_one_who_computes(face: Face, five: Cluster, name
     await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
 
 
-async def test_after_its_ttl_it_is_computed_again(face: Face, five: Cluster, name: str) -> None:
-    client, work = await face.connected(five), Work(face)
-    fill = client.fill(name, 0.3, work.compute)
-    assert (await face.call(fill.get)).value == 1
-    await face.sleep(0.4)
-    assert await face.call(fill.get) == Found(value=2, computed=True)
-
-
 async def test_while_one_computes_anew_the_others_are_shown_what_is_stale(face: Face, five: Cluster, name: str) -> None:
     # Rule FI2.
     client, work = await face.connected(five), Work(face)
@@ -192,34 +184,6 @@ async def test_computing_may_take_the_lock_of_the_same_name_and_not_the_same_val
     with misuse("self_deadlock", match="again inside of its own body"):
         await face.call(client.fill(name, 60, face.function(again)).get)
     assert await face.call(client.fill(name, 60, face.function(compute)).get) == Found(value=7, computed=True)
-
-
-async def test_who_cannot_wait_long_enough(face: Face, five: Cluster, name: str) -> None:
-    client, work = await face.connected(five), Work(face)
-    work.shut = True
-    computer = asyncio.create_task(face.call(client.fill(name, 60, work.compute).get))
-    await work.goes_on()
-    for wait in (0, 0.2):
-        with pytest.raises(LockBusy) as caught:
-            await face.call(client.fill(name, 60, work.compute, wait=wait).get)
-        assert caught.value.name == name
-    work.shut = False
-    assert (await computer).computed
-
-
-async def test_a_minority_that_hangs_or_has_forgotten_is_no_matter(face: Face, three: Cluster, name: str) -> None:
-    client, work = await face.connected(three, node_timeout=0.5), Work(face)
-    fill = client.fill(name, 60, work.compute)
-    await face.call(fill.get)
-    await face.until(lambda: all(three.everywhere("GET", key(name))))
-    await three.freeze(0)
-    began = face.now()
-    assert await face.call(fill.get) == Found(value=1)
-    assert face.now() - began < 0.5, "a majority's answers are enough"
-    await three.thaw(0)
-    await three.restart(1)
-    await face.until(lambda: [it.state for it in client.nodes()][1] != "up")
-    assert await face.call(fill.get) == Found(value=1)
 
 
 async def test_without_a_majority(face: Face, three: Cluster, name: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads
+from contract.faces import Face
 
 from holdfast.errors import LockBusy, NotAcquired
 
@@ -93,20 +93,6 @@ async def test_s11_a_value_that_is_no_text_is_removed_as_it_is_shown(face: Face,
     assert str(await face.call(client.inspect, name)).replace("\n", "").isprintable()
     assert await face.call(client.force_release, name, "a test", caught.value.holder) == 3
     await face.release(await face.acquire(client.lock(name, wait=0)))
-
-
-async def test_s11_a_decorated_function_is_skipped(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three)
-    assert three.everywhere("SET", name, VALUE) == ["OK"] * 3
-
-    def skipped() -> None:
-        raise AssertionError("another program has the lock")
-
-    async def skipped_too() -> None:
-        skipped()
-
-    body = skipped if isinstance(face, Threads) else skipped_too
-    assert await face.call(client.locked(name, on_busy="skip", wait=0)(body)) is None
 
 
 async def test_s11_another_slot_of_a_semaphore_is_had(face: Face, three: Cluster, name: str) -> None:

@@ -191,15 +191,6 @@ async def test_only_from_whom_it_was_meant(face: Face, five: Cluster, name: str)
     await face.until(lambda: not lease.held)
 
 
-async def test_somebody_elses_lock_can_be_taken_too(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    assert five.everywhere("SET", name, "alien", "PX", 60000) == ["OK"] * 5
-    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=20)))
-    await face.until(lambda: five.waiters(name) == [1] * 5)
-    assert await face.call(client.force_release, name, "an alien") == 5
-    await face.release(await waiter)
-
-
 @pytest.mark.parametrize(
     "arguments, told",
     [

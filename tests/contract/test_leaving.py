@@ -194,17 +194,6 @@ async def test_a_client_that_is_closed_leaves_what_it_holds(face: Face, five: Cl
     assert keys(five, lease) == before
 
 
-@pytest.mark.slow
-async def test_names_that_move_are_left_by_closing(face: Face, name: str) -> None:
-    async with face.nodes(3) as old, face.nodes(3) as new:
-        locks = face.spread({"new": new}, previous={"old": old})
-        lease = await face.acquire(locks.lock(name, ttl=LONG))
-        await face.call(locks.close, True)
-        assert lease.state is LeaseState.LOST
-        for nodes in (old, new):
-            assert sum(it is not None for it in nodes.holders(name)) >= 2
-
-
 async def test_who_waits_is_given_up_all_the_same(face: Face, five: Cluster, name: str) -> None:
     locks, other = await face.connected(five), await face.connected(five)
     holder = await face.acquire(other.lock(name, ttl=LONG))

@@ -147,21 +147,6 @@ async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, na
     assert job.runs == 1
 
 
-async def test_a_minority_may_be_away_or_frozen_or_have_forgotten(face: Face, three: Cluster, name: str) -> None:
-    client, job = await face.connected(three), Job(face)
-    await three.freeze(0)
-    assert await run(face, client.once(name, keep=60), job) == "done"
-    await three.thaw(0)
-    assert await run(face, client.once(f"{name}.2", keep=60), job) == "done"
-    await face.until(lambda: None not in three.everywhere("GET", f"{{{name}.2[once]}}:result"))
-    await three.restart(1)
-    await face.until(lambda: client.nodes()[1].state == "guarded")
-    assert await run(face, client.once(f"{name}.2", keep=60), job) == "done"
-    await three.kill(2)
-    await face.until(lambda: client.nodes()[2].state == "down")
-    assert job.runs == 2
-
-
 # ------------------------------------------------ what can be kept
 
 
@@ -181,30 +166,6 @@ async def test_what_has_run_and_cannot_be_kept_is_not_run_again(face: Face, five
                 await waits()
             assert told in str(caught.value), "others are told why"
         assert (job.runs, again.runs) == (1, 0)
-
-
-async def test_six_callers_and_one_charge(face: Face, five: Cluster, name: str) -> None:
-    """What a function returns may have something in it that JSON does not know. The customer is charged once all the same."""
-    clients = [await face.connected(five) for _ in range(2)]
-    job = Job(face, lambda: {"charged": datetime.now(UTC)}, takes=0.2)
-    told = await asyncio.gather(*[run(face, it.once(name, keep=60), job) for it in clients * 3], return_exceptions=True)
-    assert job.runs == 1
-    assert [type(it) for it in told] == [Misuse] * 6
-    assert sum("has run, but its result cannot be kept" in str(it) for it in told) == 1, "the caller whose function ran"
-    assert sum("was run before, but its result could not be kept" in str(it) for it in told) == 5
-    # On a majority, for as long as a result would be. (A node that has promised something to a waiter refuses it.)
-    lefts = five.everywhere("PTTL", f"{{{name}[once]}}:result")
-    assert sum(50_000 < it <= 60_000 for it in lefts) >= 3
-    await face.until(lambda: five.holders(f"{name}[once]") == [None] * 5)
-
-
-async def test_a_run_whose_result_cannot_be_kept_is_forgotten_in_time(face: Face, three: Cluster, name: str) -> None:
-    once, job = (await face.connected(three)).once(name, keep=0.5), Job(face, object)
-    with pytest.raises(Misuse):
-        await run(face, once, job)
-    await face.sleep(0.6)
-    assert not await result(face, once)
-    assert await run(face, once, Job(face)) == "done"
 
 
 async def test_a_failure_that_is_no_result_is_still_a_failure(face: Face, five: Cluster, name: str) -> None:
@@ -331,21 +292,6 @@ async def test_no_user_s_name_is_that_of_a_slot(face: Face, five: Cluster, name:
     assert not await result(face, taken.at(0)), "nor is a slot of one schedule a slot of another"
 
 
-@pytest.mark.slow
-async def test_a_slot_s_lock_is_known_by_its_name(face: Face, five: Cluster, name: str) -> None:
-    client, job = await face.connected(five), Job(face, takes=0.5)
-    minutes = client.once(name, keep=60, per=60).at(0)
-    running = asyncio.ensure_future(run(face, minutes, job))
-    await face.until(lambda: job.runs)
-    lock = f"{name}[once 60s 0]"
-    assert lock in await face.call(client.names, f"{glob(name)}*")
-    assert (await face.call(client.inspect, lock)).holder == job.leases[0].token
-    with pytest.raises(LockBusy) as caught:
-        await run(face, client.once(name, keep=60, per=60, wait=0).at(0), job)
-    assert caught.value.name == name
-    assert await running == "done"
-
-
 async def test_the_arguments_are_all_the_function_s(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face)
     once = client.once(name, keep=60)
@@ -414,38 +360,6 @@ async def test_a_result_that_cannot_be_stored_while_the_lease_holds(face: Face, 
 
 def glob(name: str) -> str:
     return "".join(f"[{it}]" if it in "*?" else it for it in name)
-
-
-async def test_a_runner_that_is_cancelled_is_replaced_at_once(face: Face, five: Cluster, name: str) -> None:
-    if isinstance(face, Threads):
-        return  # (nobody cancels a thread)
-    client, slow, quick = await face.connected(five), Job(face, takes=30), Job(face)
-    once = client.once(name, keep=60)
-    running = asyncio.ensure_future(run(face, once, slow))
-    await face.until(lambda: slow.runs)
-    waiting = asyncio.ensure_future(run(face, once, quick))
-    await face.sleep(0.1)
-    began = face.now()
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert await waiting == "done"
-    assert face.now() - began < 5
-
-
-@pytest.mark.slow
-async def test_a_client_that_is_closed_while_somebody_waits(face: Face, five: Cluster, name: str) -> None:
-    client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=1.0)
-    running = asyncio.ensure_future(run(face, client.once(name, keep=60), job))
-    await face.until(lambda: job.runs)
-    waiting = asyncio.ensure_future(run(face, other.once(name, keep=60), job))
-    await face.until(lambda: max(five.waiters(f"{name}[once]")) == 1)
-    await face.close(other)
-    with misuse("closed"):
-        await waiting
-    with misuse("closed"):
-        await run(face, other.once(name, keep=60), job)
-    assert await running == "done"
 
 
 # ------------------------------------------------ decorated
@@ -711,16 +625,6 @@ async def test_a_run_that_is_under_way_is_waited_for_and_its_result_is_forgotten
     assert await runner == "done"
     assert not await result(face, client.once(name, keep=60))
     await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
-
-
-async def test_only_the_slot_is_forgotten(face: Face, five: Cluster, name: str) -> None:
-    hourly, job = (await face.connected(five)).once(name, keep=9000, per=3600), Job(face)
-    noon, later = hourly.at(3600 * 500), hourly.at(3600 * 501)
-    for it in (noon, later):
-        assert await run(face, it, job) == "done"
-    assert await forget(face, noon) is True
-    assert not await result(face, noon)
-    assert await result(face, later)
 
 
 async def test_nothing_can_be_forgotten_without_a_majority(face: Face, three: Cluster, name: str) -> None:

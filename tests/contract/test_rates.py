@@ -14,7 +14,6 @@ from contract.faces import Asyncio, Face, Threads
 from proof.misuse import misuse
 
 from holdfast.errors import Cancelled, ConfigError, NoQuorum, RateLimited
-from holdfast.events import Opened
 
 BOTH = pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
 
@@ -108,15 +107,6 @@ async def test_who_has_waited_leaves_nothing_behind(face: Face, five: Cluster, n
         waiter.cancel()
     await asyncio.gather(*waiters, return_exceptions=True)
     assert client._driver().waiting.news == []
-
-
-async def test_fail_open_is_told(face: Face, three: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    await three.kill(0, 1, 2)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["down"] * 3)
-    assert await face.call(client.rate(name, 1, 1000, fail_open=True).take)
-    await face.until(lambda: any(isinstance(it, Opened) and it.name == name for it in heard))
 
 
 async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, name: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from contract.cluster import Cluster
@@ -109,19 +108,3 @@ async def test_a_release_by_another_user(face: Face, five: Cluster, name: str) -
     await asyncio.create_task(helper())
     assert lease.state is LeaseState.RELEASED
     await face.until(lambda: five.holders(name) == [None] * 5)
-
-
-async def test_nested_blocks_of_several_locks(face: Face, five: Cluster, name: str) -> None:
-    client, seen = await face.connected(five), []
-    outer, inner = client.lock(f"{name}/outer"), client.lock(f"{name}/inner")
-
-    async def whole(lease: Any) -> None:
-        async def part(other: Any) -> None:
-            seen.append((lease.held, other.held))
-
-        await face.within(inner, part)
-        assert lease.held
-
-    await face.within(outer, whole)
-    assert seen == [(True, True)]
-    await face.until(lambda: five.holders(outer.name) == five.holders(inner.name) == [None] * 5)

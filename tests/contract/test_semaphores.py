@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -79,27 +78,6 @@ async def test_several_permits_at_once(face: Face, five: Cluster, name: str) -> 
     assert [five.waiters(it) for it in slots(name, 3)] == [[0] * 5] * 3
 
 
-async def test_never_more_than_there_are(face: Face, five: Cluster, name: str) -> None:
-    dice, inside, most = random.Random(name), set[int](), 0
-    clients = [await face.connected(five) for _ in range(3)]
-
-    async def body(lease: Any) -> None:
-        nonlocal most
-        assert not inside & {*lease.slots}, "two hold one slot"
-        inside.update(lease.slots)
-        most = max(most, len(inside))
-        await face.sleep(dice.uniform(0, 0.004))
-        inside.difference_update(lease.slots)
-
-    async def user(client: Any) -> None:
-        for _ in range(5):
-            await face.within(client.semaphore(name, 4, count=dice.randint(1, 3), wait=60), body)
-
-    await asyncio.gather(*[user(client) for client in clients for _ in range(4)])
-    assert 2 <= most <= 4
-    await face.until(lambda: all(five.holders(it) == [None] * 5 for it in slots(name, 4)))
-
-
 async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face: Face, five: Cluster, name: str) -> None:
     few, many = [(await face.connected(five)).semaphore(name, permits) for permits in (3, 5)]
     held = [await face.acquire(many) for _ in range(2)] + [await face.acquire(few)]
@@ -118,36 +96,6 @@ async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face
     for it in (*held, lease):
         if it.held:
             await face.release(it)
-
-
-@pytest.mark.parametrize("before, after", [(2, 4), (4, 2)])
-async def test_a_rolling_deployment_changes_the_number(face: Face, five: Cluster, name: str, before: int, after: int) -> None:
-    """Clients are replaced one after the other, while permits are held and waited for. Nobody is refused."""
-    clients = [await face.connected(five) for _ in range(3)]
-    numbers, inside, most = [before] * 3, set[int](), 0
-
-    async def body(lease: Any) -> None:
-        nonlocal most
-        assert not inside & {*lease.slots}, "two hold one slot"
-        inside.update(lease.slots)
-        most = max(most, len(inside))
-        assert len(inside) <= max(numbers)
-        await face.sleep(0.003)
-        inside.difference_update(lease.slots)
-
-    async def user(which: int) -> None:
-        for _ in range(4):
-            await face.within(clients[which].semaphore(name, numbers[which], wait=60), body)
-
-    for replaced in range(4):
-        await asyncio.gather(*[user(it) for it in range(3) for _ in range(3)])
-        if replaced < 3:
-            numbers[replaced] = after
-            clients[replaced] = await face.connected(five)
-    assert numbers == [after] * 3
-    most = 0
-    await asyncio.gather(*[user(it) for it in range(3) for _ in range(3)])
-    assert 1 < most <= after
 
 
 @pytest.mark.parametrize("trouble", ["guard", "freeze"])
