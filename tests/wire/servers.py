@@ -264,39 +264,3 @@ def found(connection: Connection[Asked], now: float, note: bytes | None = None) 
     connection.received(OK + bulk(note or at), now)
     assert connection.take() == command(b"SET", key, note or at, b"PXAT", ends)
     return connection.wake
-
-
-__all__ = [
-    "CLOCK",
-    "NOTE",
-    "found",
-    "microseconds",
-    "noted",
-    "HUGE",
-    "OTHER",
-    "reigning",
-    "MOVES",
-    "PLAIN",
-    "promoted",
-    "GUARD",
-    "INBOX",
-    "LOADED",
-    "MORE",
-    "OK",
-    "SCRIPTS",
-    "SECTIONS",
-    "Asked",
-    "Ear",
-    "Server",
-    "a_connection",
-    "array",
-    "bulk",
-    "command",
-    "invalidate",
-    "log",
-    "meet",
-    "message",
-    "near",
-    "push",
-    "up",
-]
