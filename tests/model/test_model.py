@@ -99,16 +99,6 @@ def test_a_claim_with_something_new_in_it_is_refused() -> None:
     assert _Shape().known("_bag", ()) == ()
 
 
-def test_a_broken_law_is_told_as_a_history(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quorum, "majority", lambda nodes: nodes // 2)
-    with pytest.raises(Broken) as broken:
-        Search(Bounds(nodes=2)).run()
-    told = str(broken.value).splitlines()
-    assert told[0].partition(":")[0] in HOLDS
-    assert sum(line.startswith("begins") for line in told) == 2
-    assert sum(line.startswith("executes") for line in told) == 2
-
-
 @pytest.mark.parametrize("change", [(1, 0, 1), (0, 1, 2), (1, 2, 1), (0, 3, 2), (1, 4, 1)])
 def test_who_knows_the_former_list_and_who_knows_the_next_one_must_not_meet(change: tuple[int, int, int]) -> None:
     with pytest.raises(Broken) as broken:

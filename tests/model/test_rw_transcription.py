@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from model.transcription import Transcription
-from proof import patches
 from protocol.rw_nodes import RWNode
 from scripts.bench import Denied, answered
 from scripts.rw_bench import RWBench, simulated
@@ -58,30 +57,3 @@ class ReadWrite(Transcription):
 def test_the_node_does_what_the_scripts_do() -> None:
     wanted = {f"{mode} {kind} {what}" for mode in "wtc" for kind in "rw" for what in ("denied", "(0, 1)")}
     ReadWrite().agrees(SEEDS, wanted | {"g", "i", "released 1", "released 0", "c r (0, 0)", "c w (0, 0)"})
-
-
-FAULTS = {
-    "a reader's fence is not above": ("max(self._fence + 1, proposed)", "max(self._fence, proposed)"),
-    "a writer ignores readers": ("self._known_readers(now) + 1, proposed)", "proposed)"),
-    "a renewal shortens": ("self._until = max(self._until, deadline)", "self._until = deadline"),
-    "a reader's renewal shortens": ("max(deadline, self._readers.get(token, 0))", "deadline"),
-    "the first that leaves frees it": ("            if self._readers:\n                return\n", ""),
-    "the lapsed stay": ("if deadline > now}", "}"),
-    "a dead writer keeps readers out": ("if deadline > now and not self._fits(head):", "if not self._fits(head):"),
-    "the deaf keep it": ("elif not self._publish(GRANTED, head, fence):", "elif not self._publish(GRANTED, head, fence) and False:"),
-    "one at a time": ("                got = fence\n", "                return fence\n"),
-    "a downgrade is fresh": (
-        "            self._promote(now)\n            return [fence, 0, 0]",
-        "            self._promote(now)\n            return [fence, 0, 1]",
-    ),
-    "no downgrade": ("if reads(token) and self._name == twin(token):", "if False:"),
-    "a release without the twin": ("(token, twin(token)) if reads(token) else (token,)", "(token,)"),
-    "no inquiry": ("self._publish(INQUIRY, other, 0)", "pass"),
-    "readers pass who waits": ("elif self._fits(token) and not self._waiters:", "elif self._fits(token):"),
-}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_node_that_is_a_little_wrong_is_found(fault: str) -> None:
-    kind = patches.whole(RWNode, *FAULTS[fault])
-    assert any(ReadWrite().difference(seed, kind)[0] for seed in SEEDS), "no history shows it"

@@ -48,8 +48,8 @@ class Transcription(ABC):
     def kept(self, bench: Any) -> tuple[object, ...]:
         """What the server keeps, as the node would say it."""
 
-    def difference(self, seed: int, node: Callable[..., Any] | None = None) -> tuple[str | None, Counter[str]]:
-        """The first difference in one history, and what was seen in it. `node`: another one than the model's."""
+    def difference(self, seed: int) -> tuple[str | None, Counter[str]]:
+        """The first difference in one history, and what was seen in it."""
         dice, seen, told = random.Random(seed), Counter[str](), list[str]()
         with closing(self.bench()) as bench:
             heard: list[tuple[bytes, bytes, int]] = []
@@ -61,7 +61,7 @@ class Transcription(ABC):
                     heard.append((push, token, fence))
                 return listening[token[17:49]]
 
-            master = (node or self.node)(publish)
+            master = self.node(publish)
             fence = base = bench.now() * 1000
             tickets = [base + dice.choice((0, 1, -K * 700, 3 * 10**6)) + i for i in range(4)]
             tokens = [self.token(dice, ticket, inbox) for ticket in tickets for inbox in listening]

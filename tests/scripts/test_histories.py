@@ -6,8 +6,6 @@ little wrong is shown with servers that are.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -17,9 +15,7 @@ from typing import Any
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, Seen, Words, keys, real, simulated
 
-from holdfast.testing.commands import COMMANDS
-from holdfast.testing.server import ServedConnection, Server
-from holdfast.testing.values import REDIS_6_2, VALKEY_9, Hash, Reply, SortedSet
+from holdfast.testing.values import REDIS_6_2, VALKEY_9
 
 pytestmark = pytest.mark.servers
 
@@ -154,77 +150,6 @@ def test_a_real_server_and_the_simulated_one_are_alike(real_url: str) -> None:
 
 # Servers that are a little wrong: each must be found by the same histories. What is wrong is told with the command that does
 # something else; that is given what really executes it, the connection, and the command's arguments.
-
-
-def pop_the_highest(really: Callable[..., Reply], c: ServedConnection, key: bytes) -> Reply:
-    line = c.typed(key, SortedSet)
-    if not line:
-        return []
-    [(score, member)] = line.line(-1, -1)
-    line.drop(member)
-    c.changed(key)
-    return [member, score]
-
-
-def without(option: bytes, values: int = 0) -> Callable[..., Reply]:
-    """A SET that overlooks an option."""
-
-    def run(really: Callable[..., Reply], c: ServedConnection, *words: bytes) -> Reply:
-        at = words.index(option) if option in words else len(words)
-        return really(c, *words[:at], *words[at + 1 + values :])
-
-    return run
-
-
-FAULTS: dict[str, tuple[bytes, Callable[..., Reply]]] = {
-    "ZPOPMIN pops the highest": (b"ZPOPMIN", pop_the_highest),
-    "ZPOPMIN finds nobody": (b"ZPOPMIN", lambda really, c, key: []),
-    "SET takes what is taken": (b"SET", without(b"NX")),
-    "SET keeps for ever": (b"SET", without(b"PX", 1)),
-    "SET keeps the fence for ever": (b"SET", without(b"PXAT", 1)),
-    "SET does not tell the old value": (b"SET", without(b"GET")),
-    "SET takes a time for a duration": (b"SET", lambda really, c, *words: really(c, *[b"PX" if it == b"PXAT" else it for it in words])),
-    "DEL deletes nothing": (b"DEL", lambda really, c, *keys: len(keys)),
-    "EXISTS finds everything": (b"EXISTS", lambda really, c, *keys: len(keys)),
-    "EXISTS finds nothing": (b"EXISTS", lambda really, c, *keys: 0),
-    "GET finds nothing": (b"GET", lambda really, c, key: None),
-    "PTTL in seconds": (b"PTTL", lambda really, c, key: really(c, key) // 1000),
-    "PEXPIRE in seconds": (b"PEXPIRE", lambda really, c, key, ttl: really(c, key, b"%d" % (int(ttl) * 1000))),
-    "PEXPIRE does nothing": (b"PEXPIRE", lambda really, c, key, ttl: 1),
-    "ZADD finds everybody new": (b"ZADD", lambda really, c, *words: really(c, *words) or 1),
-    "ZADD finds nobody new": (b"ZADD", lambda really, c, *words: really(c, *words) and 0),
-    "ZADD orders by member only": (b"ZADD", lambda really, c, key, score, member: really(c, key, b"0", member)),
-    "ZREM removes nobody": (b"ZREM", lambda really, c, key, *members: 0),
-    "ZRANK counts from 1": (b"ZRANK", lambda really, c, *words: None if (rank := really(c, *words)) is None else rank + 1),
-    "ZRANGE begins at the end": (b"ZRANGE", lambda really, c, *words: really(c, *words)[::-1]),
-    "HSET keeps the old value": (b"HSET", lambda really, c, key, *pair: 0 if c.typed(key, Hash) else really(c, key, *pair)),
-    "HGET finds nothing": (b"HGET", lambda really, c, key, field: None),
-    "HDEL deletes nothing": (b"HDEL", lambda really, c, key, *fields: 1),
-    "PUBLISH reaches nobody": (b"PUBLISH", lambda really, c, *words: 0),
-    "PUBLISH counts nobody": (b"PUBLISH", lambda really, c, *words: really(c, *words) and 0),
-    "PUBLISH counts everybody": (b"PUBLISH", lambda really, c, *words: really(c, *words) or 1),
-    "TIME stands still": (b"TIME", lambda really, c: [b"1800000000", b"0"]),
-}
-
-
-@pytest.mark.parametrize("wrong", FAULTS)
-def test_a_server_that_is_a_little_wrong_is_found(wrong: str) -> None:
-    name, run = FAULTS[wrong]
-    faulty = dataclasses.replace(COMMANDS[name], run=functools.partial(run, COMMANDS[name].run))
-
-    def server(*arguments: Any, **options: Any) -> Server:
-        made = Server(*arguments, **options)
-        made.commands = {**COMMANDS, name: faulty}
-        return made
-
-    def found(seed: int) -> bool:
-        with closing(simulated(VALKEY_9)) as left, closing(simulated(VALKEY_9, kind=server)) as right:
-            try:
-                return History(seed, left, right).first_difference(STEPS) is not None
-            except AssertionError:  # the bench itself saw that something is wrong
-                return True
-
-    assert any(found(seed) for seed in SEEDS)
 
 
 def test_two_that_are_the_same_are_found_alike() -> None:
