@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -222,20 +221,6 @@ def test_no_two_names_share_a_key_and_the_four_keys_share_a_slot(one: str, other
         assert len(set(keys)) == 4
         assert len({slot(key) for key in keys}) == 1
     assert len({key for keys in found.values() for key in keys}) == 4 * len(found)
-
-
-def test_the_same_for_every_short_name_of_a_few_letters() -> None:
-    owner: dict[bytes, str] = {}
-    for size in range(1, 6):
-        for letters in product("{}:t", repeat=size):
-            for name in ("".join(letters), "".join(letters) + ":fence", "".join(letters) + "fence", "".join(letters) + "}:fence:t"):
-                key = accepted(name)
-                if key is None or owner.get(key) == name:
-                    continue
-                assert len({slot(it) for it in keys_of(key)}) == 1
-                for each in keys_of(key):
-                    assert owner.setdefault(each, name) == name
-    assert len(owner) > 4000
 
 
 @patient

@@ -102,9 +102,7 @@ def test_a_renewal_does_not_shorten_what_was_granted(vote: Vote) -> None:
 @pytest.mark.parametrize("base", [5.0, 12.0], ids=["a shorter lease", "a longer lease"])
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("error", [None, Exception("OOM")])
-def test_the_usual_answer_to_a_renewal_says_the_same_in_one_step(
-    vote: Vote, base: float, lower: bool, error: Exception | None
-) -> None:
+def test_the_usual_answer_to_a_renewal_says_the_same_in_one_step(vote: Vote, base: float, lower: bool, error: Exception | None) -> None:
     vote.lower = lower
     vote.error = error
     vote.unheard = True
@@ -285,9 +283,7 @@ def test_which_moments_are_certain(vote: Vote, moment: float, now: float, covers
         (T + 1, T + 1, 0, False),
     ],
 )
-def test_a_fence_shows_a_grant_that_was_not_heard(
-    vote: Vote, fence: int, largest: int, owed: int | None, raised: bool
-) -> None:
+def test_a_fence_shows_a_grant_that_was_not_heard(vote: Vote, fence: int, largest: int, owed: int | None, raised: bool) -> None:
     """Rule C14. `owed`: so many answers when a connection broke, and none while another one lasted; None if none broke."""
     if owed is not None:
         vote.owed = owed

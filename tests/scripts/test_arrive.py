@@ -215,10 +215,7 @@ def look(node: Node, generation: int = 0) -> Any:
 def snapshot(node: Node) -> dict[bytes, Any]:
     """What stands in each key."""
     operator = node.bench.operator
-    return {
-        it: operator.say("GET", it) if it.endswith((b"latch", b"barrier")) else operator.say("ZRANGE", it, 0, -1)
-        for it in node.kept()
-    }
+    return {it: operator.say("GET", it) if it.endswith((b"latch", b"barrier")) else operator.say("ZRANGE", it, 0, -1) for it in node.kept()}
 
 
 def test_a_look_where_nothing_is_notes_nothing(node: Node) -> None:

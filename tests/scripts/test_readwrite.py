@@ -29,6 +29,7 @@ def rw(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[
 
 # ------------------------------------------------ who may be there together
 
+
 def test_readers_share(rw: RWBench) -> None:
     one, two = rw.reader(1), rw.reader(2)
     assert rw.request(one) == (int(one[:16]), 0, 1)
