@@ -519,36 +519,30 @@ def story(error: BaseException) -> list[str]:
     return told
 
 
-def outcome(move: str, what: Any, generator: Any) -> Any:
-    """What becomes of one step."""
+async def outcome(move: str, what: Any, generator: Any) -> Any:
+    """What becomes of one step of a generator of either colour."""
+    a = "a" if hasattr(generator, "asend") else ""
     try:
-        if move == "next":
-            return next(generator)
-        if move == "send":
-            return generator.send(what)
-        if move == "throw":
-            return generator.throw(what())
-        return generator.close()
+        match move:
+            case "next":
+                found = getattr(generator, f"__{a}next__")()
+            case "send":
+                found = getattr(generator, f"{a}send")(what)
+            case "throw":
+                found = getattr(generator, f"{a}throw")(what())
+            case _:
+                found = getattr(generator, f"{a}close")()
+        return await found if a else found
     except StopIteration as end:
         return "over", end.value
-    except BaseException as error:
-        return story(error)
-
-
-async def outcome_async(move: str, what: Any, generator: Any) -> Any:
-    """The same, async."""
-    try:
-        if move == "next":
-            return await anext(generator)
-        if move == "send":
-            return await generator.asend(what)
-        if move == "throw":
-            return await generator.athrow(what())
-        return await generator.aclose()
     except StopAsyncIteration:
         return "over"
     except BaseException as error:
         return story(error)
+
+
+def is_over(generator: Any) -> bool:
+    return (generator.ag_frame if hasattr(generator, "asend") else generator.gi_frame) is None
 
 
 def check_hold(leases: list[Any], begun: bool, over: bool) -> None:
@@ -560,64 +554,49 @@ def check_hold(leases: list[Any], begun: bool, over: bool) -> None:
         assert leases[0].state is (LeaseState.RELEASED if over else LeaseState.HELD)
 
 
+async def behaves_alike(locks: Any, function: Any, plan: Any, moves: Any) -> None:
+    """A decorated generator behaves as the generator itself."""
+    logs: tuple[list[Any], list[Any]] = [], []
+    leases: list[Any] = []
+    bare, decorated = function(plan, logs[0], []), locks.lock("same", wait=5)(function)(plan, logs[1], leases)
+    begun = False
+    for move, what in moves:
+        begun = begun or (move in ("next", "send") and not is_over(bare) and not (move == "send" and what is not None))
+        assert await outcome(move, what, decorated) == await outcome(move, what, bare)
+        assert logs[0] == logs[1]
+        check_hold(leases, begun, is_over(bare))
+        with misuse("not_held"):
+            current()
+    begun = begun or not is_over(bare)
+    for generator in (bare, decorated):
+        while not is_over(generator):
+            await outcome("next", None, generator)
+    assert logs[0] == logs[1]
+    check_hold(leases, begun, True)
+
+
+def always(run: Callable[[Any], object], locks: Any, function: Any) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(PLANS, MOVES)
+    def each(plan: Any, moves: Any) -> None:
+        run(behaves_alike(locks, function, plan, moves))
+
+    each()
+
+
 def test_a_decorated_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
+    def at_once(nothing_waits: Any) -> None:
+        with pytest.raises(StopIteration):
+            nothing_waits.send(None)
+
     with holdfast.Holdfast(*nodes.urls) as locks:
-
-        @settings(max_examples=150, deadline=None)
-        @given(PLANS, MOVES)
-        def same(plan: Any, moves: Any) -> None:
-            logs: tuple[list[Any], list[Any]] = [], []
-            leases: list[Any] = []
-            bare = planned(plan, logs[0], [])
-            decorated = locks.lock("same", wait=5)(planned)(plan, logs[1], leases)
-            begun = False
-            for move, what in moves:
-                begun = begun or (move in ("next", "send") and bare.gi_frame is not None and not (move == "send" and what is not None))
-                assert outcome(move, what, decorated) == outcome(move, what, bare)
-                assert logs[0] == logs[1]
-                check_hold(leases, begun, bare.gi_frame is None)
-                with misuse("not_held"):
-                    current()
-            begun = begun or bare.gi_frame is not None
-            for generator in (bare, decorated):
-                while generator.gi_frame is not None:
-                    outcome("next", None, generator)
-            assert logs[0] == logs[1]
-            check_hold(leases, begun, True)
-
-        same()
+        always(at_once, locks, planned)
 
 
 def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Nodes) -> None:
     with asyncio.Runner() as runner:
         locks = holdfast.aio.Holdfast(*nodes.urls)
-
-        async def same(plan: Any, moves: Any) -> None:
-            logs: tuple[list[Any], list[Any]] = [], []
-            leases: list[Any] = []
-            bare = planned_async(plan, logs[0], [])
-            decorated = locks.lock("same", wait=5)(planned_async)(plan, logs[1], leases)
-            begun = False
-            for move, what in moves:
-                begun = begun or (move in ("next", "send") and bare.ag_frame is not None and not (move == "send" and what is not None))
-                assert await outcome_async(move, what, decorated) == await outcome_async(move, what, bare)
-                assert logs[0] == logs[1]
-                check_hold(leases, begun, bare.ag_frame is None)
-                with misuse("not_held"):
-                    current()
-            begun = begun or bare.ag_frame is not None
-            for generator in (bare, decorated):
-                while generator.ag_frame is not None:
-                    await outcome_async("next", None, generator)
-            assert logs[0] == logs[1]
-            check_hold(leases, begun, True)
-
-        @settings(max_examples=150, deadline=None)
-        @given(PLANS, MOVES)
-        def each(plan: Any, moves: Any) -> None:
-            runner.run(same(plan, moves))
-
-        each()
+        always(runner.run, locks, planned_async)
         runner.run(locks.close())
 
 
