@@ -100,6 +100,14 @@ def pack(*words: bytes | str | int) -> bytes:
     return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
 
 
+def spoken(data: bytes) -> list[Any]:
+    """The words of a command that is packed."""
+    reader = hiredis.Reader()
+    reader.feed(data)
+    words: Any = reader.gets()
+    return list(words)
+
+
 class Client:
     """One connection in RESP3. `send` takes bytes; `receive` gives some, once there are any."""
 
@@ -211,6 +219,15 @@ class Bench:
         return b"%016d:%b:%08x" % (self.base + ticket, inbox, self._serial)
 
     # The scripts
+
+    def load(self, *scripts: Script) -> None:
+        self.operator.batch(*[("SCRIPT", "LOAD", script.source) for script in scripts])
+
+    def told(self, data: bytes) -> Any:
+        """Say the bytes of a recipe; what the node answers."""
+        reply = self.client.say(*spoken(data))
+        self.mortal()
+        return reply
 
     def words(self, token: bytes, ttl: int = LONG, mode: str = "w", P: int = 0, K: int = K, name: bytes = NAME, clock: int = 0) -> Words:
         """A request's command; P is the ticket unless given; `clock`: the time by the ticket's clock, in microseconds."""

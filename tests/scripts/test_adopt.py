@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import hiredis
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Denied, Granted, K, about, answered, keys
 
 from holdfast.protocol.adoption import Adopted, Handover
 from holdfast.protocol.command import TRY
-from holdfast.scripts import ADOPT, Script
+from holdfast.scripts import ADOPT
 
 FENCE = keys(NAME)[1]
 
 
 class Node:
-    """A node that has a lease of a giver. `script`: stands for the shipped one."""
+    """A node that has a lease of a giver."""
 
-    def __init__(self, bench: Bench, script: Script = ADOPT) -> None:
-        self.bench, self.script = bench, script
-        bench.operator.batch(("SCRIPT", "LOAD", script.source))
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        bench.load(ADOPT)
         self.giver, self.adopter = bench.token(1), bench.token(2, INBOXES[1])
         granted = bench.request(self.giver, LONG // 2)
         assert isinstance(granted, Granted)
         self.fence = granted.fence
         self.recipe = Adopted(Handover(NAME.decode(), self.giver, self.fence), ttl=LONG / 1000, horizon=K)
 
-    def _say(self, data: bytes) -> Granted | Denied:
-        reader = hiredis.Reader()
-        reader.feed(data)
-        words: Any = reader.gets()
-        words[1] = self.script.sha
-        reply = self.bench.client.say(*words)
-        self.bench.mortal()
-        return answered(reply)
-
     def adopt(self, token: bytes = b"", ttl: float = LONG / 1000) -> Granted | Denied:
-        return self._say(self.recipe.request(token or self.adopter, ttl, TRY, self.fence))
+        return answered(self.bench.told(self.recipe.request(token or self.adopter, ttl, TRY, self.fence)))
 
     def take_back(self, token: bytes = b"") -> Granted | Denied:
-        return self._say(self.recipe.release(token or self.adopter, held=False))
+        return answered(self.bench.told(self.recipe.release(token or self.adopter, held=False)))
 
 
 @pytest.fixture

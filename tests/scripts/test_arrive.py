@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import hiredis
 import pytest
 from scripts.bench import INBOXES, Bench, Simulated, about
 
@@ -31,18 +30,14 @@ class Node:
 
     def __init__(self, bench: Bench, kind: str = LATCH, count: int = 3) -> None:
         self.bench, self.recipe = bench, Gathering(kind, "n", count, KEEP)
-        bench.operator.say("SCRIPT", "LOAD", ARRIVE.source)
+        bench.load(ARRIVE)
 
     def say(
         self, ids: Sequence[bytes] = (), generation: int = 0, caller: Caller | None = None, recipe: Gathering | None = None, **more: Any
     ) -> Any:
         """Who arrives; what comes back, read."""
         caller = Caller() if caller is None else caller
-        reader = hiredis.Reader()
-        reader.feed((recipe or self.recipe).say(generation, ids, caller.birth, len(caller.ids), **more))
-        words = reader.gets()
-        reply = self.bench.client.say(*words)
-        self.bench.mortal()
+        reply = self.bench.told((recipe or self.recipe).say(generation, ids, caller.birth, len(caller.ids), **more))
         told = self.recipe.read(reply)
         assert told is not None, reply
         if isinstance(told, LatchAnswer) and told.over <= generation:
@@ -203,10 +198,7 @@ def look(node: Node, generation: int = 0) -> Any:
     for key in node.kept():
         operator.say("PEXPIRE", key, 20_000)
     before = snapshot(node)
-    reader = hiredis.Reader()
-    reader.feed(node.recipe.look(generation))
-    words = reader.gets()
-    told = node.recipe.read(node.bench.client.say(*words))
+    told = node.recipe.read(node.bench.told(node.recipe.look(generation)))
     assert snapshot(node) == before
     assert all(operator.say("PTTL", key) <= 20_000 for key in node.kept()), "a look does not keep it for longer"
     return told

@@ -6,7 +6,6 @@ import random
 from dataclasses import dataclass
 from typing import Any
 
-import hiredis
 import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
 
@@ -30,26 +29,20 @@ class Node:
     bench: Bench
 
     def __post_init__(self) -> None:
-        self.bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in ELECTION])
+        self.bench.load(*ELECTION)
 
     @property
     def exact(self) -> bool:
         """Does its clock stand still while nobody lets time pass?"""
         return isinstance(self.bench.place, Simulated)
 
-    def say(self, data: bytes) -> Any:
-        words = spoken(data)
-        reply = self.bench.client.say(*words)
-        self.bench.mortal()
-        return reply
-
     def announce(self, term: int, version: int = 1, left: float = LONG, value: str = "v") -> int:
-        answer: int = self.say(OFFICE.announce(Word(term, version, left, value)))
+        answer: int = self.bench.told(OFFICE.announce(Word(term, version, left, value)))
         return answer
 
     def watch(self, token: bytes = b"", ttl: float = LONG) -> tuple[int, int, int, str]:
         """Term, version, ms left, value."""
-        term, version, left, value = self.say(OFFICE.watch(token, ttl))
+        term, version, left, value = self.bench.told(OFFICE.watch(token, ttl))
         return term, version, left, value.decode()
 
     def left(self, key: bytes) -> int:
@@ -63,14 +56,6 @@ class Node:
     def watchers(self) -> list[bytes]:
         found: list[bytes] = self.bench.operator.say("ZRANGE", WATCHERS, 0, -1)
         return found
-
-
-def spoken(data: bytes) -> list[bytes]:
-    """What a command says. (A value may have line ends in it.)"""
-    reader = hiredis.Reader()
-    reader.feed(data)
-    words: list[bytes] = reader.gets()
-    return words
 
 
 @pytest.fixture

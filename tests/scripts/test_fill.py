@@ -6,24 +6,20 @@ from typing import Any
 
 import hiredis
 import pytest
-from operations.inspection.test_commands import words
-from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about
+from scripts.bench import INBOXES, LONG, NAME, SHORT, SLACK, TOP, Bench, about, spoken
 
 from holdfast.primitives.fill.commands import Cache
 from holdfast.protocol.exclusive import Exclusive
-from holdfast.scripts import FILLS, Script
+from holdfast.scripts import FILLS
 
 CACHE = Cache(Exclusive(NAME.decode(), ttl=30.0, horizon=16_000))
 KEY = b"{n}:cache"
-DAMAGED: dict[bytes, Script] = {}  # what stands for a script while a fault is planted
 
 
 def say(bench: Bench, data: bytes) -> Any:
     """A recipe's bytes, said to the server; its answer, an error too."""
-    evalsha, sha, *rest = words(data)
-    script = DAMAGED.get(sha) or {it.sha: it for it in FILLS}[sha]
-    bench.operator.say("SCRIPT", "LOAD", script.source)
-    [reply] = bench.client.batch((evalsha, script.sha, *rest))
+    bench.load(*FILLS)
+    [reply] = bench.client.batch(tuple(spoken(data)))
     bench.mortal()
     return reply
 

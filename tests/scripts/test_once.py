@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import hiredis
 import pytest
 from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
 
@@ -24,22 +21,14 @@ class Node:
 
     def __init__(self, bench: Bench) -> None:
         self.bench, self.register = bench, Register(NAME, K)
-        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (LOOK, STORE)])
-
-    def _say(self, data: bytes) -> Any:
-        reader = hiredis.Reader()
-        reader.feed(data)
-        words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-        reply = self.bench.client.say(*words)
-        self.bench.mortal()
-        return reply
+        bench.load(LOOK, STORE)
 
     def look(self, ballot: int = 0, token: bytes = b"") -> OnceLook:
-        [told] = seen({0: self._say(self.register.look(ballot, token))}).values()
+        [told] = seen({0: self.bench.told(self.register.look(ballot, token))}).values()
         return told
 
     def store(self, ballot: int, value: bytes = b"v", left: int = KEEP) -> int:
-        answer: int = self._say(self.register.store(ballot, value, left))
+        answer: int = self.bench.told(self.register.store(ballot, value, left))
         return answer
 
     def see(self, key: bytes) -> tuple[bytes | None, int]:

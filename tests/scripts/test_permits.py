@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operations.inspection.test_commands import words
-from scripts.bench import Bench, about
+from scripts.bench import Bench, about, spoken
 
 from holdfast.operations.inspection import commands as inspection
 from holdfast.protocol.semaphore import Slots
@@ -16,9 +15,9 @@ POOL = Slots("pool", 12, 1, 10.0, prefix="app:", horizon=16_000)
 
 def look(bench: Bench, permits: int = 12) -> Any:
     """What the node answers."""
-    bench.operator.say("SCRIPT", "LOAD", PERMITS.source)
+    bench.load(PERMITS)
     before = bench.operator.say("SCAN", 0, "COUNT", 1000)
-    answer = bench.client.say(*words(inspection.permits(POOL.key, permits)))
+    answer = bench.client.say(*spoken(inspection.permits(POOL.key, permits)))
     assert sorted(bench.operator.say("SCAN", 0, "COUNT", 1000)[1]) == sorted(before[1]), "it changes nothing"
     return answer
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -10,10 +9,10 @@ from typing import Any
 
 import pytest
 from scripts import rw_bench
-from scripts.bench import GRAIN, INBOXES, LONG, NAME, SHORT, Denied, Granted, K, Waiter, about, keys
+from scripts.bench import GRAIN, INBOXES, LONG, NAME, SHORT, Denied, Granted, K, about, keys
 from scripts.conftest import DIALECTS, REAL, kinds
 from scripts.rw_bench import RWBench, rw_keys, simulated
-from scripts.test_histories import near
+from scripts.test_histories import Twins
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE
 from holdfast.testing.values import VALKEY_9
@@ -625,35 +624,18 @@ def test_a_reader_never_becomes_a_writer(rw: RWBench) -> None:
 # ------------------------------------------------ histories
 
 
-class History:
-    """One random sequence of steps, on two servers."""
+class History(Twins):
+    """Of a read-write lock."""
 
     def __init__(self, seed: int, left: RWBench, right: RWBench) -> None:
-        self.dice, self.benches, self.told, self.seen = random.Random(seed), (left, right), list[str](), Counter[str]()
-        base = left.now() * 1000 + 10**9
+        super().__init__(seed, left, right)
         kinds = (b":r", b":r", b":w")
         self.tokens = [
-            b"%016d:%b:%08x%b" % (base + t, inbox, 1, kind) for t in (2, 4, 6) for inbox in INBOXES[:2] for kind in kinds[t // 4 :]
+            b"%016d:%b:%08x%b" % (self.base + t, inbox, 1, kind) for t in (2, 4, 6) for inbox in INBOXES[:2] for kind in kinds[t // 4 :]
         ]
-        self.ears = [[bench.connect(inbox) for bench in self.benches] for inbox in INBOXES[:1]]
-        self.fence = base
+        self.listen(INBOXES[0])
         for bench in self.benches:  # without records there would be the clock floor, by clocks that differ
-            bench.operator.batch(*[("SET", rw_keys(NAME)[it], base, "PX", 10**7) for it in (1, 5)])
-
-    def first_difference(self, steps: int) -> str | None:
-        """Take the steps; what differs first, with all that led to it."""
-        for _ in range(steps):
-            left, right = self.step()
-            if not alike(left, right):
-                return "\n".join([*self.told, f"answers differ: {left} | {right}"])
-            pushes = [[pair[side].heard() for pair in self.ears] for side in (0, 1)]
-            if pushes[0] != pushes[1]:
-                return "\n".join([*self.told, f"pushes differ: {pushes[0]} | {pushes[1]}"])
-            self.seen.update(message[:1].decode() for heard in pushes[0] for _, message in heard)
-            one, two = (bench.see() for bench in self.benches)
-            if not alike(one, two):
-                return "\n".join([*self.told, f"states differ: {one} | {two}"])
-        return None
+            bench.operator.batch(*[("SET", rw_keys(NAME)[it], self.base, "PX", 10**7) for it in (1, 5)])
 
     def step(self) -> tuple[Any, Any]:
         dice, chance = self.dice, self.dice.random()
@@ -674,33 +656,8 @@ class History:
             self.fence = max(self.fence, left.fence)
         self.seen[f"{mode} {token[-1:].decode()} {'granted' if isinstance(left, Granted) else 'denied'}"] += 1
         if ttl == SHORT:
-            for bench in self.benches:
-                bench.lapse()
+            self.lapse()
         return left, right
-
-    def both(self, act: Callable[[RWBench], Any], what: str) -> tuple[Any, Any]:
-        left, right = self.benches
-        right.place.pass_time(max(left.now() - right.now(), 0) / 1000)  # a real server's clock runs: the other one's follows
-        self.told.append(what)
-        return act(left), act(right)
-
-
-def alike(left: Any, right: Any) -> bool:
-    """Equal, but for the times in it."""
-    match left, right:
-        case (Denied(), Denied()) | (rw_bench.Seen(), rw_bench.Seen()):
-            pairs = [(name, getattr(left, name), getattr(right, name)) for name in left._fields]
-            return all(near(one, other) if name.endswith(("left", "pttl")) else alike(one, other) for name, one, other in pairs)
-        case dict(), dict():
-            in_line = any(isinstance(it, Waiter) for it in left.values())  # there, order says who is next
-            same = list(left) == list(right) if in_line else left.keys() == right.keys()
-            return same and all(near(ms(it), ms(right[key])) for key, it in left.items())
-    return bool(left == right)
-
-
-def ms(it: Any) -> int:
-    """What is left, of a place in line or of a lease."""
-    return it.left if isinstance(it, Waiter) else it
 
 
 WANTED = {"g", "i", *[f"{mode} {kind} {what}" for mode in "wtc" for kind in "rw" for what in ("granted", "denied")]}

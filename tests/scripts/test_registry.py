@@ -22,11 +22,8 @@ def note(lists: str) -> bytes:
 
 def say(bench: Bench, data: bytes) -> Any:
     """What the node answers."""
-    evalsha, _, *rest = words(data)
-    bench.operator.say("SCRIPT", "LOAD", REGISTRY.source)
-    answer = bench.client.say(evalsha, REGISTRY.sha, *rest)
-    bench.mortal()
-    return answer
+    bench.load(REGISTRY)
+    return bench.told(data)
 
 
 def register(bench: Bench, who: str, lists: str, was: str = "") -> Any:

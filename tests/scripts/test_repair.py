@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import hiredis
 import pytest
 from scripts.bench import SLACK, Bench, about
 
@@ -23,16 +22,10 @@ class Node:
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
-        bench.operator.batch(*[("SCRIPT", "LOAD", it.source) for it in (RECALL, MEND, ARRIVE)])
-
-    def say(self, data: bytes) -> Any:
-        reader = hiredis.Reader()
-        reader.feed(data)
-        words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-        return self.bench.client.say(*words)
+        bench.load(RECALL, MEND, ARRIVE)
 
     def recall(self, *keys: bytes) -> list[Any]:
-        told: list[Any] = self.say(repair.recall(keys))
+        told: list[Any] = self.bench.told(repair.recall(keys))
         assert abs(told[0] - self.now) < SLACK * 1000
         return told[1:]
 
@@ -126,8 +119,8 @@ def test_what_is_owed_no_more_is_nothing(node: Node) -> None:
 
 
 def test_a_latch_and_a_barrier_tell_who_has_arrived(node: Node) -> None:
-    node.say(Gathering(LATCH, "n", 3, 60.0).say(0, [b"a", b"b c"], b"0", 0))
-    node.say(Gathering(BARRIER, "n", 3, 60.0).say(4, [b"d"], b"0", 0))
+    node.bench.told(Gathering(LATCH, "n", 3, 60.0).say(0, [b"a", b"b c"], b"0", 0))
+    node.bench.told(Gathering(BARRIER, "n", 3, 60.0).say(4, [b"d"], b"0", 0))
     [latch, barrier] = node.recall(b"{n}:latch", b"{n}:barrier")
     assert (latch[:2], sorted(latch[3].split(b"\0"))) == ([3, 0], [b"a", b"b c"])
     assert (barrier[:2], barrier[3]) == ([3, 4], b"d")
@@ -136,13 +129,13 @@ def test_a_latch_and_a_barrier_tell_who_has_arrived(node: Node) -> None:
 
 def test_a_name_with_a_hash_tag(node: Node) -> None:
     gathering = Gathering(BARRIER, "app{t}", 3, 60.0)
-    node.say(gathering.say(2, [b"d"], b"0", 0))
+    node.bench.told(gathering.say(2, [b"d"], b"0", 0))
     [told] = node.recall(beside(b"app{t}", b"barrier"))
     assert (told[:2], told[3]) == ([3, 2], b"d")
 
 
 def test_an_open_latch_tells_so(node: Node) -> None:
-    node.say(Gathering(LATCH, "n", 1, 60.0).say(0, [b"a"], b"0", 0))
+    node.bench.told(Gathering(LATCH, "n", 1, 60.0).say(0, [b"a"], b"0", 0))
     [told] = node.recall(b"{n}:latch")
     assert (told[:2], told[3]) == ([1, 1], b"")
 
@@ -227,10 +220,10 @@ def test_a_window_that_is_over_here_is_no_reason_to_keep_it(node: Node) -> None:
 def test_registers_are_found_and_other_keys_are_not(node: Node) -> None:
     for key in (RESULT, CACHE, RATE, b"{n}:fence", b"n", b"{t}:result:app{t}[once]"):
         node.put(key, b"1 1")
-    node.say(Gathering(LATCH, "n", 3, 60.0).say(0, [b"a"], b"0", 0))
+    node.bench.told(Gathering(LATCH, "n", 3, 60.0).say(0, [b"a"], b"0", 0))
     found, cursor = set[bytes](), b"0"
     while True:
-        step = repair.listed(node.say(repair.registers("", cursor)), "")
+        step = repair.listed(node.bench.told(repair.registers("", cursor)), "")
         assert step is not None
         cursor, keys = step
         found.update(keys)

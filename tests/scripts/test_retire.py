@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import hiredis
 import pytest
 from scripts.bench import LONG, NAME, SHORT, Bench, Granted, K, about, keys
 
 from holdfast.protocol.exclusive import Exclusive
-from holdfast.scripts import RETIRE, Script
+from holdfast.scripts import RETIRE
 
 REST = 60_000  # ms: longer than any lease
 FENCE = keys(NAME)[1]
 
 
 class Node:
-    """A node, and a holder. `script`: stands for the shipped one."""
+    """A node, and a holder."""
 
-    def __init__(self, bench: Bench, script: Script = RETIRE) -> None:
-        self.bench, self.script = bench, script
-        bench.operator.batch(("SCRIPT", "LOAD", script.source))
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        bench.load(RETIRE)
         self.recipe = Exclusive(NAME.decode(), ttl=LONG / 1000, horizon=K).lasting()
         self.token = bench.token(1)
         assert isinstance(bench.request(self.token), Granted)
 
     def retire(self, token: bytes, rest: float = REST / 1000) -> int:
-        reader = hiredis.Reader()
-        reader.feed(self.recipe.release(token, rest=rest))
-        words: Any = reader.gets()
-        words[1] = self.script.sha
-        answer: int = self.bench.client.say(*words)
-        self.bench.mortal()
+        answer: int = self.bench.told(self.recipe.release(token, rest=rest))
         return answer
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import hiredis
 import pytest
 from scripts.bench import SLACK, Bench
 
@@ -28,12 +26,6 @@ class Node:
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
 
-    def say(self, data: bytes) -> Any:
-        reader = hiredis.Reader()
-        reader.feed(data)
-        words: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-        return self.bench.client.say(*words)
-
     def lock(self, key: bytes, value: bytes, ms: int = LONG, fence: int = 0, noted: bytes = b"") -> None:
         self.bench.operator.say("SET", key, value, "PX", ms)
         if fence:
@@ -47,7 +39,7 @@ class Node:
             self.bench.operator.say("PEXPIRE", beside(key, kind), LONG)
 
     def survey(self, *keys: bytes) -> list[SurveyAnswer]:
-        found = survey.told(self.say(survey.look(keys)), len(keys))
+        found = survey.told(self.bench.told(survey.look(keys)), len(keys))
         assert found is not None
         return found
 
@@ -55,7 +47,7 @@ class Node:
         """How many keys were looked at, and those of locks."""
         cursor, looked, found = b"0", 0, set[bytes]()
         while True:
-            cursor, more, keys = inspection.found(self.say(inspection.names("", pattern, cursor, survey.STEP)))
+            cursor, more, keys = inspection.found(self.bench.told(inspection.names("", pattern, cursor, survey.STEP)))
             looked += more
             found.update(keys)
             if cursor == b"0":
@@ -104,7 +96,7 @@ def long_values_are_cut(node: Node) -> None:
     node.lock(b"x", b"v" * 10**6, noted=b"n" * 10**6)
     (one,) = node.survey(b"x")
     assert (one.value, one.note) == (b"v" * 256, b"n" * 2048)
-    answer = node.say(inspection.inspect(b"x"))
+    answer = node.bench.told(inspection.inspect(b"x"))
     assert (answer[0], answer[5]) == (b"v" * 256, b"n" * 2048)
 
 
@@ -120,12 +112,12 @@ def names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
 def an_inspection_has_the_note(node: Node) -> None:
     node.lock(b"a", ONE, fence=5, noted=NOTE)
     node.queue(b"a", b"queue", TWO)
-    status = inspection.status("a", ["n"], {0: node.say(inspection.inspect(b"a"))}, {}, {}, Quorum([0]))
+    status = inspection.status("a", ["n"], {0: node.bench.told(inspection.inspect(b"a"))}, {}, {}, Quorum([0]))
     assert (status.note, status.holder, len(status.queue)) == ("build 4711 \n\0\ufffd", ONE.decode(), 1)
     node.lock(b"b", b"shared", fence=5)
     node.bench.operator.say("ZADD", beside(b"b", b"readers"), 9 * 10**15, ONE + b":r")
     node.bench.operator.say("PEXPIRE", beside(b"b", b"readers"), LONG)
-    status = inspection.status("b", ["n"], {0: node.say(inspection.inspect(b"b"))}, {}, {}, Quorum([0]))
+    status = inspection.status("b", ["n"], {0: node.bench.told(inspection.inspect(b"b"))}, {}, {}, Quorum([0]))
     assert ([it.token for it in status.readers], status.note) == ([(ONE + b":r").decode()], None)
 
 
@@ -159,7 +151,7 @@ def test_steps_find_every_lock(real_url: str) -> None:
         looked, found = node.names()
         assert found == {b"lock:%d" % number for number in range(900)}
         assert looked >= 900
-        first = node.say(inspection.names("", "*", b"0", survey.STEP))
+        first = node.bench.told(inspection.names("", "*", b"0", survey.STEP))
         assert 1 <= first[1] < 600, "a step is a small part of it"
     finally:
         bench.close()
