@@ -6,8 +6,8 @@ from math import inf
 from typing import Any
 
 import pytest
-from operations.inspection.test_commands import words
 from proof import patches
+from scripts.bench import spoken
 
 from holdfast.engine import registry
 from holdfast.engine.registry import EVERY, LIFE, OTHERS, RECENT, Registry, Straggler
@@ -64,15 +64,15 @@ def told(here: Registry, answers: dict[int, object], now: float = 10.0, runs: li
 def test_a_client_notes_who_it_is_and_its_settings() -> None:
     here = Registry(some(2, (None, 15.0), prefix="app:ä", owner="host:7", spreads=BOTH, max_ttl=12.345), INBOX, "1.2")
     here.up(0, 5.0)
-    said = words(here.questions([RUNS[2], RUNS[0]], [0], 5.0)[0])
+    said = spoken(here.questions([RUNS[2], RUNS[0]], [0], 5.0)[0])
     keys = [f"{{holdfast}}:{it}:app:ä".encode() for it in ("clients", "owner", "lists", "config")]
     keys[1] += INBOX
     mine = b"v2 12345 2 aaaaaaaa,cccccccc aaaaaaaa=15000 a1,b2 1.2"
     same = [b"93600000", b"32 1000 16", b"180000"]
     assert said == [b"EVALSHA", REGISTRY.sha, b"4", *keys, b"host:7 0123abcd", mine, mine, *same]
     here.up(0, 6.0)
-    assert words(here.questions([RUNS[2], ""], [0], 6.0)[0])[8:10] == [b"v2 12345 2 cccccccc  a1,b2 1.2", mine], "what was there before"
-    looks = words(registry.ask_registry("app:ä", mine))
+    assert spoken(here.questions([RUNS[2], ""], [0], 6.0)[0])[8:10] == [b"v2 12345 2 cccccccc  a1,b2 1.2", mine], "what was there before"
+    looks = spoken(registry.ask_registry("app:ä", mine))
     assert looks[3:9] == [*[keys[0], keys[1].removesuffix(INBOX), *keys[2:]], b"", mine], "a look notes nothing"
     assert LIFE > 25 * 3600, "a daily job is seen, on a day of 25 hours, too"
     assert EVERY * 2 < RECENT < registry.NAMED, "a client that misses a note is still known"
@@ -80,7 +80,7 @@ def test_a_client_notes_who_it_is_and_its_settings() -> None:
 
 def test_whose_an_inbox_is_nodes_are_asked_for_all_at_once() -> None:
     one, two, three = (digit * 32 for digit in (b"1", b"2", b"3"))
-    assert words(registry.owned("app:", [one, two])) == [b"MGET", b"{holdfast}:owner:app:" + one, b"{holdfast}:owner:app:" + two]
+    assert spoken(registry.owned("app:", [one, two])) == [b"MGET", b"{holdfast}:owner:app:" + one, b"{holdfast}:owner:app:" + two]
     assert registry.owners([one, two, three], [[b"a:1", None, None], [None, b"\xff", b"\x1b[2J"]]) == {one: "a:1"}
     assert registry.owners([one], [None, b"OK", [], [b"a:1", b"b:2"], [7], [b""]]) == {}, "what is no such answer tells nothing"
 
@@ -208,8 +208,7 @@ def difference(mine: bytes, theirs: bytes, age: float = 1.0, lasted: dict[str, f
 def test_another_max_ttl_is_a_difference() -> None:
     # Rule G7.
     assert difference(note(), note(max_ttl=12.5)) == (
-        "max_ttl=12.5 at you:2, and 30 at this client: only if all have the same are leases and fences safe. "
-        "Set the larger one everywhere."
+        "max_ttl=12.5 at you:2, and 30 at this client: only if all have the same are leases and fences safe. Set the larger one everywhere."
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hiredis
 import pytest
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.protocol.adoption import Adopted, Handover, read_ticket
@@ -13,13 +13,6 @@ from holdfast.scripts import ADOPT
 
 GIVEN = Handover("jobs:\n}", b"1795883815651003:" + b"a" * 32 + b":00000001", 1795883815651009)
 HORIZON = 16_000
-
-
-def words(data: bytes) -> list[bytes]:
-    reader = hiredis.Reader()
-    reader.feed(data)
-    found: list[bytes] = reader.gets()  # type: ignore[assignment]  # (hiredis gives bytes here)
-    return found
 
 
 def test_a_ticket_is_read_as_it_was_written() -> None:
@@ -43,10 +36,10 @@ def test_a_try_takes_over_and_renewals_are_as_usual() -> None:
     """Rule H2: by the ticket's token and fence, for a token of its own."""
     token, plain = b"1795883815999999:" + b"b" * 32 + b":00000001", Exclusive("jobs", ttl=10, horizon=HORIZON)
     recipe = Adopted(GIVEN._replace(name="jobs"), prefix="", ttl=10, horizon=HORIZON)
-    asked = words(recipe.request(token, 2.5, TRY, GIVEN.fence))
+    asked = spoken(recipe.request(token, 2.5, TRY, GIVEN.fence))
     last = [b"2500", b"1795883815651009", b"16000"]
     assert asked == [b"EVALSHA", ADOPT.sha, b"2", b"jobs", b"{jobs}:fence", GIVEN.token, token, *last]
     assert recipe.request(token, 10, KEEP, GIVEN.fence, 5) == plain.request(token, 10, KEEP, GIVEN.fence, 5)
     assert recipe.release(token) == plain.release(token)
-    assert words(recipe.release(token, held=False))[3:] == [b"jobs", b"{jobs}:fence", token, GIVEN.token, b"0", *last[1:]]
+    assert spoken(recipe.release(token, held=False))[3:] == [b"jobs", b"{jobs}:fence", token, GIVEN.token, b"0", *last[1:]]
     assert (recipe.basic, recipe.proposes, plain.basic, plain.proposes) == (False, GIVEN.fence, True, 0)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
-from operations.inspection.test_commands import words
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import note
@@ -27,20 +27,20 @@ LOCK = Exclusive("x", prefix="app:", ttl=10, horizon=16_000)
 
 def kept(data: bytes) -> bytes:
     """What a node keeps of an announcement."""
-    term, version, left, _, value = words(data)[5:]
+    term, version, left, _, value = spoken(data)[5:]
     return b"%b %b %b %b" % (term, version, left, value)
 
 
 def test_what_a_holder_says_begins_with_its_token() -> None:
     # Rule NO1.
-    said = words(Note(b"app:x", 16_000, "build 4711").statement(TOKEN, 17, 9.9994))
+    said = spoken(Note(b"app:x", 16_000, "build 4711").statement(TOKEN, 17, 9.9994))
     keys = [b"2", b"{app:x}:note", b"{app:x}:watchers"]
     assert said == [b"EVALSHA", ANNOUNCE.sha, *keys, b"17", b"1", b"9999", b"32000", TOKEN + b" build 4711"]
 
 
 def test_the_last_word_comes_after_every_other_and_is_forgotten_at_once() -> None:
     # Rule NO2.
-    assert words(Note(b"a{b}c", 16_000, "é").statement(TOKEN, 17, 0.0))[3:] == [
+    assert spoken(Note(b"a{b}c", 16_000, "é").statement(TOKEN, 17, 0.0))[3:] == [
         b"{b}:note:a{b}c", b"{b}:watchers:a{b}c", b"17", b"%d" % LAST, b"0", b"1", b""
     ]  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_each_of_several_names_and_each_slot_has_its_own() -> None:
     keys = []
     for recipe in said:
         assert recipe.statement is not None
-        keys.append(words(recipe.statement(TOKEN, 17, 5.0))[3])
+        keys.append(spoken(recipe.statement(TOKEN, 17, 5.0))[3])
     assert keys == [b"{app:x}:note", b"{y}:note", b"{z}:note"]
     assert LOCK.statement is None, "what is described stays as it was"
     slots = Slots("pool", 3, 1, 10.0, horizon=16_000)
@@ -91,7 +91,7 @@ def test_each_of_several_names_and_each_slot_has_its_own() -> None:
     assert isinstance(noted, Slots) and noted.permits == 3
     for number, slot in enumerate(noted):
         assert slot.statement is not None
-        assert words(slot.statement(TOKEN, 17, 5.0))[3] == b"{pool[slot %d]}:note" % number
+        assert spoken(slot.statement(TOKEN, 17, 5.0))[3] == b"{pool[slot %d]}:note" % number
     assert slots[0] is plain and plain.statement is None
     assert noted[1].request(TOKEN, 10, b"w", 7) == slots[1].request(TOKEN, 10, b"w", 7), "the lock is the same"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operations.inspection.test_commands import words
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.protocol.command import Statement
@@ -23,7 +23,7 @@ def test_a_slot_is_a_lock_that_no_other_lock_can_be() -> None:
     slot = pool(prefix="app:")[3]
     assert (slot.label, slot.part, slot.slot, slot.name) == ("pool", "pool[slot 3]", 3, b"app:pool[slot 3]")
     assert slot.request(b"t", 10.0, b"w", 5) == Exclusive("pool", prefix="app:", ttl=10.0, horizon=K, slot=3).request(b"t", 10.0, b"w", 5)
-    assert words(slot.release(b"t"))[3:7] == list(keys_of(b"app:pool[slot 3]"))
+    assert spoken(slot.release(b"t"))[3:7] == list(keys_of(b"app:pool[slot 3]"))
     with pytest.raises(ConfigError, match="looks like a slot of a semaphore"):
         key_of("pool[slot 3]")
     assert key_of("pool[slot 3]", parts=True) == b"pool[slot 3]"
@@ -70,8 +70,8 @@ def test_more_than_there_are() -> None:
 
 def test_what_is_noted_of_the_number() -> None:
     said = pool(prefix="app:").tells(30.0)
-    assert words(said) == [b"SET", b"{app:pool}:permits", b"5", b"PX", b"30000", b"GET"]
-    assert words(pool(name="{a}b").tells(0.05))[1:] == [b"{a}:permits:{a}b", b"5", b"PX", b"50", b"GET"]
+    assert spoken(said) == [b"SET", b"{app:pool}:permits", b"5", b"PX", b"30000", b"GET"]
+    assert spoken(pool(name="{a}b").tells(0.05))[1:] == [b"{a}:permits:{a}b", b"5", b"PX", b"50", b"GET"]
     assert pool(prefix="app:").key == b"app:pool"
 
 

@@ -105,6 +105,7 @@ def spoken(data: bytes) -> list[Any]:
     reader = hiredis.Reader()
     reader.feed(data)
     words: Any = reader.gets()
+    assert reader.gets() is False, "one command, and nothing behind it"
     return list(words)
 
 

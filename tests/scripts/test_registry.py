@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from operations.inspection.test_commands import words
-from scripts.bench import Bench, about
+from scripts.bench import Bench, about, spoken
 
 from holdfast.engine import registry
 from holdfast.engine.registry import ALL_CLIENTS, LIFE, NOTES, TOLD
@@ -130,7 +129,7 @@ def test_a_node_knows_for_three_minutes_whose_an_inbox_is(bench: Bench) -> None:
     register(bench, "a:1 00000001", "f1")
     register(bench, "b:2 00000002", "f2")
     inboxes = [b"00000001" * 4, b"00000003" * 4, b"00000002" * 4]
-    command, *asked = words(registry.owned("", inboxes))
+    command, *asked = spoken(registry.owned("", inboxes))
     told = bench.client.say(command, *asked)
     assert told == [b"a:1", None, b"b:2"]
     assert 170_000 < bench.operator.say("PTTL", asked[0]) <= 180_000

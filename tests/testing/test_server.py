@@ -9,6 +9,7 @@ from typing import Any
 
 import hiredis
 import pytest
+from scripts.bench import pack
 
 from holdfast.errors import ConfigError
 from holdfast.testing.server import Lua, ServedConnection, Server
@@ -49,11 +50,6 @@ class Client:
         self.reader.feed(b"".join(self.came))
         self.came.clear()
         return list(iter(self.reader.gets, MORE))
-
-
-def pack(*words: bytes | str | int) -> bytes:
-    texts = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b"*%d\r\n" % len(texts) + b"".join(b"$%d\r\n%b\r\n" % (len(text), text) for text in texts)
 
 
 @pytest.fixture

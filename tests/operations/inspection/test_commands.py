@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from scripts.bench import spoken
 
 import holdfast.scripts
 from holdfast.operations.inspection import commands as inspection
@@ -28,18 +29,6 @@ MINE = {it[17:49]: "me" for it in (ONE, TWO, THREE)}  # whose their inboxes are
 REFUSED = ConnectionError("refused")
 
 
-def words(data: bytes) -> list[bytes]:
-    """What a command says."""
-    count, rest = data[1:].split(b"\r\n", 1)
-    found = []
-    for _ in range(int(count)):
-        size, rest = rest[1:].split(b"\r\n", 1)
-        found.append(rest[: int(size)])
-        rest = rest[int(size) + 2 :]
-    assert rest == b""
-    return found
-
-
 def script(name: str) -> bytes:
     return holdfast.scripts.bare((Path(holdfast.scripts.__file__).parent / f"{name}.lua").read_bytes())
 
@@ -50,13 +39,13 @@ def script(name: str) -> bytes:
 def test_what_is_asked_of_one_lock() -> None:
     keys, rw_keys = list(keys_of(b"app:x")), list(rw_keys_of(b"app:x"))
     inspected = [*keys, *rw_keys[2:5], b"{app:x}:note"]
-    assert words(inspection.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"8", *inspected, b"100"]
+    assert spoken(inspection.inspect(b"app:x")) == [b"EVAL", script("inspect"), b"8", *inspected, b"100"]
     rw_script = script("rw_common") + script("rw_force_release")
-    said = words(inspection.rw_force_release(b"app:x", 16_000, "é".encode()))
+    said = spoken(inspection.rw_force_release(b"app:x", 16_000, "é".encode()))
     assert said == [b"EVAL", rw_script, b"6", *rw_keys, "é".encode(), b"16000"]
-    assert words(inspection.force_release(b"app:x", 16_000, b"")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
-    assert words(inspection.force_release(b"app:x", 1, b"\xff"))[-1] == b"\xff"
-    assert words(inspection.holder(b"app:x")) == [b"GET", b"app:x"]
+    assert spoken(inspection.force_release(b"app:x", 16_000, b"")) == [b"EVAL", script("force_release"), b"4", *keys, b"16000", b""]
+    assert spoken(inspection.force_release(b"app:x", 1, b"\xff"))[-1] == b"\xff"
+    assert spoken(inspection.holder(b"app:x")) == [b"GET", b"app:x"]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +65,9 @@ def test_a_value_that_is_no_text_is_taken_as_it_was_shown(shown: str, values: li
 
 
 def test_b56_names_are_looked_for_in_steps_and_under_their_prefix() -> None:
-    assert words(inspection.names("app:", "x*", b"17")) == [b"EVAL", script("names"), b"0", b"17", b"app:x*", b"1000"]
-    assert words(inspection.names("*[a]?\\", "[b]?", b"0"))[4] == rb"\*\[a\]\?\\[b]?", "a prefix is no pattern"
-    assert words(inspection.names("", "*", b"0", b"200"))[-1] == b"200"
+    assert spoken(inspection.names("app:", "x*", b"17")) == [b"EVAL", script("names"), b"0", b"17", b"app:x*", b"1000"]
+    assert spoken(inspection.names("*[a]?\\", "[b]?", b"0"))[4] == rb"\*\[a\]\?\\[b]?", "a prefix is no pattern"
+    assert spoken(inspection.names("", "*", b"0", b"200"))[-1] == b"200"
     assert b"KEYS'" not in script("names") and b"'SCAN'" in script("names")
 
 
@@ -303,7 +292,7 @@ def test_what_no_client_of_ours_wrote_is_passed_over() -> None:
 
 
 def test_what_is_asked_of_permits() -> None:
-    assert words(inspection.permits(b"app:pool", 4)) == [b"EVALSHA", PERMITS.sha, b"1", b"app:pool", b"4"]
+    assert spoken(inspection.permits(b"app:pool", 4)) == [b"EVALSHA", PERMITS.sha, b"1", b"app:pool", b"4"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from operations.inspection.test_commands import script, words
+from operations.inspection.test_commands import script
+from scripts.bench import spoken
 
 from holdfast.operations.repair import commands as repair
 from holdfast.operations.repair.commands import BATCH, RepairAnswer, RepairTally, mending
@@ -51,12 +52,12 @@ def until(node: int) -> bytes:
 
 
 def test_what_is_asked() -> None:
-    assert words(repair.registers("app:", b"7")) == [b"EVAL", script("registers"), b"0", b"7", b"{*", b"1000"]
-    assert words(repair.recall([RATE, b"{a}:latch"])) == [b"EVALSHA", RECALL.sha, b"0", b"10:{n}:rate:a9:{a}:latch"]
-    assert words(repair.server()) == [b"INFO", b"server"]
+    assert spoken(repair.registers("app:", b"7")) == [b"EVAL", script("registers"), b"0", b"7", b"{*", b"1000"]
+    assert spoken(repair.recall([RATE, b"{a}:latch"])) == [b"EVALSHA", RECALL.sha, b"0", b"10:{n}:rate:a9:{a}:latch"]
+    assert spoken(repair.server()) == [b"INFO", b"server"]
     key = b"{app:}:repaired:" + b"ab" * 20
-    assert words(repair.noted("app:", "ab" * 20)) == [b"GET", key]
-    assert words(repair.note("app:", "ab" * 20)) == [b"SET", key, b"1", b"PX", b"31536000000"]
+    assert spoken(repair.noted("app:", "ab" * 20)) == [b"GET", key]
+    assert spoken(repair.note("app:", "ab" * 20)) == [b"SET", key, b"1", b"PX", b"31536000000"]
 
 
 def test_which_run_of_a_server_it_is() -> None:
@@ -197,7 +198,7 @@ def test_a_window_in_which_a_call_is_under_way_is_left_alone() -> None:
 
 def say(kind: str, count: int, generation: int, keep: int, ids: list[bytes], over: bool = False, name: str = "n") -> list[bytes]:
     """What the recipe of gatherings says."""
-    return words(Gathering(kind, name, count, keep / 1000).say(generation, ids, b"0", 0, over=over))
+    return spoken(Gathering(kind, name, count, keep / 1000).say(generation, ids, b"0", 0, over=over))
 
 
 def lacking(key: bytes, *told: Any) -> tuple[list[int], list[bytes]] | None:
@@ -260,7 +261,7 @@ class Nodes:
         work = mending(keys, 3, PATIENCE, **finding)
         asks = next(work)
         while True:
-            self.asked.append({node: words(it) for node, it in asks.items()})
+            self.asked.append({node: spoken(it) for node, it in asks.items()})
             try:
                 asks = work.send(seen(self.answers.pop(0)))
             except StopIteration as end:

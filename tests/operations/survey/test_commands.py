@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from operations.inspection.test_commands import ALIEN, MINE, ONE, THREE, TWO, script, words
+from operations.inspection.test_commands import ALIEN, MINE, ONE, THREE, TWO, script
+from scripts.bench import spoken
 
 from holdfast.operations.survey import commands as survey
 from holdfast.operations.survey.commands import Row, SurveyAnswer
@@ -36,7 +37,7 @@ def held(key: bytes, value: bytes) -> Row:
 
 
 def test_what_is_asked_about_some_locks() -> None:
-    assert words(survey.look([b"a:b", b"", b"7:x"])) == [b"EVAL", script("survey"), b"0", b"3:a:b0:3:7:x"]
+    assert spoken(survey.look([b"a:b", b"", b"7:x"])) == [b"EVAL", script("survey"), b"0", b"3:a:b0:3:7:x"]
 
 
 def test_what_a_node_says_of_each_lock() -> None:

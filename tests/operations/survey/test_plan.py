@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from operations.inspection.test_commands import words
+from scripts.bench import spoken
 
 from holdfast.engine.plans import Ask, Pause
 from holdfast.engine.settings import Settings, settings
@@ -71,7 +71,7 @@ class Nodes:
         told.began, told.heard = self.now, self.now + TOOK
         if self.fails is not None and self.asked.count((self.fails,)) == 2:
             self.away = (*self.away, self.fails)
-        told.answers = {node: self._says(words(data)) for node, data in step.asks.items() if node not in self.away}
+        told.answers = {node: self._says(spoken(data)) for node, data in step.asks.items() if node not in self.away}
         told.causes = {node: ConnectionError("away") for node in step.asks if node in self.away}
         told.ended = self.now = told.heard + (self.silent if told.causes else 0.0)
         return told

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.primitives.election.commands import LAST, LONGEST_VALUE, ElectionHeard, ElectionLock, LeaderStatements, Word, heard, value_of
@@ -19,11 +20,6 @@ from holdfast.scripts import ANNOUNCE, WATCH
 unhurried = effort(deadline=None)
 OFFICE = ElectionLock("boss", "a:1", prefix="app:", ttl=10, horizon=16_000)
 TOKEN = b"1700000000000000:0123456789abcdef0123456789abcdef:00000001"
-
-
-def words(data: bytes) -> list[bytes]:
-    """What a command says."""
-    return data.split(b"\r\n")[2::2]
 
 
 # ------------------------------------------------ what is said
@@ -39,11 +35,11 @@ def test_it_is_a_lock_of_its_own() -> None:
 
 def test_what_is_announced_and_who_watches() -> None:
     keys = [b"2", b"{app:boss[election]}:leader", b"{app:boss[election]}:watchers"]
-    said = words(OFFICE.announce(Word(17, 3, 9.9994, "é")))
+    said = spoken(OFFICE.announce(Word(17, 3, 9.9994, "é")))
     assert said == [b"EVALSHA", ANNOUNCE.sha, *keys, b"17", b"3", b"9999", b"32000", "é".encode()]
-    assert words(OFFICE.watch(TOKEN, 2.5)) == [b"EVALSHA", WATCH.sha, *keys, TOKEN, b"2500"]
+    assert spoken(OFFICE.watch(TOKEN, 2.5)) == [b"EVALSHA", WATCH.sha, *keys, TOKEN, b"2500"]
     tagged = ElectionLock("a{b}c", "", ttl=10, horizon=16_000)
-    assert words(tagged.watch(b"", 0))[3:] == [b"{b}:leader:a{b}c[election]", b"{b}:watchers:a{b}c[election]", b"", b"0"]
+    assert spoken(tagged.watch(b"", 0))[3:] == [b"{b}:leader:a{b}c[election]", b"{b}:watchers:a{b}c[election]", b"", b"0"]
 
 
 @pytest.mark.parametrize("name", ["{app:boss[election]}:leader", "{app:boss[election]}:watchers", "boss[election]"])

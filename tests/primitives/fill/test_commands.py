@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operations.inspection.test_commands import words
+from scripts.bench import spoken
 
 from holdfast.primitives.fill.commands import Cache, FillHeard, Kept, best, heard, read, settled
 from holdfast.protocol.exclusive import Exclusive, keys_of
@@ -21,20 +21,20 @@ def cache(name: str = "price", prefix: str = "") -> Cache:
 
 
 def test_what_is_asked() -> None:
-    assert words(cache(prefix="app:").peek) == [b"EVALSHA", PEEK.sha, b"1", b"{app:price}:cache"]
+    assert spoken(cache(prefix="app:").peek) == [b"EVALSHA", PEEK.sha, b"1", b"{app:price}:cache"]
     data = bytes(range(256))
-    said = words(cache().put(17, 60_000, 5_000, 70_000, data))
+    said = spoken(cache().put(17, 60_000, 5_000, 70_000, data))
     assert said == [b"EVALSHA", PUT.sha, b"3", b"price", b"{price}:cache", b"{price}:queue", b"17", b"60000", b"5000", b"70000", data]
-    assert words(cache().void()) == [b"EVALSHA", VOID.sha, b"2", b"{price}:fence", b"{price}:cache", b"0", b"16000", b"0"]
-    assert words(cache().void(17, 900))[-3:] == [b"17", b"16000", b"900"]
+    assert spoken(cache().void()) == [b"EVALSHA", VOID.sha, b"2", b"{price}:fence", b"{price}:cache", b"0", b"16000", b"0"]
+    assert spoken(cache().void(17, 900))[-3:] == [b"17", b"16000", b"900"]
     assert cache().horizon == 16_000
 
 
 def test_its_keys_are_in_the_slot_of_its_lock_s() -> None:
-    said = words(cache("{shop}:price").put(1, 1, 0, 1, b""))
+    said = spoken(cache("{shop}:price").put(1, 1, 0, 1, b""))
     assert said[3:6] == [b"{shop}:price", b"{shop}:cache:{shop}:price", b"{shop}:queue:{shop}:price"]
     assert said[5] == keys_of(b"{shop}:price")[2]
-    said = words(cache("{shop}:price").void())
+    said = spoken(cache("{shop}:price").void())
     assert said[3:5] == [keys_of(b"{shop}:price")[1], b"{shop}:cache:{shop}:price"]
     assert cache("{shop}:price").key == said[4]
 

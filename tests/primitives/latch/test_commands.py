@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.primitives.latch.commands import BARRIER, LATCH, MOST, Gathering, LatchAnswer, id_of
@@ -19,30 +19,22 @@ from holdfast.scripts import ARRIVE
 NAMES = st.text(st.sampled_from("a{}:7latched"), min_size=1, max_size=9)
 
 
-def words(data: bytes) -> list[bytes]:
-    """What a command says."""
-    reader = hiredis.Reader()
-    reader.feed(data)
-    found: list[bytes] = reader.gets()
-    return found
-
-
 def latch(name: str = "n", count: int = 3, keep: float = 60.0, prefix: str = "") -> Gathering:
     return Gathering(LATCH, name, count, keep, prefix=prefix)
 
 
 def test_what_is_said_at_a_latch() -> None:
     here = latch(prefix="app:", keep=0.0604)
-    said = words(here.say(0, [b"a", b"\r\nb"], b"17", 2))
+    said = spoken(here.say(0, [b"a", b"\r\nb"], b"17", 2))
     assert said[:7] == [b"EVALSHA", ARRIVE.sha, b"4", b"{app:n}:latch", b"{app:n}:arrived", b"{app:n}:awaited", b"{app:n}:arrived"]
     assert said[7:] == [b"3", b"0", b"60", b"0", b"17", b"2", b"", b"0", b"a\0\r\nb"]
-    assert words(here.say(0, [], b"0", 0, over=True, token=b"t", ttl=1.5))[10:] == [b"1", b"0", b"0", b"t", b"1500", b""]
+    assert spoken(here.say(0, [], b"0", 0, over=True, token=b"t", ttl=1.5))[10:] == [b"1", b"0", b"0", b"t", b"1500", b""]
     assert (here.kind, here.name, here.count) == ("latch", "n", 3)
 
 
 def test_what_is_said_at_a_barrier() -> None:
     here = Gathering(BARRIER, "{a}b", 2, 60.0)
-    said = words(here.say(7, [b"x"], b"0", 0))
+    said = spoken(here.say(7, [b"x"], b"0", 0))
     assert said[3:7] == [b"{a}:barrier:{a}b", b"{a}:arrived7:{a}b", b"{a}:awaited7:{a}b", b"{a}:arrived6:{a}b"]
     assert said[7:9] == [b"2", b"7"]
     assert here.state == said[3]
@@ -78,7 +70,7 @@ def test_no_two_share_a_key(one: tuple[str, str, int], other: tuple[str, str, in
     """Neither with each other, nor with a lock. (A barrier's generations have one key in common, and each the set of the one before.)"""
 
     def keys(kind: str, name: str, generation: int) -> tuple[bytes, set[bytes]]:
-        state, arrived, awaited, _ = words(Gathering(kind, name, 2, 60.0).say(generation, [], b"0", 0))[3:7]
+        state, arrived, awaited, _ = spoken(Gathering(kind, name, 2, 60.0).say(generation, [], b"0", 0))[3:7]
         return state, {arrived, awaited}
 
     try:
@@ -130,7 +122,7 @@ def test_who_arrives() -> None:
 
 
 def test_a_look_says_nothing_and_keeps_nothing() -> None:
-    said = words(latch("x").look(0))
+    said = spoken(latch("x").look(0))
     assert said[:4] == [b"EVALSHA", ARRIVE.sha, b"4", b"{x}:latch"]
     assert dict(zip(ARRIVE.arguments, said[7:], strict=True)) == {
         "count": b"3", "generation": b"0", "keep": b"0", "over": b"0", "birth": b"0", "known": b"0", "token": b"", "ttl": b"0", "ids": b"",

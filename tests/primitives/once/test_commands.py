@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from operations.inspection.test_commands import words
+from scripts.bench import spoken
 
 from holdfast.primitives.once.commands import (
     FORGOTTEN,
@@ -54,9 +54,9 @@ def kept(ballot: int, value: bytes = b"1", left: int = 1000, **other: int) -> li
 def test_what_is_asked() -> None:
     keys = [b"app:order:7[once]", b"{app:order:7[once]}:fence", b"{app:order:7[once]}:queue", b"{app:order:7[once]}:result"]
     mine = register(prefix="app:")
-    assert words(mine.look()) == [b"EVALSHA", LOOK.sha, b"3", keys[0], keys[1], keys[3], b"0", b"16000", b""]
-    assert words(mine.look(B, b"token"))[6:] == [b"%d" % B, b"16000", b"token"]
-    assert words(mine.store(7, b"a b", 500)) == [b"EVALSHA", STORE.sha, b"4", *keys, b"0000000000000007", b"16000", b"500", b"a b"]
+    assert spoken(mine.look()) == [b"EVALSHA", LOOK.sha, b"3", keys[0], keys[1], keys[3], b"0", b"16000", b""]
+    assert spoken(mine.look(B, b"token"))[6:] == [b"%d" % B, b"16000", b"token"]
+    assert spoken(mine.store(7, b"a b", 500)) == [b"EVALSHA", STORE.sha, b"4", *keys, b"0000000000000007", b"16000", b"500", b"a b"]
 
 
 def test_where_a_result_is_kept() -> None:
@@ -72,7 +72,7 @@ def test_a_node_that_has_answered_without_the_newest_copy_lacks_it(ballots: list
 
 
 def test_all_keys_lie_in_one_slot() -> None:
-    assert words(register("{user}:mail").look())[3:6] == [
+    assert spoken(register("{user}:mail").look())[3:6] == [
         b"{user}:mail[once]", b"{user}:fence:{user}:mail[once]", b"{user}:result:{user}:mail[once]"
     ]  # fmt: skip
 

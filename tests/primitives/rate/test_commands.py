@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from scripts.bench import spoken
 
 from holdfast.errors import ConfigError
 from holdfast.primitives.rate.commands import LONGEST, MOST, SECOND, TURN, Gcra, Limit, RateAnswer, Window, key_of, reset
@@ -22,14 +23,9 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="{}"), min_size=
 KEYS = st.text(st.sampled_from("a{}:rate window"), min_size=1, max_size=12)
 
 
-def words(data: bytes) -> list[bytes]:
-    """What a command says."""
-    return data.split(b"\r\n")[2::2]
-
-
 def numbers(data: bytes, keys: int = 1) -> list[int]:
     """The script's arguments."""
-    return [int(it) for it in words(data)[3 + keys :]]
+    return [int(it) for it in spoken(data)[3 + keys :]]
 
 
 def gcra(limit: int, period: int, burst: int) -> Gcra:
@@ -41,9 +37,7 @@ def window(limit: int, period: int) -> Window:
     return Window([b"k"], [Limit(limit, period, limit)])
 
 
-def told(
-    allowed: bool, retry: int, reset: int, remaining: int, *at: int, limit: int = 0, reserved: bool = False
-) -> RateAnswer:
+def told(allowed: bool, retry: int, reset: int, remaining: int, *at: int, limit: int = 0, reserved: bool = False) -> RateAnswer:
     return RateAnswer(allowed, reserved, retry, reset, remaining, at, limit)
 
 
@@ -52,14 +46,14 @@ def told(
 
 def test_what_is_taken_and_given_back() -> None:
     even, fixed = Gcra([b"{mail}:rate"], [Limit(3, SECOND, 2)]), Window([b"{mail}:window"], [Limit(3, SECOND, 3)])
-    assert words(even.take(1))[:4] == [b"EVALSHA", GCRA.sha, b"1", b"{mail}:rate"]
+    assert spoken(even.take(1))[:4] == [b"EVALSHA", GCRA.sha, b"1", b"{mail}:rate"]
     assert numbers(even.take(1)) == [0, 0, 3, 333_333, 1, 666_666, 2]
     assert numbers(even.take(2)) == [0, 0, 3, 666_666, 2, 666_666, 2]
     assert numbers(even.take(1, 5 * SECOND)) == [0, 5 * SECOND, 3, 333_333, 1, 666_666, 2]
     assert numbers(even.take(1, TURN)) == [0, -1, 3, 333_333, 1, 666_666, 2]
     assert numbers(even.peek(1)) == [-1, 0, 3, 333_333, 1, 666_666, 2]
     assert numbers(even.give(1, [NOW])) == [NOW, 0, 3, 333_333, 1, 666_666, 2]
-    assert words(fixed.take(2))[:4] == [b"EVALSHA", WINDOW.sha, b"1", b"{mail}:window"]
+    assert spoken(fixed.take(2))[:4] == [b"EVALSHA", WINDOW.sha, b"1", b"{mail}:window"]
     assert numbers(fixed.take(2)) == numbers(fixed.take(2, 5 * SECOND)) == [2, 3, SECOND, 0]
     assert numbers(fixed.peek(2)) == [2, 3, SECOND, -1]
     assert numbers(fixed.give(2, [NOW])) == [2, 3, SECOND, NOW]
@@ -72,7 +66,7 @@ def test_several_limits_are_one_call() -> None:
     keys, limits = [b"{mail}:a", b"{mail}:b"], [Limit(3, SECOND, 3), Limit(2, 10 * SECOND, 2)]
     even, fixed = Gcra(keys, limits), Window(keys, limits)
     for data, sha in ((even.take(1), GCRA.sha), (fixed.take(1), WINDOW.sha)):
-        assert words(data)[:5] == [b"EVALSHA", sha, b"2", b"{mail}:a", b"{mail}:b"]
+        assert spoken(data)[:5] == [b"EVALSHA", sha, b"2", b"{mail}:a", b"{mail}:b"]
     assert numbers(even.take(1), 2) == [0, 0, 3, 333_333, 1, SECOND, 0, 2, 5 * SECOND, 0, 10 * SECOND, 0]
     assert numbers(fixed.take(1), 2) == [1, 3, SECOND, 0, 2, 10 * SECOND, 0]
     assert numbers(fixed.give(1, [NOW, NOW + 5]), 2) == [1, 3, SECOND, NOW, 2, 10 * SECOND, NOW + 5]
@@ -80,7 +74,7 @@ def test_several_limits_are_one_call() -> None:
 
 
 def test_what_is_forgotten() -> None:
-    assert words(reset([b"a", b"b"])) == [b"DEL", b"a", b"b"]
+    assert spoken(reset([b"a", b"b"])) == [b"DEL", b"a", b"b"]
 
 
 @unhurried
@@ -99,9 +93,7 @@ def test_shares_of_a_period_are_exact(limit: int, period: int, burst: int, cost:
 
 @unhurried
 @given(st.integers(1, 10**6), st.integers(1000, 10**12), st.integers(1, 100), st.booleans(), st.data())
-def test_what_is_left_and_when_more_is(
-    limit: int, period: int, burst: int, reserved: bool, data: st.DataObject
-) -> None:
+def test_what_is_left_and_when_more_is(limit: int, period: int, burst: int, reserved: bool, data: st.DataObject) -> None:
     cost = data.draw(st.integers(1, burst))
     owed = Fraction(data.draw(st.integers((burst - cost) * period + 1, burst * period)), limit)  # it does not fit
     share, most, micros = Fraction(period, limit), Fraction(burst * period, limit), floor(owed)
@@ -137,9 +129,7 @@ def test_a_window_that_has_not_begun_has_nothing_to_come_back() -> None:
 def test_of_several_limits_the_last_one_to_allow_it_counts() -> None:
     limits = [Limit(10, SECOND, 10), Limit(2, 100 * SECOND, 2), Limit(5, 10 * SECOND, 5)]
     even, fixed = Gcra([b"a", b"b", b"c"], limits), Window([b"a", b"b", b"c"], limits)
-    assert even.read(1, [0, NOW, 100_000, 0, 70 * SECOND, 0, 10 * SECOND, 0]) == told(
-        False, 20 * SECOND, 70 * SECOND, 0, NOW, limit=1
-    )
+    assert even.read(1, [0, NOW, 100_000, 0, 70 * SECOND, 0, 10 * SECOND, 0]) == told(False, 20 * SECOND, 70 * SECOND, 0, NOW, limit=1)
     assert even.read(1, [1, NOW, 100_000, 0, 50 * SECOND, 0, 2 * SECOND, 0]) == told(True, 0, 50 * SECOND, 1, NOW)
     assert fixed.read(1, [0, NOW, 900_000, 10, 7, 1, 8 * SECOND, 5]) == told(
         False, 8 * SECOND, 8 * SECOND, 0, NOW + 900_000, NOW + 7, NOW + 8 * SECOND, limit=2
