@@ -126,33 +126,6 @@ def test_addresses_are_texts_one_by_one(kind: Any) -> None:
 
 
 @FACES
-@pytest.mark.parametrize(
-    "nodes, options, complaint",
-    [
-        (([],), {}, "no nodes"),
-        ((5,), {}, "address is text"),
-        (("a:6379",), {}, "begins with redis://"),
-        (("redis://a", "redis://a:6379"), {}, "twice"),
-        (URLS, {"ttl": 31}, "max_ttl=31"),
-        (URLS, {"ttl": "10"}, "ttl is a number"),
-        (URLS, {"max_ttl": -1}, "max_ttl"),
-        (URLS, {"restart_guard": 31}, "restart_guard is at least"),
-        (URLS, {"node_timeout": 0}, "node_timeout"),
-        (URLS, {"outage": -1}, "outage"),
-        (URLS, {"prefix": "{a}"}, "brace"),
-        (URLS, {"prefix": 5}, "prefix is text"),
-        (URLS, {"owner": "a b"}, "owner"),
-        (URLS, {"observer": "x"}, "observer"),
-    ],
-)
-def test_what_cannot_work_is_complained_of_at_once(kind: Any, nodes: Any, options: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(ConfigError, match=complaint):
-        kind(*nodes, **options)
-    with pytest.raises(ValueError, match=complaint):  # it is one, too
-        kind(*nodes, **options)
-
-
-@FACES
 def test_windows_is_refused_in_words(kind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "win32")
     with pytest.raises(ConfigError, match="Windows"):

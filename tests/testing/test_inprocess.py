@@ -63,16 +63,6 @@ async def test_a_client_for_asyncio() -> None:
                 assert (await locks.inspect("x")).state == "held"
 
 
-def test_other_primitives() -> None:
-    with memory() as nodes, Holdfast(*nodes.urls) as locks:
-        assert locks.once("report", keep=60).run(lambda: 7) == 7
-        with locks.semaphore("gpu", 2, wait=10), locks.semaphore("gpu", 2, wait=10):
-            assert locks.semaphore("gpu", 2).try_acquire() is None
-        with locks.rwlock("r").read(wait=10), Holdfast(*nodes.urls) as other, other.rwlock("r").read(wait=10):
-            assert locks.rwlock("r").write().try_acquire() is None
-        assert locks.rate("api", 1, 60).take()
-
-
 def test_a_client_of_another_process() -> None:
     source = "from holdfast import Holdfast\nwith Holdfast() as locks: print(locks.lock('x').try_acquire())"
     with memory() as nodes, Holdfast(*nodes.urls) as locks, locks.lock("x", wait=10):

@@ -58,16 +58,6 @@ def test_bytes_arrive_in_order_each_way_however_long_they_take() -> None:
     assert node.holder(b"k") == b"49"
 
 
-def test_a_key_is_gone_when_its_time_is_up() -> None:
-    world, node, _, link = connection()
-    link.send(pack(b"SET", b"k", b"v", b"PX", b"500"))
-    world.run(0.5)
-    assert node.holder(b"k") == b"v"
-    world.run(1.0)
-    assert node.holder(b"k") == b""
-    assert node.keys() == []
-
-
 def test_a_promotion_forgets_what_was_not_received_and_the_process_is_old() -> None:
     world, node, peer, link = connection()
     link.send(set_key(b"k"))

@@ -240,17 +240,6 @@ def test_nodes_that_come_back_are_no_deadlock() -> None:
     simulation.run(main())
 
 
-def test_a_long_sleep_beside_a_lock_is_no_deadlock() -> None:
-    simulation = Simulation()
-
-    async def main() -> None:
-        async with simulation.client() as locks, locks.lock("x"):
-            await asyncio.sleep(3000)
-
-    simulation.run(main())
-    assert simulation.now > 3000
-
-
 def test_a_run_has_a_limit() -> None:
     simulation = Simulation()
 

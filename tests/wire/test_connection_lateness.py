@@ -89,24 +89,6 @@ def test_what_is_said_again_cannot_be_late_before_it_could_be_said() -> None:
     assert (connection.due(), connection.late(21.49), connection.late(21.5)) == (21.5, False, True)
 
 
-def test_silence_that_may_have_been_ours_is_excused_but_only_once_for_one_question() -> None:
-    """Its driver was busy, and may have sent the question only now. A node that says nothing is found out all the same."""
-    connection = a_connection(patience=1.5)
-    connection.excuse(5.0, 1.0)
-    up(connection, 10.0)
-    connection.excuse(20.0, 1.0)  # it owes nothing
-    connection.say(Asked(b"older", 50.0))
-    connection.say(Asked(b"younger", 50.5))
-    assert connection.due() == 51.5
-    connection.excuse(51.0, 1.0)
-    assert (connection.due(), connection.late(52.49), connection.late(52.5)) == (52.5, False, True)
-    connection.excuse(52.0, 1.0)
-    assert connection.late(52.5)
-    connection.received(b":1\r\n", 52.2)
-    connection.excuse(52.2, 1.0)
-    assert (connection.due(), connection.late(53.7)) == (53.7, True)
-
-
 @pytest.mark.parametrize("failed", [False, True])
 def test_a_connection_that_ends_in_silence_was_of_no_use_however_long_it_was(failed: bool) -> None:
     connection = a_connection(patience=1.0)
