@@ -25,15 +25,6 @@ def method(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, text: str, ot
     monkeypatch.setattr(owner, name, made[name])
 
 
-def function(monkeypatch: pytest.MonkeyPatch, it: Any, text: str, other: str) -> None:
-    """Put another text into a function, for all who have it already."""
-    source = getsource(it)
-    assert source.count(text) == 1, f"{it.__name__} has changed: so must this mutant"
-    made: dict[str, Any] = {}
-    exec(source.replace(text, other), dict(it.__globals__), made)
-    monkeypatch.setattr(it, "__code__", made[it.__name__].__code__)
-
-
 def whole(kind: type, text: str, other: str) -> type:
     """A class with another text in it, wherever it stands."""
     source = textwrap.dedent(getsource(kind))
