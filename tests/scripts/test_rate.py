@@ -357,8 +357,9 @@ def test_all_of_a_burst_and_no_more(node: Node) -> None:
     assert [node.take(three, cost)[0].allowed for cost in (2, 2, 1, 1)] == [True, False, True, False]
 
 
-def all_or_none(node: Node) -> bool:
+def test_a_call_counts_for_all_limits_or_for_none(node: Node) -> None:
     """Is a call that one limit refuses not counted by the others?"""
+    # Rule RA5.
     node.forget()
     limits = [*one(9, 1000 * SECOND), *one(2, 1000 * SECOND), *one(8, 1000 * SECOND)]
     told = [node.take(limits)[0] for _ in range(5)]
@@ -367,12 +368,7 @@ def all_or_none(node: Node) -> bool:
     alone = [Gcra, Window][node.kind == "window"](KEYS[:1], limits[:1])
     found = alone.read(1, node.say(alone.peek(1)))
     assert found is not None
-    return found.remaining == 7
-
-
-def test_a_call_counts_for_all_limits_or_for_none(node: Node) -> None:
-    # Rule RA5.
-    assert all_or_none(node)
+    assert found.remaining == 7
 
 
 def test_all_limits_are_given_back(node: Node) -> None:
@@ -417,7 +413,8 @@ def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
     assert looks(node)
 
 
-def writes_when_it_looks(kind: str) -> bool:
+@pytest.mark.parametrize("kind", ["gcra", "window"])
+def test_a_peek_writes_nothing(kind: str) -> None:
     """Does a peek change what a node holds whose clock has gone back?"""
     node, three = odd(kind), one(3, SPAN)
     while node.take(three)[0].allowed:
@@ -425,12 +422,7 @@ def writes_when_it_looks(kind: str) -> bool:
     node.passes(-1000 * SPAN)
     before = node.holds()
     node.peek(three)
-    return node.holds() != before
-
-
-@pytest.mark.parametrize("kind", ["gcra", "window"])
-def test_a_peek_writes_nothing(kind: str) -> None:
-    assert not writes_when_it_looks(kind)
+    assert node.holds() == before
 
 
 def test_a_reset_begins_again(node: Node) -> None:
@@ -478,7 +470,7 @@ def test_a_turn_of_several_limits_is_that_of_the_last_one(even: Node) -> None:
     assert found.allowed, "callers that only the short limit counts do not wait for the long one"
 
 
-def pushes_in() -> tuple[bool, bool]:
+def test_a_caller_without_a_turn_waits_behind_those_that_have_one() -> None:
     """When a turn has come: does a caller without one get in before the caller whose turn it is? Does that one get in?"""
     node = odd("gcra")
     hourly = one(1, HOUR)
@@ -487,11 +479,7 @@ def pushes_in() -> tuple[bool, bool]:
         assert node.take(hourly, 1, 10 * HOUR)[0].reserved
     node.passes(HOUR)
     other = node.peek(hourly)[0].allowed or node.take(hourly)[0].allowed
-    return other, node.take(hourly, 1, TURN)[0].allowed
-
-
-def test_a_caller_without_a_turn_waits_behind_those_that_have_one() -> None:
-    assert pushes_in() == (False, True)
+    assert (other, node.take(hourly, 1, TURN)[0].allowed) == (False, True)
 
 
 def test_a_turn_is_judged_by_what_was_really_taken() -> None:
@@ -505,8 +493,9 @@ def test_a_turn_is_judged_by_what_was_really_taken() -> None:
     assert [node.take(hourly, 1, TURN)[0].allowed for _ in range(2)] == [True, False]
 
 
-def abandoned() -> list[bool]:
+def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
     """Nine callers reserve turns and never come. Is another one allowed: when the first turn has come; soon after; and once more?"""
+    # Rule RA8.
     node = odd("gcra")
     hourly = one(1, HOUR)
     node.take(hourly)
@@ -515,12 +504,7 @@ def abandoned() -> list[bool]:
     node.passes(HOUR + GRACE / 2)
     told = [node.take(hourly)[0].allowed]
     node.passes(GRACE)
-    return [*told, node.take(hourly)[0].allowed, node.take(hourly)[0].allowed]
-
-
-def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
-    # Rule RA8.
-    assert abandoned() == [False, True, False]
+    assert [*told, node.take(hourly)[0].allowed, node.take(hourly)[0].allowed] == [False, True, False]
 
 
 def test_a_line_of_which_one_comes_goes_on() -> None:
@@ -536,8 +520,9 @@ def test_a_line_of_which_one_comes_goes_on() -> None:
     assert node.take(hourly)[0].allowed
 
 
-def counted_ahead() -> list[tuple[bool, int]]:
+def test_a_caller_may_come_a_moment_before_its_turn() -> None:
     """A call a second. Those whose turn has come come half a tenth of a second early: are they allowed, and when do they count?"""
+    # Rule RA9.
     node, each = odd("gcra"), one(1, SECOND)
     node.take(each)
     told = []
@@ -547,36 +532,23 @@ def counted_ahead() -> list[tuple[bool, int]]:
         assert not node.take(each, 1, TURN)[0].allowed
         assert not node.take(each)[0].allowed
         node.passes(50_000)
-    return [(it.allowed, round(it.retry, -3)) for it in told]
-
-
-def test_a_caller_may_come_a_moment_before_its_turn() -> None:
-    # Rule RA9.
-    assert counted_ahead() == [(True, 50_000)] * 3
-
-
-def counted_far_ahead() -> bool:
-    node, each = odd("gcra"), one(1, SECOND)
-    node.take(each)
-    node.passes(SECOND - 150_000)
-    return node.take(each, 1, TURN - SECOND)[0].allowed
+    assert [(it.allowed, round(it.retry, -3)) for it in told] == [(True, 50_000)] * 3
 
 
 def test_nobody_is_counted_further_ahead_than_a_moment() -> None:
-    assert not counted_far_ahead()
-
-
-def steady(node: Node, limit: int = 3, calls: int = 40) -> int:
-    """How many calls of somebody who stays just below the limit are allowed."""
-    allowed = 0
-    for _ in range(calls):
-        allowed += node.take(one(limit, SPAN))[0].allowed
-        node.passes(SPAN / limit + 1)
-    return allowed
+    node, each = odd("gcra"), one(1, SECOND)
+    node.take(each)
+    node.passes(SECOND - 150_000)
+    assert not node.take(each, 1, TURN - SECOND)[0].allowed
 
 
 def test_who_stays_below_the_limit_is_never_refused(node: Node) -> None:
-    assert steady(node) == 40
+    """How many calls of somebody who stays just below the limit are allowed."""
+    allowed = 0
+    for _ in range(40):
+        allowed += node.take(one(3, SPAN))[0].allowed
+        node.passes(SPAN / 3 + 1)
+    assert allowed == 40
 
 
 def after_a_step_back(node: Node) -> float:
@@ -605,18 +577,14 @@ def test_a_clock_that_goes_back_refuses_for_a_period_at_most(kind: str) -> None:
     assert told == [True, True, True, False], "forward: as if nothing had been taken"
 
 
-def line_after_a_step_back() -> int:
+def test_a_clock_that_goes_back_takes_the_line_with_it() -> None:
     """How many periods long a line of ten periods is for those who come after the clock went back by a thousand."""
     node, hourly = odd("gcra"), one(1, HOUR)
     node.take(hourly)
     for _ in range(9):
         assert node.take(hourly, 1, 100 * HOUR)[0].reserved
     node.passes(-1000 * HOUR)
-    return round(node.take(hourly)[0].retry / HOUR)
-
-
-def test_a_clock_that_goes_back_takes_the_line_with_it() -> None:
-    assert line_after_a_step_back() == 10
+    assert round(node.take(hourly)[0].retry / HOUR) == 10
 
 
 def test_numbers_as_servers_write_them_that_are_to_be_written_otherwise() -> None:

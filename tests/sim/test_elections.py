@@ -286,9 +286,9 @@ def calls(here: Country) -> int:
     return sum(node.server.calls.get(b"EVALSHA", 0) for node in here.town.nodes)
 
 
-def after_a_stop(build: Build, **options: Any) -> list[Leader]:
+def test_what_a_late_leader_says_is_not_heard(town: Build) -> None:
     """What is seen after a leader was stopped until another one led, and goes on: it says its last words late."""
-    here = Country(build(3, **options))
+    here = Country(town(3))
     world, (one, other, eye) = here.world, (here.client() for _ in range(3))
     world.do(one.election("boss", "one").campaign())
     waits = other.process.run(other.election("boss", "other").campaign())
@@ -300,16 +300,13 @@ def after_a_stop(build: Build, **options: Any) -> list[Leader]:
     for _ in range(20):
         found.append(world.do(eye.election("boss").leader()))
         world.run(world.now + 0.02)
-    return found
+    assert {it.value for it in found} == {"other"}
 
 
-def test_what_a_late_leader_says_is_not_heard(town: Build) -> None:
-    assert {it.value for it in after_a_stop(town)} == {"other"}
-
-
-def after_a_word_of_few(build: Build) -> list[str | None]:
+def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> None:
     """What is seen of a word that one node of three has heard, by somebody who asks that node, and then by somebody who cannot."""
-    here = Country(build(3))
+    # Rule R3.
+    here = Country(town(3))
     world, (one, eye, new) = here.world, (here.client() for _ in range(3))
     world.do(eye.ready())
     world.do(new.ready())
@@ -330,17 +327,12 @@ def after_a_word_of_few(build: Build) -> list[str | None]:
         here.town.nodes[away].freeze(10)
         seen.append(world.do(looks.election("boss").leader()).value)
         here.town.nodes[away].thaw(now=True)
-    return seen
+    assert seen == ["two", "two"]
 
 
-def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> None:
-    # Rule R3.
-    assert after_a_word_of_few(town) == ["two", "two"]
-
-
-def after_a_short_term(build: Build, **options: Any) -> list[Leader]:
+def test_an_earlier_word_does_not_outlast_a_later_one(town: Build) -> None:
     """What is seen after a short term of somebody with a short ttl, while a node has not heard that the leader before that had resigned."""
-    here = Country(build(3, **options))
+    here = Country(town(3))
     world, (one, other, eye) = here.world, (here.client() for _ in range(3))
     leader = world.do(one.election("boss", "one", ttl=MAX_TTL).campaign())
     world.run(world.now + TRIP)
@@ -349,16 +341,10 @@ def after_a_short_term(build: Build, **options: Any) -> list[Leader]:
     world.do(other.election("boss", "other", ttl=0.2).campaign())
     world.run(world.now + TRIP)
     other.process.crash()
-    found = []
+    seen = []
     for _ in range(100):
-        found.append(world.do(eye.election("boss").leader()))
+        seen.append(world.do(eye.election("boss").leader()))
         world.run(world.now + 0.02)
-    assert {it.value for it in found} >= {"other", None}
-    return found
-
-
-def test_an_earlier_word_does_not_outlast_a_later_one(town: Build) -> None:
-    seen = after_a_short_term(town)
     assert {it.value for it in seen} == {"other", None}
     assert len({it.term for it in seen}) == 1, "that nobody leads is said of the last term"
 

@@ -100,12 +100,12 @@ def cut_off(here: Town, client: Holdfast, *which: int) -> None:
         link.stall(3.0)
 
 
-def bypassed(build: Build) -> tuple[Pantry, Found[int] | None]:
+def test_a_late_value_on_a_node_that_was_not_told_is_shown_to_nobody(town: Build) -> None:
     """One computes; the value is dropped by another, who reaches two of three nodes; then the first puts what it has. Who looks sees what?
 
     The looker reaches the node that has heard of nothing, and one that has.
     """
-    here = build(3, 4)
+    here = town(3, 4)
     pantry = Pantry(here, ttl=20.0)
     computer, dropper, looker = [here.client(ttl=LEASE, node_timeout=0.3) for _ in range(3)]
     for client in (dropper, looker):
@@ -118,17 +118,13 @@ def bypassed(build: Build) -> tuple[Pantry, Found[int] | None]:
     here.world.run(here.world.now + 0.02)
     assert CACHE in set(here.nodes[2].keys()), "the late value is where nobody has refused it"
     cut_off(here, looker, 0)
-    return pantry, here.world.do(pantry.fill(looker).peek())
-
-
-def test_a_late_value_on_a_node_that_was_not_told_is_shown_to_nobody(town: Build) -> None:
-    _, found = bypassed(town)
+    found = here.world.do(pantry.fill(looker).peek())
     assert found is None
 
 
-def outlasted(build: Build) -> Found[int] | None:
+def test_it_stays_dropped_for_as_long_as_any_node_may_show_it(town: Build) -> None:
     """A value is dropped while a node is away, and comes to that node a while later. What is shown when the others' time is up?"""
-    here = build(3, 4)
+    here = town(3, 4)
     pantry = Pantry(here, ttl=5.0)
     described = pantry.fill(here.client(ttl=LEASE, node_timeout=0.3))
     here.world.do(described.get())
@@ -145,8 +141,4 @@ def outlasted(build: Build) -> Found[int] | None:
     looker = here.client(ttl=LEASE)
     here.nodes[0].vanish(1.0)
     found: Found[int] | None = here.world.do(pantry.fill(looker).peek())
-    return found
-
-
-def test_it_stays_dropped_for_as_long_as_any_node_may_show_it(town: Build) -> None:
-    assert outlasted(town) is None
+    assert found is None

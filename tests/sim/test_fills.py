@@ -347,9 +347,10 @@ def test_one_answer_that_there_is_nothing_is_not_enough_to_compute(town: Build) 
     assert [missed(town, seed) for seed in SEEDS] == [1] * len(SEEDS)
 
 
-def halfway(build: Build) -> tuple[int, float]:
+def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build) -> None:
     """How often it is computed, and how long waiters wait, for a value that two of five nodes have at once, and the others much later."""
-    here = build(5, 3)
+    # Rule FI5.
+    here = town(5, 3)
     kitchen = Kitchen(here, ttl=60.0)
     computer, *others = [here.client() for _ in range(31)]
     computer.process.run(kitchen.fill(computer).get())
@@ -361,33 +362,24 @@ def halfway(build: Build) -> tuple[int, float]:
         link.stall(LONGEST + 0.5)
     here.world.run(here.world.now + 60, lambda: all(it.done() for it in tasks))
     assert kitchen.all[0].ended is not None
-    return len(kitchen.all), here.world.now - kitchen.all[0].ended
-
-
-def test_news_of_one_node_is_not_missed_because_others_have_none_yet(town: Build) -> None:
-    # Rule FI5.
-    computed, waited = halfway(town)
+    computed, waited = len(kitchen.all), here.world.now - kitchen.all[0].ended
     assert computed == 1 and waited < 0.05
 
 
-def overtaken(build: Build, pause: float = 2.5 * LEASE) -> tuple[Kitchen, Found[int]]:
+def test_a_late_value_replaces_nothing(town: Build) -> None:
     """One is stopped while it computes, for longer than its lease; another computes meanwhile; it goes on, and puts what it has."""
-    here = build(3, 5)
+    # Rule FI4.
+    here = town(3, 5)
     kitchen = Kitchen(here, ttl=20.0, late=0.5)
     slow, other = here.client(ttl=LEASE), here.client(ttl=LEASE)
     task = slow.process.run(kitchen.fill(slow).get())
     here.world.run(here.world.now + 5, lambda: bool(kitchen.going))
-    slow.process.pause(pause)
+    slow.process.pause(2.5 * LEASE)
     found = other.process.run(kitchen.fill(other).get())
     here.world.run(here.world.now + 60, lambda: task.done() and found.done())
     here.world.run(here.world.now + 0.5)
     assert (found.result().value, found.result().computed, task.result().value, task.result().computed) == (1, True, 0, True)
-    return kitchen, here.world.do(kitchen.fill(other).get())
-
-
-def test_a_late_value_replaces_nothing(town: Build) -> None:
-    # Rule FI4.
-    _, found = overtaken(town)
+    found = here.world.do(kitchen.fill(other).get())
     assert found.value == 1
 
 

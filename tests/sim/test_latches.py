@@ -241,10 +241,11 @@ def test_who_is_confirmed_last_sees_all(town: Build) -> None:
         assert max(it.result() for it in tasks) == 3, seed
 
 
-def forgetful(build: Build) -> Town:
+def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
     """An arrival is on two nodes of three, somebody waits; the first of the two restarts empty, and then the second, each after the other's
     guard. Then the rest arrive. A minority at any time; and each had somebody to say it again."""
-    here = build(3, 5)
+    # Rule R5.
+    here = town(3, 5)
     client, waiter = here.client(**OPTIONS), here.client(**OPTIONS)
     world = here.world
     here.nodes[2].stop()
@@ -259,12 +260,6 @@ def forgetful(build: Build) -> Town:
     world.run(world.now + 8)
     assert world.do(client.latch("go", 2).arrive("b")) == 2
     patiently(here, "an arrival is forgotten", [waiting])
-    return here
-
-
-def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
-    # Rule R5.
-    forgetful(town)
 
 
 # ------------------------------------------------ barriers
@@ -354,9 +349,9 @@ def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fra
     assert not fragile or any(it.crashes for it in meetings)
 
 
-def rolling(build: Build) -> list[int]:
+def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
     """One of two waits while all nodes restart empty, one after the other; then the other one comes, and knows nothing."""
-    here = build(3, 6)
+    here = town(3, 6)
     one, two, other = [here.client(**OPTIONS) for _ in range(3)]
     for _ in range(2):
         tasks = [it.process.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
@@ -368,11 +363,7 @@ def rolling(build: Build) -> list[int]:
     here.world.run(here.world.now + 8)
     came = other.process.run(other.barrier("meet", 2).wait("False"))
     patiently(here, "the newcomer is in another generation", [waiting, came])
-    return [waiting.result(), came.result()]
-
-
-def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
-    assert rolling(town) == [2, 2]
+    assert [waiting.result(), came.result()] == [2, 2]
 
 
 def test_who_is_one_too_many_is_told(town: Build) -> None:

@@ -21,7 +21,6 @@ from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner
 from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost, NotAcquired
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.commands import OnceCopy
 from holdfast.primitives.once.plan import Turn, begin
 from holdfast.protocol.exclusive import beside
 from holdfast.protocol.quorum import Quorum
@@ -306,7 +305,7 @@ def carried_out(orders: Orders, plan: Any) -> Any:
         return end.value
 
 
-def overtaken_by_forgetting() -> OnceCopy | None:
+def test_a_run_that_has_its_nodes_back_does_not_undo_forgetting() -> None:
     """A caller runs; another one has the result forgotten; then the first one has its nodes back, before it hears that it had lost them.
 
     What the nodes agree on when it has tried to keep its result.
@@ -321,18 +320,14 @@ def overtaken_by_forgetting() -> OnceCopy | None:
     with suppress(LockLost):
         carried_out(orders, runner.keep(lease, "late"))
     register = recipes.Register(NAME, HORIZON)
-    return recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, Quorum(range(NODES)))
-
-
-def test_a_run_that_has_its_nodes_back_does_not_undo_forgetting() -> None:
-    copy = overtaken_by_forgetting()
+    copy = recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, Quorum(range(NODES)))
     assert copy is not None
     assert copy.void
 
 
-def forgets_above_the_clock_floor(build: Build) -> bool:
+def test_forgetting_takes_a_ballot_of_its_own_where_it_needs_one(town: Build) -> None:
     """All nodes restart, one after the other, while somebody who forgets holds the lock. Is the result forgotten all the same?"""
-    calm = Calm(build, nodes=3, clients=1)
+    calm = Calm(town, nodes=3, clients=1)
     client = calm.clients[0]
     once = client.once("a", keep=1000)
     calm.world.do(once.run(calm.does))
@@ -350,8 +345,4 @@ def forgets_above_the_clock_floor(build: Build) -> bool:
         await lease.release()
 
     calm.world.do(forgets())
-    return not calm.world.do(once.result())
-
-
-def test_forgetting_takes_a_ballot_of_its_own_where_it_needs_one(town: Build) -> None:
-    assert forgets_above_the_clock_floor(town)
+    assert not calm.world.do(once.result())

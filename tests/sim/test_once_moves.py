@@ -132,15 +132,10 @@ def test_while_a_key_moves_all_are_told_one_result(town: Build) -> None:
     assert sum(it.runs > len(it.keys) for it in changes) > 1, "leases are lost, and it runs again"
 
 
-def calm(build: Build) -> Change:
+def test_without_failures_nothing_runs_twice_while_it_moves(town: Build) -> None:
     """Nothing fails."""
-    change = Change(build, 1)
+    change = Change(town, 1)
     for names in (("old",), ("old", "both"), ("both", "new"), ("new",)):
         change.step(*names)
-    return change
-
-
-def test_without_failures_nothing_runs_twice_while_it_moves(town: Build) -> None:
-    change = calm(town)
     assert change.sound
     assert change.runs == len(change.keys)

@@ -218,17 +218,13 @@ def test_without_failures_never_more_than_any_limit(town: Build) -> None:
         assert len(callers.allowed) >= 0.8 * (2 * LIMIT + 5.0 / 2.5 * 2 * LIMIT), "and nearly all of it is used"
 
 
-def two_limits(build: Build) -> tuple[int, int]:
+def test_two_limits_on_one_name_are_counted_apart(town: Build) -> None:
     """How many of twenty calls each are allowed by 50 in a long time, and by 8 in a longer one, asked for in turn on one name."""
-    here = build(3)
+    here = town(3)
     client = here.client()
     limits = [client.rate("mail", 50, 1000), client.rate("mail", 8, 3600)]
     told = [[bool(here.world.do(it.take())) for it in limits] for _ in range(20)]
-    return sum(many for many, _ in told), sum(few for _, few in told)
-
-
-def test_two_limits_on_one_name_are_counted_apart(town: Build) -> None:
-    assert two_limits(town) == (20, 8)
+    assert (sum(many for many, _ in told), sum(few for _, few in told)) == (20, 8)
 
 
 # ------------------------------------------------ turns
@@ -293,9 +289,9 @@ def test_they_are_served_in_the_order_in_which_they_came(town: Build, count: int
         assert order == sorted(order), seed
 
 
-def ahead_of_the_line(build: Build) -> int:
+def test_nobody_gets_in_before_those_who_wait(town: Build) -> None:
     """How many of those who do not wait get in while others do."""
-    here = build(3)
+    here = town(3)
     queue = Queue(here, {})
     tasks = queue.begin([here.client()], 20, 0.001)
     here.world.run(here.world.now + 0.3)
@@ -305,11 +301,7 @@ def ahead_of_the_line(build: Build) -> int:
         here.world.run(here.world.now + 0.002)
     here.world.run(here.world.now + 10, lambda: all(it.done() for it in tasks))
     assert len(queue.served) == 20
-    return allowed
-
-
-def test_nobody_gets_in_before_those_who_wait(town: Build) -> None:
-    assert ahead_of_the_line(town) == 0
+    assert allowed == 0
 
 
 @pytest.mark.parametrize("fault", ["frozen", "cut", "away"])
@@ -339,9 +331,9 @@ def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town
         assert worst([at for _, at in queue.served], PERIOD - 0.2) <= floor(5 / 3 * LIMIT), seed
 
 
-def far_ahead(build: Build) -> float:
+def test_turns_of_those_who_die_are_lost_for_a_while_at_most(town: Build) -> None:
     """Ninety callers want a call a second each, and die soon. How long does one that comes then wait?"""
-    here = build(3)
+    here = town(3)
     queue = Queue(here, {}, (1, 1.0))
     doomed = here.client()
     queue.begin([doomed], 90, 0.001)
@@ -349,11 +341,7 @@ def far_ahead(build: Build) -> float:
     doomed.process.crash()
     client, began = here.client(), here.world.now
     here.world.do(client.rate("mail", 1, 1.0).acquire())
-    return here.world.now - began
-
-
-def test_turns_of_those_who_die_are_lost_for_a_while_at_most(town: Build) -> None:
-    assert far_ahead(town) <= 2 * rate.LEAD
+    assert here.world.now - began <= 2 * rate.LEAD
 
 
 def test_turns_far_ahead_are_reserved_later_and_everybody_is_served(town: Build) -> None:
