@@ -308,16 +308,6 @@ def test_a_server_that_does_not_start_tells_its_log(watch: str) -> None:
         nodes.pid(0)
 
 
-def test_arguments_reach_every_server() -> None:
-    with Nodes(2, arguments=["--maxclients", "77"]) as nodes:
-        for url in nodes.urls:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(5)
-                connection.connect(url.removeprefix("unix://"))
-                connection.sendall(b"CONFIG GET maxclients\r\n")
-                assert b"\r\n77\r\n" in connection.recv(1000)
-
-
 def test_close_is_idempotent_and_removes_the_directory(watch: str) -> None:
     nodes = Nodes(2)
     nodes.close()  # before start: nothing

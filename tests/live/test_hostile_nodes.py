@@ -17,7 +17,6 @@ from contract.faces import Face, Threads
 from bench.cluster import Open
 from holdfast import LeaseState
 from holdfast.errors import NoQuorum
-from holdfast.wire.connection import Connection
 
 TTL = 2  # seconds; a flooded client has FLOODED
 FLOODED = 3
@@ -151,32 +150,6 @@ async def test_a_node_that_sends_without_end_takes_no_lease_from_anybody(
 
 
 # ------------------------------------------------ what fails here
-
-# What callers call themselves raises to them: it may be their own time limit (tests/live/test_threads_direct.py).
-OTHERS = ("renounce", "expected", "ready")
-CALLS = sorted(name for name, it in vars(Connection).items() if callable(it) and not name.startswith("_") and name not in OTHERS)
-
-
-@pytest.mark.parametrize("call", CALLS)
-async def test_whatever_a_connection_raises_ends_no_engine(
-    face: Face, three: Cluster, name: str, call: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = await connected(face, three, three.urls)
-    lease = await face.acquire(client.lock(name))
-    real = getattr(Connection, call)
-
-    def raises(connection: Connection[Any], *arguments: Any) -> Any:
-        if connection.node == 2:
-            raise ZeroDivisionError("planted")
-        return real(connection, *arguments)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Connection, call, raises)
-        three.ask(2, "CLIENT", "KILL", "TYPE", "pubsub", "SKIPME", "yes")
-        await outlives(face, client, lease, name)
-    await face.until(lambda: client.nodes()[2].state == "up", 30)
-    assert lease.held
-    await face.release(lease)
 
 
 class NoDescriptors:

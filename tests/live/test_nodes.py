@@ -13,11 +13,9 @@ from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
 
-import hiredis
 import pytest
 from contract.cluster import Cluster, ask, asks, unmark
 from contract.faces import Face
-from live.tls_kit import Listener
 from proof.books import word
 
 from holdfast.drivers import sockets
@@ -309,38 +307,6 @@ def warned(heard: list[Any]) -> list[tuple[str, str]]:
     return sorted((it.node, it.warning) for it in heard if word(it) == "warned")
 
 
-async def test_s11_a_value_without_an_expiry_on_a_minority_is_warned_of_once(face: Face, three: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    for turn in range(3):
-        assert three.ask(1, "SET", name, f"value {turn}") == "OK"  # (another one each time, as other programs write)
-        lease = await face.acquire(client.lock(name, wait=5))
-        assert lease.held
-        await face.until(lambda: heard and warned(heard))
-        assert lease.votes == 2
-        await face.release(lease)
-    told = (
-        f"{name!r} is held there by 'value 0', a value without an expiry: it stays until it is removed. "
-        f"If the program that wrote it is gone, call force_release({name!r}, reason, only='value 0')."
-    )
-    assert warned(heard) == [(three.urls[1], told)]
-    assert three.ask(1, "GET", name) == "value 2"
-
-
-async def test_s11_a_key_of_another_type_on_a_minority_is_warned_of_once(face: Face, three: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    assert three.ask(1, "RPUSH", name, "x") == 1
-    for _ in range(3):
-        lease = await face.acquire(client.lock(name, wait=5))
-        await face.until(lambda: heard and warned(heard))
-        assert lease.votes == 2
-        await face.release(lease)
-    ((node, warning),) = warned(heard)
-    assert node == three.urls[1]
-    assert warning.startswith(f"the key of {name!r} holds data of another type") and "remove that key" in warning
-
-
 async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> None:
     assert three.ask(2, "REPLICAOF", "127.0.0.1", 1) == "OK"
     client = face.client(three)
@@ -475,28 +441,6 @@ async def test_b40_a_heartbeat_is_all_that_waiters_say(face: Face, five: Cluster
     await face.release(lease)
     for waiter in asyncio.as_completed(waiters):
         await face.release(await waiter)
-
-
-# ------------------------------------------------ nodes that cannot be used
-
-
-async def test_a_node_that_is_no_server_and_one_that_is_too_old_are_named(face: Face, three: Cluster, name: str) -> None:
-    async def rubbish(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await reader.read(10_000)
-
-    listener = Listener(rubbish)
-    port = await listener.open()
-    heard: list[Any] = []
-    urls = (*three.urls[:2], f"redis://127.0.0.1:{port}")
-    client = face.keep(face.kind(*urls, observer=heard.append))
-    await face.release(await face.acquire(client.lock(name)))
-    await face.until(lambda: client.nodes()[2].state == "down")
-    assert "asked for" in str(client.nodes()[2].cause) or isinstance(client.nodes()[2].cause, hiredis.HiredisError | ConnectionError)
-    await face.until(lambda: any(word(it) == "down" for it in heard))  # (observers hear of it a moment later)
-    assert [it.node for it in heard if word(it) == "down"] == [urls[2]]
-    await face.finish()
-    await listener.close()
 
 
 # ------------------------------------------------ nodes that answer, and are of no use
