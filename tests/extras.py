@@ -1,4 +1,4 @@
-"""Builds the wheel, looks at what is in it, and runs what each extra is for, installed alone: `./task release extras`.
+"""Builds the wheel, and runs what each extra is for, installed alone: `./task release extras`.
 
 The environments get the newest packages, as a new user's does, and not those of constraints.txt. So a package is
 noticed that no longer brings what it used to bring. In .venv the extras hide such a gap from each other.
@@ -134,30 +134,6 @@ TOOLS = {
     "pipx": [["pipx", "install", "--quiet", "{wheel}"], ["{home}/bin/holdfast", "--version"]],
     "uv": [["uvx", "--quiet", "--from", "{wheel}", "holdfast", "--version"]],
 }
-# The modules of holdfast.testing. The worlds that holdfast itself is tested in are in tests/swarm: users have no use
-# for them, so the wheel must not hold them.
-SIMULATOR = {
-    "README.md",
-    "__init__",
-    "chance",
-    "client",
-    "commands",
-    "conformance",
-    "ending",
-    "faults",
-    "inprocess",
-    "laws",
-    "loop",
-    "network",
-    "plugin",
-    "process",
-    "server",
-    "simulation",
-    "timeline",
-    "values",
-    "windows",
-    "world",
-}
 ELSEWHERE = {"dev"}  # what .venv is made of: without it nothing here runs
 
 
@@ -173,37 +149,10 @@ def extras_of(wheel: Path) -> set[str]:
     return set(_metadata(wheel).get_all("Provides-Extra", []))
 
 
-def dead_links(wheel: Path) -> list[str]:
-    """Return what is wrong with the description of a wheel, which the package index shows.
-
-    It is empty, or it has links to files that only the repository has.
-    """
-    text = str(_metadata(wheel).get_payload()).strip()
-    links = re.findall(r"\]\((?!\w+:|#)([^)\s]+)", text)
-    return ["the wheel has no description"] * (not text) + [f"on the package index, {it} leads nowhere" for it in links]
-
-
 def _metadata(wheel: Path) -> Message:
     with ZipFile(wheel) as archive:
         (metadata,) = [it for it in archive.namelist() if it.endswith(".dist-info/METADATA")]
         return message_from_bytes(archive.read(metadata))
-
-
-def surplus(wheel: Path) -> list[str]:
-    """Return what is wrong with the files of a wheel: all that is not the package, and what the package must not hold."""
-    with ZipFile(wheel) as archive:
-        names = archive.namelist()
-    modules = (it.removeprefix("holdfast/testing/") for it in names if it.startswith("holdfast/testing/"))
-    wrong = [
-        f"the wheel holds holdfast/testing/{it}, which is not in SIMULATOR of tests/extras.py"
-        for it in sorted(modules)
-        if it.partition("/")[0].removesuffix(".py") not in SIMULATOR
-    ]
-    shared = {it for it in names if re.fullmatch(rf"holdfast-[^/]+\.data/data/share/({'|'.join(map(re.escape, SHARED))})", it)}
-    wrong += [f"the wheel lacks share/{it}" for it in SHARED if not any(name.endswith(f"/share/{it}") for name in shared)]
-    roots = {it.partition("/")[0] for it in names if it not in shared}
-    wrong += [f"the wheel holds {it}" for it in sorted(roots) if it != "holdfast" and not it.endswith(".dist-info")]
-    return wrong
 
 
 def build(folder: Path) -> Path:
@@ -282,7 +231,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-extras-") as name:
         folder = Path(name)
         wheel = build(folder)
-        wrong: list[str] = unknown(extras_of(wheel)) + dead_links(wheel) + surplus(wheel)
+        wrong = unknown(extras_of(wheel))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong += [it for it in pool.map(partial(check, wheel, folder), PROGRAMS) if it]
             wrong += [it for it in pool.map(partial(use, wheel, folder), TOOLS) if it]

@@ -14,7 +14,6 @@ import holdfast
 from holdfast import ConfigError, aio
 from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy, NoQuorum, closed
-from holdfast.integrations import idempotency
 from holdfast.integrations.asgi import Errors
 from holdfast.integrations.idempotency import Idempotency
 
@@ -60,9 +59,7 @@ async def test_a_key_is_one_run_and_its_response_is_replayed(locks: aio.Holdfast
     assert (handler.runs, handler.bodies, handler.extensions) == (1, [b"the body"], {})
 
 
-@pytest.mark.parametrize(
-    "changed", [{"body": b"another"}, {"query": b"a=1"}, {"Content_Type": "text/csv"}], ids=["body", "query", "type"]
-)
+@pytest.mark.parametrize("changed", [{"body": b"another"}, {"query": b"a=1"}, {"Content_Type": "text/csv"}], ids=["body", "query", "type"])
 async def test_another_request_with_the_same_key_is_422(locks: aio.Holdfast, changed: dict[str, Any]) -> None:
     handler = Handler()
     app = Idempotency(handler, locks)
@@ -281,18 +278,3 @@ async def test_a_client_for_threads_is_refused(nodes: Nodes) -> None:
         Idempotency(Handler(), holdfast.Holdfast(*nodes.urls))  # type: ignore[arg-type]  # (the mistake)
     with pytest.raises(ConfigError, match="keep"):
         Idempotency(Handler(), aio.Holdfast(*nodes.urls), keep=0)
-
-
-async def test_a_fingerprint_that_ignored_the_body_would_be_found(locks: aio.Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: requests are told apart by their query alone."""
-
-    class Deaf(idempotency._Reading):
-        async def __call__(self) -> Any:
-            message = await self.receive()
-            self.over = not message.get("more_body", False)
-            return message
-
-    monkeypatch.setattr(idempotency, "_Reading", Deaf)
-    app = Idempotency(Handler(), locks)
-    await ask(app, body=b"one", Idempotency_Key="k")
-    assert (await ask(app, body=b"two", Idempotency_Key="k")).status == 201

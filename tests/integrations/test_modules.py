@@ -1,4 +1,4 @@
-"""The rules for all integrations: what importing one costs, what it may know, and how long it may be."""
+"""The rules for all integrations: what importing one costs, and what it leaves to its framework. What it may import: contracts.toml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import sizes
 
 FOLDER = Path(__file__).parents[2] / "src/holdfast/integrations"
 MODULES = sorted(it.relative_to(FOLDER).as_posix() for it in FOLDER.rglob("*.py"))
@@ -23,30 +22,6 @@ FRAMEWORKS = {
     "fastapi": "fastapi",
     "flask": "flask",
 }
-PUBLIC = {"holdfast", "holdfast.aio", "holdfast.checks", "holdfast.config", "holdfast.errors", "holdfast.kit", "holdfast.typing"}
-# And what is in these: fences, and the command, whose statuses and options frameworks' own commands have too.
-FOLDERS = ("holdfast.fencing", "holdfast.cli")
-LONGEST = 250  # lines of code; tests/sizes.txt has those of all together
-
-
-def strangers(path: str, source: str) -> list[str]:
-    """Modules of holdfast that are not public, and frameworks that are another module's."""
-    package = ["holdfast", "integrations", *Path(path).parts[:-1]]
-    own = FRAMEWORKS.get(Path(path).parts[0].removesuffix(".py"))
-    found = []
-    for node in ast.walk(ast.parse(source)):
-        names = [it.name for it in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else []
-            names = [".".join([*above, *([node.module] if node.module else [])])]
-        for name in names:
-            public = name in PUBLIC or name.startswith(FOLDERS)
-            ours = name.startswith("holdfast") and not name.startswith("holdfast.integrations")
-            foreign = name.split(".")[0] in set(FRAMEWORKS.values()) - {own}
-            found += [name] if (ours and not public) or foreign else []
-    return found
-
-
 # A loop for each call would be a connection to each node for each call, and signals are the framework's.
 LEFT_ALONE = {"run_until_complete", "async_to_sync", "asyncio.run", "signal.signal", "signal.sigaction"}
 
@@ -62,37 +37,7 @@ def test_a_module_runs_no_event_loop_and_handles_no_signal(path: str) -> None:
     assert taken_over((FOLDER / path).read_text()) == set()
 
 
-PAGES = Path(__file__).parents[2] / "docs"
-# What such a page must have. (tests/test_docs.py: each row of the table has a test.)
-SECTIONS = ("## What happens when", "## Limits")
-
-
-def lacking(page: str) -> list[str]:
-    """The sections that a framework's page lacks. It begins with the shortest example."""
-    found = [it for it in SECTIONS if f"\n{it}\n" not in page]
-    return found if "```python" in page.partition("\n## ")[0] else ["the shortest example", *found]
-
-
-# (Three frameworks have a section each of the page about all of them.)
-@pytest.mark.parametrize("name", sorted({*FRAMEWORKS, "frameworks"} - {"celery_beat", "apscheduler", "dramatiq", "flask"}))
-def test_the_page_of_a_framework_has_what_its_users_ask_for(name: str) -> None:
-    assert lacking((PAGES / f"{name}.md").read_text()) == []
-
-
-@pytest.mark.parametrize("path", MODULES)
-def test_a_module_knows_its_framework_and_public_names_only(path: str) -> None:
-    assert strangers(path, (FOLDER / path).read_text()) == []
-
-
-def test_modules_are_short() -> None:
-    assert [it for it in MODULES if sizes.lines((FOLDER / it).read_text()) > LONGEST] == []
-
-
-IMPORTED = [
-    it
-    for it in ("web", "asgi", "wsgi", "idempotency", "calls", *FRAMEWORKS)
-    if find_spec(FRAMEWORKS.get(it, "json")) is not None
-]
+IMPORTED = [it for it in ("web", "asgi", "wsgi", "idempotency", "calls", *FRAMEWORKS) if find_spec(FRAMEWORKS.get(it, "json")) is not None]
 
 
 SETTINGS = {"django": "from django.conf import settings; settings.configure()"}

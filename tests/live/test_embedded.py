@@ -22,7 +22,6 @@ from proof.misuse import misuse
 from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
 from holdfast.errors import ConfigError, Misuse
-from holdfast.folders import private
 
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
@@ -245,19 +244,6 @@ def test_ports_ask_for_a_password_that_no_command_line_shows(monkeypatch: pytest
         assert (folder / "conf").stat().st_mode & 0o777 == 0o600
         nodes.restart(0)
         assert say(nodes.urls[0], "PING") == "+PONG"
-
-
-@pytest.mark.parametrize("name", ["x" * 90, "has spaces", "50%"])
-def test_a_folder_whose_path_no_socket_can_have_is_not_used(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / name).mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / name))
-    with Nodes(1) as nodes:
-        assert nodes.urls[0].startswith("unix:///tmp/holdfast-")
-        assert Path(nodes.urls[0].removeprefix("unix://")).parent.parent.stat().st_mode & 0o777 == 0o700
-        assert say(nodes.urls[0], "PING") == "+PONG"
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(ConfigError, match="Set TMPDIR to a directory with a short name"):
-        private("node-1/socket")
 
 
 # ------------------------------------------------ clients of them

@@ -113,14 +113,14 @@ def tagged(tag: str, current: str, of: Mapping[str, Any], changes: str) -> list[
     return wrong
 
 
-def unannounced(tree: Path = ROOT) -> list[str]:
+def unannounced() -> list[str]:
     """Changes of a frozen file, committed or not, with which or after which CHANGELOG.md did not change. None before the first release."""
-    changes = (tree / "CHANGELOG.md").read_text()
+    changes = (ROOT / "CHANGELOG.md").read_text()
     if "(not released)" in changes and changes.count("\n## ") == 1:
         return []
 
     def git(*words: str) -> list[str]:
-        done = subprocess.run(["git", *words], cwd=tree, capture_output=True, text=True, check=True)
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True)
         return done.stdout.split()
 
     wrong = []
