@@ -1,6 +1,6 @@
 """What a network between a client and its nodes does: it loses answers, delays requests, swallows connections, leads to another server.
 
-Each node has a `Way` in front of it, which is where that happens: at exactly the word that a test names, and not at some moment or other.
+Each node has a proxy in front of it, which is where that happens: at exactly the word that a test names, and not at some moment or other.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ import contextlib
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster, ask, unmark
 from contract.faces import Face
+from live.test_promotion import ports, proxies
+from nemesis.proxy import UP, Proxy, Way
 from proof.books import word
 
 from holdfast import LeaseState
@@ -26,111 +27,45 @@ TICK = 0.3  # seconds by which a busy machine may be late
 REQUEST = b"\r\n$16\r\n"  # stands in every request (the fence that it proposes), and in nothing else
 
 
-class Way:
-    """The way to one node, which can be lost, blocked, or lead elsewhere. Runs in the test's loop."""
+class Breaks(Proxy):
+    """The way to one node, which can be lost, blocked, or lead elsewhere.
 
-    def __init__(self, url: str) -> None:
-        self.path = url.removeprefix("unix://")
-        self.lose_answer_to = b""  # the connection is cut after the node has executed such a command, and before its answer is through
-        self.keep_back = b""  # such a command, and everything after it on that connection, is kept until `deliver`
-        self.lost = 0
-        self._kept: list[tuple[asyncio.StreamWriter, bytes]] = []
-        self._open: set[asyncio.StreamWriter] = set()
-        self._there: list[asyncio.StreamWriter] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+    `lose_answer_to`: the connection is cut after the node has executed such a command, and before its answer is through; `keep_back`: such
+    a command, and everything after it on that connection, is kept until `deliver`; `lost`: how many answers were; `kept`: what is.
+    """
 
-    async def start(self) -> None:
-        """Take connections."""
-        self._server = await asyncio.start_server(self._led, "127.0.0.1", 0)
-        self.url = f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
-
-    async def end(self) -> None:
-        """No connection is left."""
-        self._server.close()
-        self.cut()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._there:
-            writer.transport.abort()
-        await asyncio.sleep(0)  # transports end in the next turn
-
-    def cut(self) -> None:
-        """Reset all connections."""
-        for writer in list(self._open):
-            writer.transport.abort()
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(host, port)
+        self.lose_answer_to = self.keep_back = b""
+        self.lost, self.kept = 0, list[Way]()
+        self.reads = self._read
 
     def deliver(self) -> int:
         """Let the node have, late, what was kept back; how much that was."""
-        kept, self._kept, self.keep_back = self._kept, [], b""
-        for writer, data in kept:
-            writer.write(data)
+        kept, self.kept, self.keep_back = self.kept, [], b""
+        for way in kept:
+            way.free()
         return len(kept)
 
-    async def _led(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._open.add(writer)
-        there: asyncio.StreamWriter | None = None
-        try:
-            back, there = await asyncio.open_unix_connection(self.path)
-            self._there.append(there)
-            doomed = asyncio.Event()
-            answers = asyncio.create_task(self._answers(back, writer, doomed))
-            self._tasks.add(answers)
-            await self._requests(reader, there, doomed)
-        except OSError:
-            pass
-        finally:
-            writer.transport.abort()
-            self._open.discard(writer)
-            if there is not None and not any(it is there for it, _ in self._kept):
-                there.close()
-
-    async def _requests(self, reader: asyncio.StreamReader, there: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
-        held = False
-        while data := await reader.read(65536):
-            held = held or bool(self.keep_back and self.keep_back in data)
-            if held:
-                self._kept.append((there, data))
-                continue
-            if self.lose_answer_to and self.lose_answer_to in data:
-                doomed.set()
-            there.write(data)
-
-    async def _answers(self, back: asyncio.StreamReader, writer: asyncio.StreamWriter, doomed: asyncio.Event) -> None:
-        with contextlib.suppress(OSError):
-            while data := await back.read(65536):
-                if doomed.is_set():
-                    self.lost += 1
-                    self.lose_answer_to = b""
-                    break
-                writer.write(data)
-        writer.transport.abort()
+    def _read(self, way: Way, data: bytes) -> None:
+        if way.name == UP and self.keep_back and self.keep_back in data and way not in self.kept:
+            way.hold()
+            self.kept.append(way)
+        elif way.name == UP and self.lose_answer_to and self.lose_answer_to in data:
+            way.link.label = "doomed"
+        elif way.link.label == "doomed":
+            self.lost += 1
+            self.lose_answer_to = b""
+            way.link.reset()
 
 
 @pytest.fixture
 async def three(face: Face) -> AsyncIterator[Cluster]:
-    async with face.nodes(3) as cluster:
+    async with ports(face, 3) as cluster:
         yield cluster
 
 
-@asynccontextmanager
-async def ways(face: Face, nodes: Cluster) -> AsyncIterator[list[Way]]:
-    """A way to each node; the clients that use them are closed before they end."""
-    found = [Way(url) for url in nodes.urls]
-    for way in found:
-        await way.start()
-    try:
-        yield found
-    finally:
-        await face.finish()
-        for way in found:
-            await way.end()
-
-
-async def connected(face: Face, nodes: Cluster, through: list[Way], **options: Any) -> Any:
+async def connected(face: Face, nodes: Cluster, through: list[Breaks], **options: Any) -> Any:
     """A client that knows only these ways."""
     client = face.keep(face.kind(*[way.url for way in through], **options))
     await face.ready(client)
@@ -149,13 +84,13 @@ async def test_an_idle_connection_that_was_cut_in_silence_costs_node_timeout_at_
 
     Nobody pings before: the request finds it out, and is made again on the next connection. A single try, too.
     """
-    async with ways(face, three) as through:
+    async with proxies(face, three, Breaks) as through:
         client = await connected(face, three, through, ttl=10, node_timeout=0.4)
         for way in through[:count]:
             way.keep_back = REQUEST
         pings = three.calls("ping")
         waits = asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
-        await face.until(lambda: all(way._kept for way in through[:count]))
+        await face.until(lambda: all(way.kept for way in through[:count]))
         for way in through:
             way.keep_back = b""  # (connections that swallow go on with it; new ones do not)
         if count == 1:
@@ -174,13 +109,13 @@ async def test_a_single_try_outlives_a_majority_of_quiet_connections_that_were_c
 ) -> None:
     """What was quiet for long says nothing of its node when it is found to be cut: the try is made on the next connections."""
     monkeypatch.setattr(connection, "QUIET", 0.3)  # instead of 30 s
-    async with ways(face, three) as through:
+    async with proxies(face, three, Breaks) as through:
         client = await connected(face, three, through, ttl=10, node_timeout=0.4)
         await face.sleep(1.1)  # (a connection that was of use for less than a second is a failure in any case)
         for way in through:
             way.keep_back = REQUEST
         waits = asyncio.create_task(face.acquire(client.lock(name, wait=0)))
-        await face.until(lambda: all(way._kept for way in through))
+        await face.until(lambda: all(way.kept for way in through))
         for way in through:
             way.keep_back = b""
         lease = await waits
@@ -197,7 +132,7 @@ async def test_b30_s05_whose_grant_went_missing_does_not_wait_for_himself(
     face: Face, three: Cluster, name: str, count: int, wait: float
 ) -> None:
     """The node has executed it, and the connection breaks before the answer is through: on one, on a majority, everywhere."""
-    async with ways(face, three) as through:
+    async with proxies(face, three, Breaks) as through:
         client = await connected(face, three, through, ttl=20)
         for way in through[:count]:
             way.lose_answer_to = REQUEST
@@ -218,7 +153,7 @@ async def test_b30_s05_whose_grant_went_missing_does_not_wait_for_himself(
 
 async def test_s06_s07_a_request_that_arrives_after_its_release_lasts_for_one_ttl_at_most(face: Face, three: Cluster, name: str) -> None:
     """Kept back on the way, executed when its claim is over: on another connection than the release, which overtook it."""
-    async with ways(face, three) as through:
+    async with proxies(face, three, Breaks) as through:
         client = await connected(face, three, through, ttl=1.5, node_timeout=0.2)
         through[2].keep_back = REQUEST
         lease = await face.acquire(client.lock(name))
@@ -242,7 +177,7 @@ async def test_s06_s07_a_request_that_arrives_after_its_release_lasts_for_one_tt
 @pytest.mark.parametrize("wait", [1.0, 8.0])
 async def test_s01_b20_a_quorum_slower_than_the_lease_gives_no_dead_lock(face: Face, three: Cluster, name: str, wait: float) -> None:
     """Requests reach two of three nodes only after the lease that they ask for would be over: refused, or acquired anew and alive."""
-    async with ways(face, three) as through:
+    async with proxies(face, three, Breaks) as through:
         client = await connected(face, three, through, ttl=0.6, outage=60)
         for way in through[:2]:
             way.keep_back = REQUEST
@@ -309,13 +244,13 @@ async def test_s03_a_node_that_swallows_connections_keeps_nobody_waiting(face: F
 async def test_s34_an_address_that_leads_to_another_server_is_guarded(face: Face, three: Cluster, name: str) -> None:
     """As a failover does it: what was promoted may have missed the last writes, whatever it says. The lease holds; nobody else gets in."""
     heard: list[Any] = []
-    async with face.nodes(1) as spare, ways(face, three) as through:
+    async with ports(face, 1) as spare, proxies(face, three, Breaks) as through:
         unmark(spare.urls)
         client = await connected(face, three, through, ttl=1, max_ttl=1, outage=30, observer=heard.append)
         lease = await face.acquire(client.lock(name))
         await face.until(lambda: lease.votes == 3)
-        through[0].path = spare.urls[0].removeprefix("unix://")
-        through[0].cut()
+        through[0].port = int(spare.urls[0].rpartition(":")[2])
+        through[0].reset()
         await face.until(lambda: client.nodes()[0].state == "guarded")
         assert client.nodes()[0].run_id == ask(spare.urls[0], "INFO", "server").partition("run_id:")[2][:40]
         # (Observers are called when all else is done.)

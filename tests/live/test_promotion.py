@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from contract.cluster import Cluster, ask
@@ -44,10 +44,13 @@ async def ports(face: Face, count: int, *arguments: str) -> AsyncIterator[Cluste
         yield cluster
 
 
+P = TypeVar("P", bound=Proxy)
+
+
 @asynccontextmanager
-async def proxies(face: Face, nodes: Cluster, delay: float = 0.0) -> AsyncIterator[list[Proxy]]:
+async def proxies(face: Face, nodes: Cluster, kind: Callable[[str, int], P] = Proxy, delay: float = 0.0) -> AsyncIterator[list[P]]:  # type: ignore[assignment]  # (mypy knows no default of such a type)
     """A way to each node, which takes so many seconds in each direction; clients are closed before the ways are."""
-    found = [Proxy("127.0.0.1", int(url.rpartition(":")[2])) for url in nodes.urls]
+    found = [kind("127.0.0.1", int(url.rpartition(":")[2])) for url in nodes.urls]
     for proxy in found:
         proxy.delay = delay
         await proxy.start()
