@@ -1,4 +1,4 @@
-"""A short soak ends as it began; and one in which things are left behind, and rules are broken, says so."""
+"""A short soak ends as it began."""
 
 from __future__ import annotations
 

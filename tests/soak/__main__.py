@@ -37,7 +37,6 @@ TTL = 1.5  # seconds: of all leases, the longest that there is
 GUARD = TTL + 2
 HORIZON = TTL + GUARD / 2  # seconds after which nothing can be left on a node: a lease runs out, and a fence after half a guard
 PATIENCE = 30.0  # seconds more for all to be as it was, on a busy machine, and with a node in its guard
-PLANTED = 2.0  # the same where it never will be
 EVERY = 30.0  # seconds between two faults, in a long soak
 WARM_UP = 4.0, 0.15  # seconds at least, and the share of the time
 SLOPES = 5.0  # minutes: in less time the growth of memory says nothing
@@ -49,8 +48,8 @@ Measures = dict[str, dict[str, float]]  # of each client and node
 class Soak:
     """All of it. `faults`: those that happened; `complaints`: whatever must not be; `keys`: the most that a node had."""
 
-    def __init__(self, nodes: Nodes, folder: Path, names: int, seed: int, patience: float) -> None:
-        self._nodes, self._folder, self._names, self._seed, self._patience = nodes, folder, names, seed, patience
+    def __init__(self, nodes: Nodes, folder: Path, names: int, seed: int) -> None:
+        self._nodes, self._folder, self._names, self._seed = nodes, folder, names, seed
         self._dice, self._began = random.Random(seed), time.monotonic()
         self._asked = [Node(url) for url in nodes.urls]
         self.clients = [self._client("threads", "threads", 0, users=8), self._client("asyncio", "asyncio", 1, users=24)]
@@ -60,9 +59,9 @@ class Soak:
         self.complaints: list[str] = []
         self.keys = 0
 
-    def _client(self, title: str, face: str, slot: int, users: int, first: int = 0, prefix: str = "") -> Client:
+    def _client(self, title: str, face: str, slot: int, users: int, first: int = 0) -> Client:
         self._seed += 1
-        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": TTL / 3, "prefix": prefix}
+        options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL, "node_timeout": TTL / 3}
         told = {"face": face, "urls": self._nodes.urls, "options": options, "ttl": TTL, "ledger": str(self._folder / "ledger")}
         told |= {"seed": self._seed, "users": users, "slot": slot, "slots": 4, "first": first, "names": self._names}
         return Client(title, told, self._folder / f"{title}.log")
@@ -117,13 +116,13 @@ class Soak:
     def _in(self, least: float, most: float) -> float:
         return time.monotonic() + self._dice.uniform(least, most)
 
-    def _replace(self, number: int, prefix: str = "") -> Client:
+    def _replace(self, number: int) -> Client:
         """A worker is killed, and another one takes its place, and goes on with its names."""
         before = self.workers[number]
         before.end()
         self._dead.append(before)
         told, first = before.told, before.last()["fresh"] + 1
-        self.workers[number] = self._client(before.title, told["face"], told["slot"], told["users"], first, prefix)
+        self.workers[number] = self._client(before.title, told["face"], told["slot"], told["users"], first)
         return self.workers[number]
 
     # ------------------------------------------------ rest
@@ -132,7 +131,7 @@ class Soak:
         """Nobody works any more. Returns when nothing is left on the nodes, or should not be any more."""
         all_of(self.everybody, "rest")
         time.sleep(HORIZON)
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + PATIENCE
         while any(it.left() for it in self._asked) and time.monotonic() < until:
             time.sleep(0.25)
         for number, node in enumerate(self._asked):
@@ -149,7 +148,7 @@ class Soak:
 
     def compare(self, before: Measures) -> Measures:
         """What they have now; complains of what is more than before, and stays so."""
-        until = time.monotonic() + self._patience
+        until = time.monotonic() + PATIENCE
         while True:
             after = self.measures()
             wrong = [f"{title}: {it}" for title, then in before.items() for it in grown(then, after.get(title, {}))]
@@ -173,12 +172,6 @@ class Soak:
         """Leave no process behind."""
         for it in self.everybody:
             it.end()
-
-    def plant(self) -> None:
-        """What has to be noticed: one client's locks keep nobody else out, everybody leaves things behind, a node has a key that stays."""
-        self._replace(1, prefix="planted:")
-        all_of(self.everybody, "plant")
-        self._asked[-1].plant()
 
     # ------------------------------------------------ what is told
 
@@ -220,20 +213,18 @@ class Soak:
         )
 
 
-def soak(minutes: float, names: int, seed: int, planted: bool) -> dict[str, Any]:
+def soak(minutes: float, names: int, seed: int) -> dict[str, Any]:
     """The whole of it; what came of it."""
     every = min(EVERY, max(GUARD + TTL, minutes * 60 / 8))
     with Nodes(5) as nodes, tempfile.TemporaryDirectory(prefix="holdfast-soak-") as folder:
         print(f"{nodes.version}, five nodes; leases of {TTL} s; faults every {every:.0f} s; seed {seed}", flush=True)
-        it = Soak(nodes, Path(folder), names, seed, PLANTED if planted else PATIENCE)
+        it = Soak(nodes, Path(folder), names, seed)
         try:
             warm_up = max(WARM_UP[0], WARM_UP[1] * minutes * 60)
             it.work(warm_up, every)
             it.rest()
             before = it.measures()
             print(f"at rest, after the warm-up: {_shown(before)}", flush=True)
-            if planted:
-                it.plant()
             half = time.monotonic() + (minutes * 60 - warm_up) / 2
             it.work(minutes * 60 - warm_up, every)
             it.rest()
@@ -288,14 +279,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=WHOLE[0], help="for which users work (default: 30)")
     parser.add_argument("--names", type=int, help="how many there are (default: a million in 30 minutes, and fewer in less time)")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of what users do, and of faults")
-    parser.add_argument("--plant", action="store_true", help="leave things behind, and break the rules: has to be noticed")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it there, too")
     options = parser.parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)  # clean up, as after Ctrl-C
     names = options.names or max(1000, int(WHOLE[1] * options.minutes / WHOLE[0]))
     try:
-        found = soak(options.minutes, names, options.seed, options.plant)
+        found = soak(options.minutes, names, options.seed)
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started is gone", file=sys.stderr)
         return 130

@@ -28,7 +28,7 @@ TELLING = 1.0  # seconds between two reports
 
 
 class Process:
-    """What the wishes are made to. `plant`: leave things behind, so that the soak has to notice."""
+    """What the wishes are made to."""
 
     def __init__(self, told: dict[str, Any]) -> None:
         self.told = told
@@ -41,8 +41,6 @@ class Process:
             for number in range(told["users"])
         ]
         self.over = threading.Event()
-        self.kept: list[Any] = []  # what was planted
-        self._planted = f"planted:{told['slot']}"
 
     def go(self) -> dict[str, Any]:
         """Users begin to work."""
@@ -77,20 +75,6 @@ class Process:
         now = measured()
         return {**self.report(), "bare": {it: self.bare[it] for it in shown}, "closed": {it: now[it] for it in shown}}
 
-    def plant(self) -> dict[str, Any]:
-        """What must be found later."""
-        self.kept += [os.open(os.devnull, os.O_RDONLY), bytearray(os.urandom(8 << 20)), threading.Event()]
-        threading.Thread(target=self.kept[-1].wait, daemon=True).start()
-        if isinstance(self.face, Asyncio):
-            asyncio.run_coroutine_threadsafe(self._plant_in_loop(), self.face.loop).result()
-        else:
-            self.kept.append(self.face.locks.lock(self._planted).acquire())
-        return {}
-
-    async def _plant_in_loop(self) -> None:
-        self.kept.append(asyncio.get_running_loop().create_task(asyncio.sleep(3600)))
-        self.kept.append(await self.face.locks.lock(self._planted).acquire())
-
     def report(self) -> dict[str, Any]:
         """How far users are."""
         return {
@@ -115,7 +99,7 @@ def main() -> None:
             wish = sys.stdin.readline().strip()  # (one at a time: the next comes when this one was answered)
             if not wish:
                 os._exit(0)
-            working = wish == "go" or (working and wish == "plant")
+            working = wish == "go"
             _tell({wish: getattr(process, wish)()})
             if wish == "close":
                 return

@@ -42,7 +42,3 @@ class Node:
     def left(self) -> list[bytes]:
         """The keys that are there, but for the settings and the mark, which expire. (-1: it does not; -2: it has, meanwhile.)"""
         return [key for key in self._client.scan_iter(count=1000) if not key.startswith(SETTINGS) or self._client.pttl(key) == -1]
-
-    def plant(self) -> None:
-        """A key that stays."""
-        self._client.set("planted", 1)
