@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from typing import Any
 
+import coredis
 import pytest
 import redis
 import redis.asyncio
@@ -58,13 +58,6 @@ def test_a_user_and_a_password_are_said_when_they_are_asked_for(user: str) -> No
     assert found.login(found.address) == (user, "p@ss/word")
 
 
-def test_each_node_has_its_own_login() -> None:
-    nodes = [Node.of(redis.Redis("a", password="one")), Node.of(redis.Redis("b"))]
-    assert [it.credentials and it.credentials(it.label) for it in nodes] == [("", "one"), None]
-    with Holdfast(*nodes, "redis://c") as locks:
-        assert [it.node for it in locks.nodes()][:2] == [it.label for it in nodes]
-
-
 def test_a_provider_is_asked_each_time() -> None:
     provider = Rotating()
     ask = place(redis.Redis("db", credential_provider=provider)).login
@@ -74,12 +67,6 @@ def test_a_provider_is_asked_each_time() -> None:
     login = place(redis.Redis("db", credential_provider=Rotating(alone=True))).login
     assert login is not None
     assert login("") == "secret1"
-
-
-def test_a_provider_may_have_to_be_awaited() -> None:
-    login = place(redis.asyncio.Redis(host="db", credential_provider=Rotating())).login
-    assert login is not None
-    assert asyncio.run(login("")) == ("ada", "secret1")
 
 
 def test_tls_is_as_the_client_has_it() -> None:
@@ -104,12 +91,6 @@ def test_tls_is_as_the_client_has_it() -> None:
     assert place(redis.Redis("db")).context() is None
 
 
-def test_nodes_may_differ_in_tls() -> None:
-    nodes = [Node.of(redis.Redis(it, ssl=True, ssl_check_hostname=it == "a")) for it in ("a", "b")]
-    assert [it.ssl is not None and it.ssl.check_hostname for it in nodes] == [True, False]
-    Holdfast(*nodes).close()
-
-
 class Strange(redis.Connection):
     """A connection of a user's own."""
 
@@ -126,6 +107,7 @@ def test_what_holdfast_cannot_follow_is_refused_by_its_name() -> None:
         "redis_connect_func": redis.Redis("db", redis_connect_func=print),
         "Strange": redis.Redis(connection_pool=redis.ConnectionPool(connection_class=Strange)),
         "replicas": redis.Sentinel([("a", 26379)]).slave_for("it"),
+        "asks replicas": coredis.Sentinel([coredis.connection.TCPLocation("a", 26379)]).replica_for("it"),
         "different passwords": different(),
         "no client": object(),
     }

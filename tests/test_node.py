@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from functools import partial
 from pathlib import Path
@@ -13,9 +12,7 @@ import coredis
 import coredis.credentials
 import pytest
 import redis
-import redis.asyncio
 import trustme
-import valkey
 
 import holdfast.aio
 from holdfast import ConfigError, Holdfast, Node
@@ -66,6 +63,7 @@ TWICE: dict[str, Any] = {
     "another way to": lambda: Node("redis+sentinel://s/a", resolve=print),
     "ssl= is for nodes with TLS": lambda: Node("redis://a", ssl=ssl.create_default_context()),
     "ssl is an ssl.SSLContext": lambda: Node("rediss://a", ssl=True),  # type: ignore[arg-type]  # (what it is about)
+    r"Node\.of\(client\)": lambda: Holdfast("redis://a", client=redis.Redis("db")),  # type: ignore[call-arg]  # (what it is about)
     "there is ssl= too": lambda: Node("rediss://a?ssl_cert_reqs=none", ssl=ssl.create_default_context()),
 }
 
@@ -116,93 +114,12 @@ def lent(client: Any) -> tuple[str, Any, bool]:
     return node.label, node.credentials and node.credentials(node.label), node.ssl is not None
 
 
-LIBRARIES = pytest.mark.parametrize("library", [redis, valkey], ids=["redis-py", "valkey-py"])
-
-
-@LIBRARIES
-def test_a_client_lends_its_settings(library: Any) -> None:
-    kind = getattr(library, "Redis", None) or library.Valkey
-    assert lent(kind("db", 7000, db=3)) == ("redis://db:7000/3", None, False)
-    assert lent(kind("db", username="ada", password=SECRET)) == ("redis://db:6379", ("ada", SECRET), False)
-    assert lent(kind("db", ssl=True)) == ("rediss://db:6379", None, True)
-    assert lent(kind(unix_socket_path="/run/x", db=1)) == ("unix:///run/x?db=1", None, False)
-    assert Node.of(kind("db"), failover=15, unproven=True) == Node("redis://db", failover=15, unproven=True)
-
-
-@LIBRARIES
-def test_a_client_that_finds_its_server_by_sentinels_lends_these(library: Any) -> None:
-    found = library.Sentinel([("s1", 26379), ("s2", 5)], sentinel_kwargs={"username": "ask", "password": SECRET})
-    node = Node.of(found.master_for("it", db=2, password="own"), failover=3)
-    assert node.label == "redis+sentinel://s1:26379,s2:5/it/2"
-    assert (node.failover, node.address.moves) == (3.0, True)
-    assert node.credentials is not None
-    assert node.credentials("") == ("", "own")
-    assert node.address.sentinels is not None
-    assert (node.address.sentinels.user, node.address.sentinels.password) == ("ask", SECRET)
-    plain = library.Sentinel([("s1", 26379)]).master_for("it")
-    assert Node.of(plain) == Node("redis+sentinel://s1/it")
-    with pytest.raises(ConfigError, match="asks replicas"):
-        Node.of(library.Sentinel([("s1", 26379)]).slave_for("it"))
-
-
-def test_a_lent_client_is_not_used() -> None:
-    client = redis.Redis("db")
-    before = dict(client.connection_pool.connection_kwargs)
-    Holdfast(Node.of(client)).close()
-    assert client.connection_pool.connection_kwargs == before
-    assert not client.connection_pool._available_connections
-    assert not client.connection_pool._in_use_connections
-    with pytest.raises(ConfigError, match=r"Node\.of\(client\)"):
-        Holdfast("redis://a", client=client)  # type: ignore[arg-type]  # (what it is about)
-
-
 # ------------------------------------------------ coredis and GLIDE, which call their settings otherwise
 
 
-class Awaited(coredis.credentials.AbstractCredentialProvider):
-    """Says another password each time, as coredis asks: from a coroutine."""
-
-    asked = 0
-
-    async def get_credentials(self) -> coredis.credentials.UserPass:
-        self.asked += 1
-        return coredis.credentials.UserPass("ada", f"secret{self.asked}")
-
-
-def test_a_client_of_coredis_lends_its_settings() -> None:
-    assert lent(coredis.Redis("db", 7000, db=3)) == ("redis://db:7000/3", None, False)
-    assert lent(coredis.Redis("db", username="ada", password=SECRET)) == ("redis://db:6379", ("ada", SECRET), False)
-    assert lent(coredis.Redis("db", ssl=True)) == ("rediss://db:6379", None, True)
-    assert lent(coredis.Redis(unix_socket_path="/run/x", db=1)) == ("unix:///run/x?db=1", None, False)
-    own = ssl.create_default_context()
-    assert Node.of(coredis.Redis("db", ssl_context=own)).ssl is own
-    assert Node.of(coredis.Redis.from_url("redis://db:7000/2")) == Node("redis://db:7000/2")
-
-
-def test_a_provider_of_coredis_is_asked_each_time_and_awaited() -> None:
-    provider = Awaited()
-    node = Node.of(coredis.Redis("db", credential_provider=provider))
-    assert node.credentials is not None
-    assert provider.asked == 0
-    told = [asyncio.run(node.credentials(node.label)) for _ in range(2)]
-    assert told == [("ada", "secret1"), ("ada", "secret2")]
-
-
-def test_a_client_of_coredis_that_finds_its_server_by_sentinels_lends_these() -> None:
-    places = [coredis.connection.TCPLocation("s1", 26379), coredis.connection.TCPLocation("s2", 5)]
-    found = coredis.Sentinel(places, sentinel_kwargs={"username": "ask", "password": SECRET}, password="own", db=2)
-    node = Node.of(found.primary_for("it"))
-    assert node.label == "redis+sentinel://s1:26379,s2:5/it/2"
-    assert node.credentials is not None
-    assert node.credentials("") == ("", "own")
-    assert node.address.sentinels is not None
-    assert (node.address.sentinels.user, node.address.sentinels.password) == ("ask", SECRET)
-    with pytest.raises(ConfigError, match="asks replicas"):
-        Node.of(found.replica_for("it"))
-
-
 def test_a_client_of_coredis_is_not_used() -> None:
-    client = coredis.Redis("db", credential_provider=Awaited())
+    client = coredis.Redis("db", ssl_context=(own := ssl.create_default_context()))
+    assert Node.of(client).ssl is own
     before = dict(client.connection_pool.connection_kwargs)
     Holdfast(Node.of(client)).close()
     assert client.connection_pool.connection_kwargs == before
