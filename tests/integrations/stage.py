@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,20 +96,6 @@ class Stage:
         self.start(*(it.format(port=port) for it in words), program=program)
         self.until(lambda: _answers(f"{address}{path}"), "the server answers")
         return address
-
-    def freed(self, hold: Callable[[], object], then: Callable[[], int]) -> float:
-        """Kill the worker that `hold` has brought to enter a section, and enter it by `then`, which returns a status.
-
-        Returns the seconds from the kill until the section was entered again.
-        """
-        with ThreadPoolExecutor(1) as pool:
-            held = pool.submit(hold)
-            self.until(lambda: self.entries("enter"), "the first request holds the lock")
-            os.kill(self.entries("enter")[0].pid, signal.SIGKILL)
-            killed = time.monotonic()
-            assert isinstance(held.exception(), httpx.TransportError)
-            assert then() == 200
-        return self.entries("enter")[-1].at - killed
 
     def close(self) -> None:
         """End all processes that are left, with what they started."""

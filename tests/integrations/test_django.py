@@ -100,15 +100,6 @@ def test_servers_and_kinds_of_views(stage: Stage, words: tuple[str, ...]) -> Non
     assert overlaps(stage.entries()) == []
 
 
-def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
-    address = serve(stage, *GUNICORN)
-    freed = stage.freed(
-        lambda: httpx.get(f"{address}/hold/1?seconds=20", timeout=60),
-        lambda: httpx.get(f"{address}/hold/1?seconds=0", timeout=60).status_code,
-    )
-    assert freed < TTL + 3
-
-
 def test_the_reloader_leaves_no_lock_behind(stage: Stage) -> None:
     """`runserver` ends the process that holds the lock as Python ends, which closes the client."""
     program = stage.folder / "djsite.py"

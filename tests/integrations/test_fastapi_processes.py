@@ -6,13 +6,12 @@ import asyncio
 import os
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from integrations.stage import Stage, overlaps, staged
+from integrations.stage import Stage, staged
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -21,8 +20,6 @@ pytestmark = pytest.mark.timeout(300)
 
 TTL = 2.0
 OUTAGE = 2.0  # the client's: its ttl
-SECONDS = 30.0 if os.environ.get("HOLDFAST_GUESTS") == "newest" else 10.0  # quick, or the oldest version
-CLIENTS = 200
 
 
 @pytest.fixture
@@ -43,33 +40,6 @@ def serve(stage: Stage, *words: str) -> str:
 
 def uvicorn(stage: Stage, workers: int = 4) -> str:
     return serve(stage, "uvicorn", "shop:app", "--port", "{port}", "--workers", str(workers), "--log-level", "warning")
-
-
-async def storm(address: str, seconds: float, meanwhile: Callable[[], object]) -> Counter[int]:
-    """200 clients ask for 10 names, one request after the other. Returns how many answers had which status.
-
-    A connection that a killed worker cut off counts as 0.
-    """
-    statuses: Counter[int] = Counter()
-    limits = httpx.Limits(max_connections=CLIENTS)
-    async with httpx.AsyncClient(timeout=30, limits=limits) as client:
-        # On a busy machine, the first answer takes long.
-        await client.post(f"{address}/work/0")
-        end = time.monotonic() + seconds
-
-        async def one(number: int) -> None:
-            while time.monotonic() < end:
-                try:
-                    answer = await client.post(f"{address}/work/{number % 10}")
-                    statuses[answer.status_code] += 1
-                except httpx.TransportError:
-                    statuses[0] += 1
-                await asyncio.sleep(0.05)
-
-        disturbed = asyncio.create_task(asyncio.to_thread(meanwhile))
-        await asyncio.gather(*[one(it) for it in range(CLIENTS)])
-        await disturbed
-    return statuses
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
@@ -129,52 +99,6 @@ def _ready(address: str) -> bool:
         return httpx.get(f"{address}/ready", timeout=10).status_code == 200
     except httpx.TransportError:
         return False
-
-
-async def test_sections_never_overlap_while_workers_are_killed_and_nodes_frozen(stage: Stage, five: Nodes) -> None:
-    address = uvicorn(stage)
-
-    def harm() -> None:
-        stage.until(lambda: stage.entries("enter"), "the storm has begun", SECONDS)
-        for round_ in range(max(1, int(SECONDS / 10))):
-            time.sleep(SECONDS / 20)
-            # A minority is frozen: nobody notices.
-            five.freeze(round_ % 5)
-            five.freeze((round_ + 1) % 5)
-            time.sleep(SECONDS / 20)
-            last = stage.entries("enter")[-1]
-            stage.kill(last.pid)
-            time.sleep(SECONDS / 20)
-            five.thaw(round_ % 5)
-            five.thaw((round_ + 1) % 5)
-
-    statuses = await storm(address, SECONDS, harm)
-    print(f"{SECONDS:g} s, {CLIENTS} clients, 4 workers: {dict(statuses)}")
-    assert overlaps(stage.entries(), stage.killed) == []
-    assert set(statuses) <= {0, 200, 409, 503}, stage.logs()[-3000:]
-    assert statuses[200] > 100
-
-
-async def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
-    address = uvicorn(stage, workers=2)
-    async with httpx.AsyncClient(timeout=30) as client:
-        held = asyncio.create_task(client.post(f"{address}/hold/a?seconds=20"))
-        while not stage.entries("enter", "a"):
-            await asyncio.sleep(0.02)
-        next_one = asyncio.create_task(client.post(f"{address}/hold/a?seconds=0"))
-        await asyncio.sleep(0.3)
-        pid = stage.entries("enter", "a")[0].pid
-        os.kill(pid, signal.SIGKILL)
-        killed = time.monotonic()
-        with pytest.raises(httpx.TransportError):
-            await held
-        try:
-            answer = await next_one
-        except httpx.TransportError:
-            # The worker that was killed had this connection, too.
-            answer = await client.post(f"{address}/hold/a?seconds=0")
-        assert answer.status_code == 200
-        assert stage.entries("enter", "a")[-1].at - killed < TTL + 0.5 + 0.5
 
 
 async def test_without_a_majority_the_answer_is_503_until_it_is_back(stage: Stage, five: Nodes) -> None:

@@ -279,15 +279,6 @@ def test_the_command_uses_the_settings_of_its_application(stage: Stage) -> None:
     assert (done.returncode, "redis://127.0.0.1:1  down" in done.stdout) == (69, True), done.stderr
 
 
-def test_the_lock_of_a_killed_worker_is_free_within_its_ttl(stage: Stage) -> None:
-    address = serve(stage, *GUNICORN)
-    freed = stage.freed(
-        lambda: httpx.post(f"{address}/long/1", timeout=60),
-        lambda: httpx.post(f"{address}/hold/1", timeout=60).status_code,
-    )
-    assert freed < TTL + 3
-
-
 def test_losing_the_lock_of_a_stream_cuts_it_off(stage: Stage) -> None:
     address = serve(stage, *GUNICORN)
     with pytest.raises(httpx.RemoteProtocolError):
