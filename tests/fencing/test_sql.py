@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -245,28 +244,14 @@ def test_a_row_that_comes_between_the_two_questions_is_stamped() -> None:
         asking.send([(5,)])
 
 
-def rows_that_share_a_key(database: Database, cursor: Any, column: FenceColumn) -> None:
+def test_a_key_that_several_rows_share_is_misuse(database: Database, cursor: Any) -> None:
     """A later holder's row stands beside another row with the same key, which the late holder would stamp."""
     database.run("DROP TABLE IF EXISTS shared", "CREATE TABLE shared (number int PRIMARY KEY, id int, fence bigint)")
     database.run("INSERT INTO shared VALUES (1, 1, NULL), (2, 1, 9)")
     with pytest.raises(Misuse, match="several rows of shared have 1 as id"):
-        column.guard(cursor, 1, {"a": 5})
+        FenceColumn(database.dialect, "shared").guard(cursor, 1, {"a": 5})
     cursor.connection.rollback()
     assert database.run("SELECT fence FROM shared ORDER BY number") == [(None,), (9,)]
-
-
-def test_a_key_that_several_rows_share_is_misuse(database: Database, cursor: Any) -> None:
-    rows_that_share_a_key(database, cursor, FenceColumn(database.dialect, "shared"))
-
-
-def test_a_condition_on_the_fence_is_found(database: Database, cursor: Any) -> None:
-    """Planted: the statements of old, which compared only the rows that they changed."""
-    column = FenceColumn(database.dialect, "shared")
-    for it in (column._stamp, column._stamped):
-        mark = "?" if database.dialect == "sqlite" else "%s"
-        it._text = it._text.replace(f"id = {mark}", f"id = {mark} AND (fence IS NULL OR fence <= 5)")
-    with pytest.raises(pytest.fail.Exception):
-        rows_that_share_a_key(database, cursor, column)
 
 
 COLUMNS = {"sqlite": "text", "postgresql": "real", "mariadb": "int"}  # which store a fence as something else, and say nothing
@@ -321,18 +306,6 @@ def test_a_holder_that_stopped_in_its_transaction_holds_others_up_until_the_data
         with pytest.raises(psycopg.Error, match="terminating connection"):
             stopped.execute("SELECT 1")
     assert record(database) == (6, 6)
-
-
-def test_a_script_in_sqlite_commits_the_guard(tmp_path: Path) -> None:
-    """What the docs warn of: another holder comes in between."""
-    fences = FenceTable("sqlite")
-    with closing(sqlite3.connect(tmp_path / "database")) as connection:
-        connection.execute(fences.ddl)
-        connection.commit()
-        fences.guard(connection.cursor(), {"a": 5})
-        assert connection.in_transaction
-        connection.executescript("SELECT 1")
-        assert not connection.in_transaction
 
 
 # ------------------------------------------------ asyncio
@@ -391,19 +364,6 @@ def test_no_lower_fence_writes_after_a_higher_one(database: Database, kind: str)
     # Rule X2.
     for level in database.levels:
         schedules.explore(database, level, guards(database.dialect)[kind], examples=12)
-
-
-def looking_at_a_snapshot(fences: FenceTable) -> schedules.Guard:
-    """MySQL's second statement without FOR UPDATE."""
-    fences._look._text = fences._look._text.replace(" FOR UPDATE", "")
-    return lambda cursor, fence: fences.guard(cursor, {"a": fence})
-
-
-@NEEDS_MARIADB
-def test_a_look_that_is_older_than_the_lock_is_found(database: Database) -> None:
-    if database.dialect == "mariadb":
-        with pytest.raises((AssertionError, ConfigError)):  # (it sees an older fence, or no record at all)
-            schedules.explore(database, "REPEATABLE READ", looking_at_a_snapshot(FenceTable(database.dialect)), examples=200)
 
 
 # ------------------------------------------------ what it costs

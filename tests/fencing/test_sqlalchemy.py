@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from fencing import overtaking
 from fencing.databases import Database
-from sqlalchemy import Engine, ForeignKey, String, create_engine, delete, event, insert, inspect, select, text, update
+from sqlalchemy import Engine, String, create_engine, delete, event, insert, inspect, select, text, update
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
@@ -192,9 +192,7 @@ def test_rows_carry_the_fence_and_refuse_late_holders(engine: Engine, session: S
 
 
 @pytest.mark.parametrize("later, error", [(7, StaleFence), (4, StaleDataError)], ids=["later", "earlier"])
-def test_a_row_that_was_changed_since_it_was_read(
-    engine: Engine, session: Session, later: int, error: type[Exception]
-) -> None:
+def test_a_row_that_was_changed_since_it_was_read(engine: Engine, session: Session, later: int, error: type[Exception]) -> None:
     """A holder that is late is refused as one. A holder that is not late reads the row again."""
     session.add(Account(id=1, value=0))
     session.commit()
@@ -296,32 +294,6 @@ def test_rows_with_a_lock_each(engine: Engine, session: Session) -> None:
     assert values(engine, "named") == [1, 2]
 
 
-def test_a_class_that_inherits_one(engine: Engine) -> None:
-    class Family(DeclarativeBase):
-        pass
-
-    class Parent(Fenced, Family):
-        __tablename__ = "parent"
-        id: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
-
-    class Child(Parent):
-        __tablename__ = "child"
-        id: Mapped[int] = mapped_column(ForeignKey("parent.id"), primary_key=True)
-        value: Mapped[int]
-
-    Family.metadata.drop_all(engine)
-    Family.metadata.create_all(engine)
-    with Session(engine) as session:
-        with session.begin():
-            session.add(Child(id=1, value=0))
-        with fenced(session, {"a": 7}, table=None):
-            session.get_one(Child, 1).value = 7
-        with pytest.raises(StaleFence), fenced(session, {"a": 5}, table=None):
-            session.get_one(Child, 1).value = 5
-    assert values(engine, "child") == [7]
-    Family.metadata.drop_all(engine)
-
-
 UNCOMPARED = """
 from sqlalchemy import BigInteger, ForeignKey
 from sqlalchemy.orm import DeclarativeBase, Mapped, configure_mappers, mapped_column
@@ -364,9 +336,7 @@ MERGING = {
 
 @pytest.mark.parametrize("declared", [CHILD, OVERRIDING, ANOTHER], ids=["child", "overriding", "another column"])
 def test_a_class_whose_fence_would_not_be_compared_is_refused(declared: dict[str, str]) -> None:
-    assert run(UNCOMPARED.format(**declared)).startswith(
-        "the fences of Account would not be compared: merge its `__mapper_args__`"
-    )
+    assert run(UNCOMPARED.format(**declared)).startswith("the fences of Account would not be compared: merge its `__mapper_args__`")
 
 
 def test_a_class_that_merges_its_arguments_is_not() -> None:
@@ -408,9 +378,7 @@ async def test_an_asynchronous_session_with_several_databases(database: Database
 
 @pytest.mark.parametrize("given", [None, object(), sessionmaker()], ids=["None", "object", "sessionmaker"])
 def test_what_is_no_session(given: Any) -> None:
-    with pytest.raises(
-        ConfigError, match="`fenced` takes a Session"
-    ):
+    with pytest.raises(ConfigError, match="`fenced` takes a Session"):
         fenced(given, {"a": 7})
 
 
@@ -435,10 +403,7 @@ except ImportError as error:
     print(error, error.name)
 """
         )
-        assert (
-            said
-            == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
-        )
+        assert said == 'holdfast.fencing.sqlalchemy needs SQLAlchemy 2.0 or newer: pip install "holdfast[sqlalchemy]" sqlalchemy\n'
 
 
 WATCHED = """
