@@ -13,11 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import (  # noqa: E402  (after its place is known)
-    bars,
-    report,
-    scenarios,
-)
+from bench import bars, report, scenarios  # noqa: E402  (after its place is known)
 from bench.figures import Round  # noqa: E402 (after its place is known)
 from bench.updates import __main__ as command  # noqa: E402 (after its place is known)
 from bench.updates.experiment import Outcome, complaints  # noqa: E402 (after its place is known)

@@ -9,20 +9,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import (
-    ANOTHER,
-    INBOX,
-    TRIP,
-    World,
-    away,
-    busy,
-    causes,
-    granted,
-    lines,
-    near,
-    run_id,
-    usual,
-)
+from engine.world import ANOTHER, INBOX, TRIP, World, away, busy, causes, granted, lines, near, run_id, usual
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready

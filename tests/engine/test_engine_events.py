@@ -7,21 +7,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import (
-    TRIP,
-    WALL,
-    World,
-    away,
-    busy,
-    denied,
-    granted,
-    lines,
-    near,
-    rests,
-    timers,
-    usual,
-    warnings,
-)
+from engine.world import TRIP, WALL, World, away, busy, denied, granted, lines, near, rests, timers, usual, warnings
 from proof.books import word
 
 from holdfast import events

@@ -8,23 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import (
-    FULL,
-    SCRIPTS,
-    START,
-    TRIP,
-    Notebook,
-    World,
-    away,
-    busy,
-    granted,
-    lines,
-    loads,
-    plant,
-    rests,
-    states,
-    timers,
-)
+from engine.world import FULL, SCRIPTS, START, TRIP, Notebook, World, away, busy, granted, lines, loads, plant, rests, states, timers
 from proof.books import word
 
 from holdfast.errors import ConfigError, NoQuorum

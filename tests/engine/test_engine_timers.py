@@ -7,17 +7,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from engine.world import (
-    START,
-    TRIP,
-    World,
-    busy,
-    denied,
-    lines,
-    near,
-    slow,
-    timers,
-)
+from engine.world import START, TRIP, World, busy, denied, lines, near, slow, timers
 from proof.books import word
 
 from holdfast import events

@@ -6,19 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from engine.world import (
-    START,
-    TRIP,
-    WALL,
-    World,
-    away,
-    causes,
-    granted,
-    lines,
-    near,
-    run_id,
-    warnings,
-)
+from engine.world import START, TRIP, WALL, World, away, causes, granted, lines, near, run_id, warnings
 from proof.books import word
 
 from holdfast import events

@@ -6,15 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from engine.world import (
-    START,
-    TRIP,
-    World,
-    lines,
-    noted,
-    semaphore,
-    warnings,
-)
+from engine.world import START, TRIP, World, lines, noted, semaphore, warnings
 from proof.books import word
 
 from holdfast.engine.notices import JOBS, REST, RESTING, Job

@@ -6,22 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import (
-    FULL,
-    INBOX,
-    SCRIPTS,
-    TRIP,
-    Notebook,
-    World,
-    busy,
-    guarded,
-    lines,
-    loads,
-    near,
-    plant,
-    run_id,
-    slow,
-)
+from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
 from proof.books import word
 
 from holdfast.engine.engine import Engine

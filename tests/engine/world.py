@@ -32,7 +32,7 @@ from holdfast.errors import NoQuorum
 from holdfast.events import Event
 from holdfast.protocol import exclusive
 from holdfast.protocol.claim import Claim
-from holdfast.protocol.command import CEDE, TRY, WAIT, Command, Recipe
+from holdfast.protocol.command import Command, Recipe
 from holdfast.protocol.exclusive import Exclusive
 from holdfast.protocol.query import Answers, Query
 from holdfast.protocol.semaphore import Slots
@@ -504,42 +504,3 @@ def states(world: World) -> list[str]:
 
 def loads(script: Script) -> bytes:
     return pack(b"SCRIPT", b"LOAD", script.source)
-
-
-__all__ = [
-    "ANOTHER",
-    "CEDE",
-    "FULL",
-    "INBOX",
-    "OK",
-    "SCRIPTS",
-    "START",
-    "TRIP",
-    "TRY",
-    "WAIT",
-    "WALL",
-    "Asked",
-    "Node",
-    "World",
-    "away",
-    "bulk",
-    "busy",
-    "causes",
-    "denied",
-    "granted",
-    "guarded",
-    "lines",
-    "loads",
-    "near",
-    "noted",
-    "part",
-    "plant",
-    "rests",
-    "run_id",
-    "semaphore",
-    "slow",
-    "states",
-    "timers",
-    "usual",
-    "warnings",
-]

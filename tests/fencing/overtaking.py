@@ -12,19 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sqlalchemy import (
-    Column,
-    Engine,
-    ForeignKey,
-    Table,
-    create_engine,
-    delete,
-    func,
-    insert,
-    lambda_stmt,
-    select,
-    update,
-)
+from sqlalchemy import Column, Engine, ForeignKey, Table, create_engine, delete, func, insert, lambda_stmt, select, update
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, aliased, mapped_column, relationship
 
