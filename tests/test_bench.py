@@ -1,11 +1,10 @@
-"""The bench, without its speeds: bars and pages name what is measured. That every contender runs, `./task bench --quick` checks."""
+"""The bench, without its speeds: pages name what is measured. That every contender runs, `./task bench --quick` checks."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -13,50 +12,11 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, report, scenarios  # noqa: E402  (after its place is known)
-from bench.figures import Round  # noqa: E402 (after its place is known)
+from bench import report  # noqa: E402  (after its place is known)
 from bench.updates import __main__ as command  # noqa: E402 (after its place is known)
 from bench.updates.experiment import Outcome, complaints  # noqa: E402 (after its place is known)
 
 pytestmark = pytest.mark.slow
-
-CASES = {case.name: case for scenario in scenarios.ALL.values() for case in scenario.cases}
-
-
-# ------------------------------------------------ bars
-
-
-class Watchful(Round):
-    """Says which figures a bar asks for that nobody measures."""
-
-    def __init__(self, complaints: list[str]) -> None:
-        self.complaints = complaints
-
-    def __call__(self, case: str, contender: str, what: str) -> float:
-        if case not in CASES:
-            self.complaints.append(f"there is no case {case!r}")
-        elif contender not in {it.name for it in CASES[case].contenders}:
-            self.complaints.append(f"{contender!r} takes no part in {case!r}")
-        elif what not in {name for name, _ in CASES[case].figures or report.FIGURES[CASES[case].work]}:
-            self.complaints.append(f"{CASES[case].work} has no figure {what!r}")
-        return 1.0
-
-    def least(self, case: str, contenders: Iterable[str], what: str) -> float:
-        return min([self(case, it, what) for it in contenders])
-
-
-def unmeasured(every: Iterable[bars.Bar]) -> list[str]:
-    complaints: list[str] = []
-    for bar in every:
-        bar.figure(Watchful(complaints))
-        if bar.scenario not in scenarios.ALL:
-            complaints.append(f"there is no scenario {bar.scenario!r}")
-    return complaints
-
-
-def test_every_bar_asks_for_what_is_measured() -> None:
-    assert unmeasured(bars.ALL) == []
-
 
 # ------------------------------------------------ persistence
 
@@ -82,9 +42,6 @@ def test_what_is_said_of_persistence_is_what_was_measured() -> None:
     told = results["persistence"]["figures"]["persistence, 5 nodes"]
     operations, sources = (ROOT / "docs/nodes.md").read_text(), (ROOT / "docs/sources.md").read_text()
     assert untrue(operations, sources, told) == []
-    assert len(untrue(operations.replace("4 times", "6 times"), sources, told)) == 2
-    assert len(untrue(operations.replace("1.1 times", "1.5 times"), sources, told)) == 2
-    assert untrue(operations, sources.replace("4 times", "3 times"), told) == ["docs/sources.md says something else"]
 
 
 # ------------------------------------------------ pages
@@ -93,9 +50,6 @@ def test_what_is_said_of_persistence_is_what_was_measured() -> None:
 def test_the_page_is_what_its_results_make_it() -> None:
     page, results = (ROOT / "docs/performance.md").read_text(), json.loads((ROOT / "docs/performance.json").read_text())
     assert report.rewritten(page, results) == page  # nobody has changed a figure by hand
-    changed = page.replace(", by ", ", not by ", 1)
-    assert changed != page
-    assert report.rewritten(changed, results) == page
 
 
 # ------------------------------------------------ growth
