@@ -52,21 +52,6 @@ def test_who_was_overtaken_is_to_look() -> None:
     assert message_of(error) == "another client may already have produced the result that 'a' was awaited for (waited 1.500 s)"
 
 
-def test_all_errors_are_one_tree() -> None:
-    assert {type(error) for error in EVERY} == {getattr(errors, name) for name in errors.__all__}
-    assert all(isinstance(error, HoldfastError) for error in EVERY)
-    assert issubclass(LockBusy, NotAcquired)
-    assert issubclass(NoQuorum, NotAcquired)
-    assert issubclass(StaleFence, LockLost)
-    assert issubclass(LockBusy, TimeoutError)
-    assert issubclass(RateLimited, TimeoutError)
-    assert issubclass(RateLimited, NotAcquired)
-    assert issubclass(NotAllArrived, NotAcquired)
-    assert issubclass(Misuse, RuntimeError)
-    assert issubclass(ConfigError, ValueError)
-    assert not issubclass(NoQuorum, TimeoutError)
-
-
 def test_B53_the_tree_is_as_drawn() -> None:
     """At the head of the module: who is whose child, and what else it is."""
     drawn, line = {}, [("", 0)]
@@ -80,6 +65,7 @@ def test_B53_the_tree_is_as_drawn() -> None:
         drawn[found[2]] = ([line[-1][0]] if line[-1][0] else []) + ([found[3]] if found[3] else [])
         line.append((found[2], depth))
     assert drawn.pop("HoldfastError") == []
+    assert {type(error) for error in EVERY} == {getattr(errors, name) for name in errors.__all__}
     assert {"HoldfastError", *drawn} == set(errors.__all__)
     for name, parents in drawn.items():
         assert [it.__name__ for it in getattr(errors, name).__bases__] == parents
