@@ -43,5 +43,3 @@ def test_three_languages_hold_one_lock_in_turn(servers: Nodes, tmp_path: Path, c
     for language in LANGUAGES:
         # Who only polls gets the lock when nobody waits.
         assert shares[language] >= len(windows) / (50 if language == "level1" else 10), shares
-
-
