@@ -329,9 +329,7 @@ def bill() -> str:
 
 
 @pytest.mark.parametrize("place", ["scheduler", "store"])
-def test_two_jobs_with_the_same_id_are_refused(
-    nodes: Nodes, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_two_jobs_with_the_same_id_are_refused(nodes: Nodes, tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture) -> None:
     """Only one of the two functions would run, and the other one have its result."""
     with ExitStack() as stack:
         first = threads(stack, nodes, tmp_path.name)
@@ -344,28 +342,18 @@ def test_two_jobs_with_the_same_id_are_refused(
         until(lambda: "the id 'nightly' is that of two jobs, " in caplog.text, "it is refused")
 
 
-def test_a_job_may_get_another_function(nodes: Nodes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stops", [False, True])
+def test_a_job_may_get_another_function_and_a_scheduler_that_has_stopped_keeps_no_id(nodes: Nodes, tmp_path: Path, stops: bool) -> None:
     from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
 
     heard = list[Any]()
     with ExitStack() as stack:
-        scheduler = threads(stack, nodes, tmp_path.name)
-        scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
         for count, function in enumerate((rotate, bill), 1):
-            scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60, replace_existing=True)
-            until(lambda count=count: len(heard) == count, "it has ended")
-    assert [it.retval for it in heard] == ["rotated", "billed"]
-
-
-def test_a_scheduler_that_has_stopped_keeps_no_id(nodes: Nodes, tmp_path: Path) -> None:
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-
-    heard = list[Any]()
-    for count, function in enumerate((rotate, bill), 1):
-        with ExitStack() as stack:
-            scheduler = threads(stack, nodes, tmp_path.name)
-            scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
-            scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60)
+            if stops or count == 1:
+                stack.close()
+                scheduler = threads(stack, nodes, tmp_path.name)
+                scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
+            scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60, replace_existing=not stops)
             until(lambda count=count: len(heard) == count, "it has ended")
     assert [it.retval for it in heard] == ["rotated", "billed"]
 
