@@ -30,7 +30,9 @@ THEMES = {"light": "default", "dark": "slate"}
 PHONE, DESK = 320, 1440  # pixels
 SEVERE = ("serious", "critical")
 # Pages of each kind, which axe audits. `--every` has it audit all, which takes minutes.
-AUDITED = ("index.html", "lock.html", "fencing.html", "why-it-is-safe.html", "performance.html", "reference/index.html", "reference/errors.html")
+AUDITED = (
+    "index.html", "lock.html", "fencing.html", "why-it-is-safe.html", "performance.html", "reference/index.html", "reference/errors.html",
+)  # fmt: skip
 WAIT = 20_000  # milliseconds for anything that must happen
 AUDIT = """async () => (await axe.run(document, {resultTypes: ["violations"], preload: false%s})).violations
     .filter(it => %s.includes(it.impact))
