@@ -1118,6 +1118,7 @@ class Client(Operations, Generic[L, D, S, R, E, O, A, B, M]):
             return f"<{type(self).__name__} that could not be made>"
         return f"{type(self).__name__}({', '.join(map(repr, self.urls))}, ttl={self.settings.ttl:g})"
 
+
 _DEFAULTS: dict[str, Any] = {"ttl": DEFAULT_TTL, "max_ttl": 30.0, "prefix": "", "restart_guard": DEFAULT_GUARD}
 # What other libraries call the options of a client.
 _ADDRESSES = "the addresses themselves, Holdfast('redis://a:6379', 'redis://b:6379', ...)"

@@ -199,7 +199,7 @@ def _gone(name: str) -> Problem:
 def _unreachable(name: str) -> Problem:
     return Problem(
         "gateway-unreachable",
-        f"The gateway {name}, which has this lease, does not answer. What you believe until `valid_until` stands. "
+        f"The gateway {name}, which has this lease, does not answer. Your lease lasts as long as you were told. "
         "Try again; if you only wait, use a new id.",
         after=1.0,
     )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from ..drivers.aio.driver import Driver
+from ..drivers.aio.timer import Timer
 from ..engine.engine import Engine
 from ..engine.ready import Want
 from .world import DriftingClock, World
@@ -104,4 +105,4 @@ def works(callback: Callable[..., object]) -> bool:
     """Does a client work by this callback: does it hear of a node, or of the time?"""
     from .loop import Transport
 
-    return isinstance(getattr(callback, "__self__", None), Driver | Transport)
+    return isinstance(getattr(callback, "__self__", None), Driver | Timer | Transport)

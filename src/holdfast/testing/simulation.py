@@ -28,6 +28,7 @@ from ..checks import Seconds, seconds
 from ..clock import Sources
 from ..drivers import greenlets
 from ..drivers.aio import driver, sockets
+from ..drivers.aio.timer import Timer
 from ..drivers.threads import io_thread as io_thread_module
 from ..errors import ConfigError, Misuse
 from ..protocol.claim import Claim, State
@@ -511,7 +512,7 @@ def _is_a_drivers(timer: asyncio.TimerHandle) -> bool:
     arguments = cast(Any, timer)._args
     if isinstance(getattr(callback, "__self__", None), Process):
         callback = arguments[0]
-    return isinstance(getattr(callback, "__self__", None), driver.Driver)
+    return isinstance(getattr(callback, "__self__", None), driver.Driver | Timer)
 
 
 def _is_a_clients(task: asyncio.Task[Any]) -> bool:

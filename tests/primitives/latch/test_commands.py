@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from scripts.bench import spoken
 from holdfast.errors import ConfigError
 from holdfast.primitives.latch.commands import BARRIER, LATCH, MOST, Gathering, LatchAnswer, id_of
 from holdfast.protocol.exclusive import key_of, keys_of
-from holdfast.protocol.ticket import Tickets
 from holdfast.scripts import ARRIVE
 
 NAMES = st.text(st.sampled_from("a{}:7latched"), min_size=1, max_size=9)
@@ -127,11 +125,3 @@ def test_a_look_says_nothing_and_keeps_nothing() -> None:
     assert dict(zip(ARRIVE.arguments, said[7:], strict=True)) == {
         "count": b"3", "generation": b"0", "keep": b"0", "over": b"0", "birth": b"0", "known": b"0", "token": b"", "ttl": b"0", "ids": b"",
     }  # fmt: skip
-
-
-def test_the_page_about_latches_shows_how_much_arrivals_read() -> None:
-    # The id of an arrival without one is a token, and a NUL separates it from the next.
-    each = len(Tickets(b"0" * 32).token(1)) + 1
-    page = " ".join((Path(__file__).parents[3] / "docs/latch.md").read_text().split())
-    assert f"without an id takes {each} bytes" in page
-    assert f"of 1,000 arrivals comes from another client, the clients read {sum(range(1001)) * each / 1e6:.0f} MB" in page
