@@ -185,7 +185,7 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     if "product" in status.warnings:
         found = "its server is neither Redis nor Valkey, and its address says unproven"
         fix = f"python -m holdfast.testing.conformance {node}"
-        yield Check(node, "product", WARNING, found, fix, "docs/nodes.md#which-servers-work")
+        yield Check(node, "product", WARNING, found, fix, "docs/nodes.md#other-products")
     if facts.get("redis_mode", "standalone") != "standalone" or facts.get("server_mode", "standalone") != "standalone":
         fix = f"{cli_of(node)} INFO server  # it tells the mode: name independent servers in HOLDFAST_NODES"
         yield Check(node, "mode", UNSAFE, "it runs as a cluster or Sentinel", fix, "docs/nodes.md#which-servers-work")

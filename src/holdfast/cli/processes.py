@@ -174,6 +174,6 @@ def proxied(first: tuple[NodeStatus, ...], second: tuple[NodeStatus, ...]) -> It
         if one.run_id != other.run_id:
             found = "two connections met two servers: a proxy or load balancer stands between"
             fix = f"{cli_of(one.node)} INFO server  # twice; then name the servers themselves in HOLDFAST_NODES"
-            yield Check(one.node, "proxy", UNSAFE, found, fix, "docs/nodes.md#which-servers-work")
+            yield Check(one.node, "proxy", UNSAFE, found, fix, "docs/nodes.md#proxies-and-load-balancers")
     if met and all(one.run_id == other.run_id for one, other in met):
         yield Check("all", "proxy", OK, "two connections to each address met the same server")
