@@ -673,7 +673,7 @@ class Engine:
                 upkeep.say_along(recipe.statement(claim.token, claim.fence, claim.until - now), self.node_set.up, now)
             if company is None:
                 self._settled.append(claim)
-            elif isinstance(company, JointRequest) and company.settled and company not in self._settled:
+            elif company.settled and company not in self._settled:
                 self._settled.append(company)
         if claim.state is not WAITING and claim.state is not HELD and claim.done:
             if self.live.pop(claim.token, None) is not None and claim.ttl < upkeep.brief:
@@ -683,7 +683,7 @@ class Engine:
                 upkeep.guardian.ends(claim.token)
         elif claim.wake < claim.armed:
             self._timers.arm(claim)
-        if company is not None and isinstance(company, JointRequest) and company.stirred:
+        if company is not None and company.stirred:
             self._act_on_others(company, now)
 
     def _act_on_others(self, joint: JointRequest, now: float) -> None:
@@ -764,5 +764,5 @@ class Engine:
 
 def _wants(claims: Iterable[Claim]) -> list[Want]:
     """Return the acquisitions that these claims are of, each once."""
-    wants = [it.company if isinstance(it.company, JointRequest) else it for it in claims]
+    wants = [it.company or it for it in claims]
     return list(dict.fromkeys(wants))

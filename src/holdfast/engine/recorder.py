@@ -154,7 +154,7 @@ class Recorder:
         """Record that a claim was denied, unless its acquisition need not wait for that."""
         company = claim.company
         waiting = [claim]
-        if isinstance(company, JointRequest):
+        if company is not None:
             if company.queued or not company.waits():
                 return
             company.queued = True
@@ -162,7 +162,7 @@ class Recorder:
         holder = next((it.holder for one in waiting for it in one.votes if it.holder), None)
         self.happened(
             events.Queued,
-            company if isinstance(company, JointRequest) else claim,
+            company or claim,
             now,
             holder=None if holder is None else holder.decode("utf-8", "backslashreplace"),
             place=min(it.place for it in waiting) + 1,
@@ -172,7 +172,7 @@ class Recorder:
         """Record a renewal, once all claims of the acquisition have one."""
         want: Want = claim
         left: float | None = claim.left
-        if isinstance(claim.company, JointRequest):
+        if claim.company is not None:
             want = claim.company
             left = want.renewed(claim)
             if left is None:
@@ -183,7 +183,7 @@ class Recorder:
     def _doubted(self, claim: Claim, now: float) -> None:
         """Record that a renewal is overdue, unless another one of the acquisition was already."""
         want: Want = claim
-        if isinstance(claim.company, JointRequest):
+        if claim.company is not None:
             want = claim.company
             if want.doubted:
                 return
@@ -194,7 +194,7 @@ class Recorder:
         """Record the state of a claim, which may have changed, and with it its acquisition's."""
         want: Want = claim
         state = claim.state
-        if isinstance(claim.company, JointRequest):
+        if claim.company is not None:
             want = claim.company
             state = want.state
             # Each of its claims has the same news.

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .. import events
 from ..checks import Seconds
@@ -72,16 +72,6 @@ class LeaseInfo(NamedTuple):
     votes: int
 
 
-class LostEvent(Protocol):
-    """What `threading.Event` and `asyncio.Event` have in common."""
-
-    def set(self) -> None:
-        """Set the event."""
-
-    def is_set(self) -> bool:
-        """Return whether it is set."""
-
-
 class LeaseFacts(ABC):
     """What a lease knows of what it holds, without asking any node. Nothing here gives it up."""
 
@@ -97,7 +87,7 @@ class LeaseFacts(ABC):
         # The event of `lost`, once somebody has asked for it. If several threads ask at the same
         # moment, each may append one, and the first counts. A lock instead could be held by a
         # thread that a fork leaves behind, or that a signal handler interrupts which asks, too.
-        self._events: list[LostEvent] = []
+        self._events: list[Any] = []
         # Why it is lost, once that is known.
         self._lost = ""
         self._released = False
@@ -138,7 +128,8 @@ class LeaseFacts(ABC):
         """
 
     @abstractmethod
-    def _new_event(self) -> LostEvent: ...
+    def _new_event(self) -> Any:
+        """Return an event, for threads or for tasks."""
 
     @property
     def name(self) -> str:
@@ -451,9 +442,7 @@ class Lease(LeaseFacts):
         """Give its claim back, or stop waiting for it, without waiting for anything."""
 
     @abstractmethod
-    def extend(
-        self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None
-    ) -> float | Awaitable[float]:
+    def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float | Awaitable[float]:
         """Make the lease last at least `ttl` more seconds, and wait for a majority to confirm.
 
         Never shortens a lease, and several calls do not add up. While holdfast renews the lease

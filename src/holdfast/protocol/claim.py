@@ -86,7 +86,7 @@ usual, what was counted is unfolded into one `Vote` a node, and from then on eve
 long path. Both lead to the same state, which a test checks for every order of answers.
 
 **In company.** The claims of several names, or of a semaphore's slots, are held together by a
-`JointRequest`. A claim asks it before it becomes held (`Group.complete`), and tells it of denials
+`JointRequest`. A claim asks it before it becomes held (`JointRequest.complete`), and tells it of denials
 and of its end (rules N2, N3 and P2).
 """
 
@@ -94,7 +94,7 @@ from __future__ import annotations
 
 import enum
 from math import inf
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from .. import events
 from ..errors import NoQuorum, Overtaken, readable
@@ -108,6 +108,9 @@ from .renewal import Renewal
 from .ticket import TOKEN, Tickets
 from .timing import Timing
 from .vote import Vote
+
+if TYPE_CHECKING:
+    from .joint import JointRequest
 
 
 class State(enum.Enum):
@@ -125,30 +128,6 @@ WAITING, HELD, LOST, OVER = State
 
 # The nodes of all claims whose release nobody waits for: nothing is ever put into it.
 _NOBODY: set[int] = set()
-
-
-class Group(Protocol):
-    """The claims, of one ticket, that a claim is held together with: all of them, some or none."""
-
-    def complete(self, claim: Decision, now: float) -> bool:
-        """Hold what is needed at this moment, now that `claim` could be held.
-
-        Returns:
-            True if enough others could be held. Then they are, and `claim` may be.
-        """
-
-    def denied(self, now: float) -> bool:
-        """Note that a node denies what a claim asks for.
-
-        Returns:
-            True if other claims are asked for from now on.
-        """
-
-    def ended(self, claim: Decision, now: float) -> None:
-        """Note that the claim is lost, or came to nothing."""
-
-    def verdict(self, now: float) -> Exception:
-        """Return what to tell a caller who waited in vain."""
 
 
 class Decision(Ballot):
@@ -181,7 +160,8 @@ class Decision(Ballot):
         self.deadline = deadline
         # The token by which the engine knows it: after a new start, the one before.
         self.routed = self.token
-        self.company: Group | None = None
+        # The claims, of one ticket, that it is held together with: all of them, some or none.
+        self.company: JointRequest | None = None
         # What observers know the acquisition by: the ticket that it began with.
         self.want = ticket
 

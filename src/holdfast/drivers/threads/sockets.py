@@ -22,7 +22,7 @@ from ...clock import Sources
 from ...engine.engine import Engine
 from ...engine.ready import Ready
 from ...wire.address import Address
-from .. import sockets
+from .. import sockets, unyielding
 from ..access import Access, Places
 from ..greenlets import start_new_thread
 
@@ -133,9 +133,6 @@ class Sockets:
     """
 
     def __init__(self, engine: Engine, access: Sequence[Access], sources: Sources) -> None:
-        # (A program that has no client needs no C library.)
-        from .. import unyielding
-
         self.engine = engine
         self.clock = sources.clock
         self.closing = False
@@ -155,7 +152,6 @@ class Sockets:
         self._buffer = bytearray(CHUNK)
         self.view = memoryview(self._buffer)
         self.place = unyielding.place(self._buffer)
-        self._calls = unyielding
         # What callers have received, and left to the I/O thread.
         self.unheard: deque[tuple[NodeSocket, bytes]] = deque()
         # The files of all links that are made, as the C library's `poll` wants them.
@@ -174,7 +170,7 @@ class Sockets:
             # (One C call copies the table: a caller that was interrupted for long may come here
             # late.)
             links = list(self.by_file.values())
-            files = self._files = self._calls.polled([it.file for it in links if not it.opening and it.tunnel is None])
+            files = self._files = unyielding.polled([it.file for it in links if not it.opening and it.tunnel is None])
         return files
 
     # ------------------------------------------------ waiting and reading
@@ -219,7 +215,7 @@ class Sockets:
                     self._hang_up(self.engine.upkeep.cut())
         for file, event in ready:
             if file == self.bell.file:
-                if self._calls.read(file, self.place, CHUNK) < 0:
+                if unyielding.read(file, self.place, CHUNK) < 0:
                     os.read(file, CHUNK)
             elif (link := self.by_file.get(file)) is not None:
                 if link.opening:
@@ -236,7 +232,7 @@ class Sockets:
         left = GULP
         while self.by_node[link.node] is link:
             try:
-                size = self._calls.recv(link.file, self.place, CHUNK, 0)
+                size = unyielding.recv(link.file, self.place, CHUNK, 0)
                 if size < 0:
                     size = link.sock.recv_into(self._buffer)
             except BlockingIOError:
@@ -324,7 +320,7 @@ class Sockets:
             if link.tunnel is not None:
                 data = link.tunnel.sealed(data)
             data = link.rest + data if link.rest else data
-            count = self._calls.send(link.file, data, min(len(data), self._calls.MOST), 0)
+            count = unyielding.send(link.file, data, min(len(data), unyielding.MOST), 0)
             if count < 0:
                 count = link.sock.send(data)
         except BlockingIOError:

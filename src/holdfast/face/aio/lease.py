@@ -18,7 +18,6 @@ from ...engine.ready import Want
 from ...errors import LockLost, Misuse
 from ...protocol.claim import State
 from .. import lease
-from ..lease import LostEvent
 from ..owner import block_of, is_generator, waits_in
 from ..terms import LockTerms, holding
 
@@ -71,7 +70,7 @@ class Lease(lease.Lease):
         # A release ends the claim before anything else can run in this loop.
         return False
 
-    def _new_event(self) -> LostEvent:
+    def _new_event(self) -> asyncio.Event:
         return asyncio.Event()
 
     async def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:

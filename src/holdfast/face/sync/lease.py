@@ -16,7 +16,6 @@ from ...drivers.threads import GIVEN, LEAVING, WANTED, PendingCall
 from ...engine.ready import Want
 from ...errors import HoldfastError
 from .. import lease
-from ..lease import LostEvent
 from ..terms import LockTerms, holding
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Lease(lease.Lease):
             self._lost = "closed"
         return self._pending.phase is LEAVING
 
-    def _new_event(self) -> LostEvent:
+    def _new_event(self) -> threading.Event:
         return threading.Event()
 
     def extend(self, ttl: Seconds | None = None, *, max_hold: Seconds | None = None) -> float:

@@ -290,7 +290,11 @@ class Patience:
 def arrive(terms: LatchTerms, id: str | None) -> Plan[int]:
     """Arrive at a latch, and return how many have arrived."""
     me = (yield Do(lambda it: it.listen())).token if id is None else id_of(id)
-    return (yield from _settled(Arrivals(terms, me=me), "arrive at"))
+    sight = Arrivals(terms, me=me)
+    yield from sight.settle()
+    if not sight.answered:
+        raise sight.unheard("arrive at", sight.ended - sight.began)
+    return sight.arrived
 
 
 def arrived(terms: LatchTerms) -> Plan[int]:
@@ -317,13 +321,6 @@ def _seen(terms: LatchTerms) -> Plan[Arrivals]:
     if not sight.answered:
         raise sight.unheard("look at", sight.ended - sight.began)
     return sight
-
-
-def _settled(sight: Arrivals, doing: str) -> Plan[int]:
-    yield from sight.settle()
-    if not sight.answered:
-        raise sight.unheard(doing, sight.ended - sight.began)
-    return sight.arrived
 
 
 def wait(terms: LatchTerms) -> Plan[None]:
