@@ -119,9 +119,7 @@ def kind_of(function: Any) -> Kind:
         )
     if isinstance(function, type):
         name = function.__qualname__
-        raise ConfigError(
-            f"a lock decorates functions; {name} is a class: decorate the methods that need the lock"
-        )
+        raise ConfigError(f"a lock decorates functions; {name} is a class: decorate the methods that need the lock")
     if not callable(function):
         given = "" if function is NOTHING else f", not {checks.shown(function)}"
         raise ConfigError(
@@ -541,9 +539,7 @@ def _check_fields(template: str, function: Function, signature: inspect.Signatur
         hint = ""
         if isinstance(error, KeyError) and (others := rest.get(inspect.Parameter.VAR_KEYWORD)):
             hint = f"; what **{others} takes is written {{{others}[{error.args[0]}]}}"
-        raise ConfigError(
-            f"{template!r} needs {missing}, which {label(function)} does not have: {has}{hint}"
-        ) from None
+        raise ConfigError(f"{template!r} needs {missing}, which {label(function)} does not have: {has}{hint}") from None
 
 
 class _Anything:

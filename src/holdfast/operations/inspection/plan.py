@@ -137,9 +137,7 @@ def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[
     mine, after = registry.written(settings, runs, "-"), registry.following(settings, runs)
     lasted = {it.run_id: it.uptime for it in nodes if it.uptime is not None}
     seen = yield Ask(dict.fromkeys(up, registry.ask_registry(settings.prefix, mine)))
-    told = {
-        at: registry.differences(answer, mine, after, lasted) for at, answer in seen.answers.items()
-    }
+    told = {at: registry.differences(answer, mine, after, lasted) for at, answer in seen.answers.items()}
     shown = [(None, ()) if (it := told.get(at)) is None else registry.shown(it) for at in range(len(nodes))]
     return tuple(
         node._replace(stragglers=strange, differences=texts)
