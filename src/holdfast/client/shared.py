@@ -76,7 +76,6 @@ F = TypeVar("F", bound=Callable[..., Any])  # what is decorated
 class Operations(Bound, ABC):
     """What operators and health checks ask of a client."""
 
-    settings: Settings
     _shards: Shards
     _servers: Nodes | None
     _ways: Sequence[Any]  # to the driver of each shard: the driver, or a function that returns it
@@ -439,7 +438,7 @@ class Client(Operations, Generic[L, D, S, R, E, O, A, B, M]):
         before = _former(spreading.listed(listed) if previous is None else previous)
         named = given if unset or not (nodes or shards) else {**given, "nodes": nodes}
         self._shards = _shards(now, before, options, named, ssl, credentials)
-        self.settings = self._shards.all[0].settings
+        self.settings: Settings = self._shards.all[0].settings
         if self.settings.guardian:
             # Here, because it can start processes, and most programs need none.
             from ..drivers.guardian.keeper import prepare
