@@ -5,8 +5,10 @@ Knows which commands exist. Must not know how they look as bytes: that is the re
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol
+from copy import copy
+from typing import Protocol, Self
 
 from . import quorum
 
@@ -47,42 +49,40 @@ UNKNOWN = b"\n"
 Statement = Callable[[bytes, int, float], bytes]
 
 
-class Recipe(Protocol):
-    """How one primitive talks to a node about one name. A claim never looks inside."""
+class Recipe(ABC):
+    """How one primitive talks to a node about one name. A claim never looks inside.
 
-    @property
-    def name(self) -> bytes:
-        """The lock's key on the nodes."""
+    Attributes:
+        name: The lock's key on the nodes.
+        kind: What its tokens end in.
+        basic: Whether every connection has the scripts that it calls.
+        proposes: The fence that a claim proposes first. 0: its ticket.
+        label: The lock's name as the user wrote it.
+        part: What its fences are of: the lock, or one of several that have the same name.
+        primitive: What observers call it, such as "exclusive" or "permit".
+        horizon: K, the fence horizon, in ms.
+        statement: What is said along with it while it is held.
+    """
 
-    @property
-    def kind(self) -> bytes:
-        """What its tokens end in."""
+    __slots__ = ("basic", "horizon", "label", "name", "part", "primitive", "statement")
+    name: bytes
+    kind = b""
+    basic: bool
+    proposes = 0
+    label: str
+    part: str
+    primitive: str
+    horizon: int
+    statement: Statement | None
 
-    @property
-    def basic(self) -> bool:
-        """Whether every connection has the scripts that it calls."""
+    def with_statement(self, statement: Statement) -> Self:
+        """The same lock, for a caller that has something to say while it holds the lock."""
+        other = copy(self)
+        other.statement = statement
+        return other
 
-    @property
-    def proposes(self) -> int:
-        """The fence that a claim proposes first. 0: its ticket."""
-
-    @property
-    def label(self) -> str:
-        """The lock's name as the user wrote it."""
-
-    @property
-    def part(self) -> str:
-        """What its fences are of: the lock, or one of several that have the same name."""
-
-    @property
-    def primitive(self) -> str:
-        """What observers call it, such as "exclusive" or "permit"."""
-
-    @property
-    def statement(self) -> Statement | None:
-        """What is said along with it while it is held."""
-
-    def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int) -> bytes:
+    @abstractmethod
+    def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:
         """Return the bytes of a request.
 
         Args:
@@ -93,7 +93,8 @@ class Recipe(Protocol):
             clock: The time by the ticket's clock, in microseconds.
         """
 
-    def release(self, token: bytes, held: bool, rest: float) -> bytes:
+    @abstractmethod
+    def release(self, token: bytes, held: bool = True, rest: float = 0.0) -> bytes:
         """Return the bytes of a release.
 
         Args:

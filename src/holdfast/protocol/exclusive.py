@@ -15,7 +15,7 @@ from .. import checks
 from ..errors import ConfigError
 from ..scripts import RELEASE, REQUEST, RETIRE
 from ..wire.resp import evalsha
-from .command import Statement
+from .command import Recipe
 
 LONGEST = 512  # bytes of a name
 # Seconds: a lease that is not over before anybody can use it.
@@ -28,7 +28,7 @@ _OURS = (
 )
 
 
-class Exclusive:
+class Exclusive(Recipe):
     """The commands of an exclusive lock. Immutable.
 
     Args:
@@ -41,16 +41,7 @@ class Exclusive:
             its schedule) or fill. A slot or such a lock has a name that no user's lock can have.
     """
 
-    # fmt: off
-    __slots__ = (
-        "_k", "_lease", "_release", "_request", "_ttl", "basic", "horizon", "label", "name", "part", "primitive",
-        "slot", "statement",
-    )
-    # fmt: on
-    kind = b""
-    proposes = 0
-    basic: bool
-    statement: Statement | None
+    __slots__ = ("_k", "_lease", "_release", "_request", "_ttl", "slot")
 
     def __init__(
         self, name: str, *, prefix: str = "", ttl: float, horizon: int, slot: int | None = None, own: str = ""
@@ -83,12 +74,6 @@ class Exclusive:
         keys = _KEYS % (len(one), one, len(two), two, len(three), three, len(four), four)
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
         self._k, self._lease = _number(self.horizon), _lease(self._ttl)
-
-    def with_statement(self, statement: Statement) -> Self:
-        """The same lock, for a caller that has something to say while it holds the lock."""
-        other = copy(self)
-        other.statement = statement
-        return other
 
     def lasting(self) -> Self:
         """The same lock, for a caller that may give it back at a later time."""

@@ -20,8 +20,7 @@ from ..errors import ConfigError
 from ..scripts import ANNOUNCE
 from ..wire.resp import evalsha
 from .command import READER, Recipe, Statement
-from .exclusive import Exclusive, beside
-from .readwrite import ReadWrite
+from .exclusive import beside
 from .semaphore import Slots
 
 LAST = 2**53 - 1  # the version of a resignation
@@ -128,7 +127,6 @@ def with_note(recipes: tuple[Recipe, ...] | Slots, text: str) -> tuple[Recipe, .
                 f"a note is of a holder that has the lock alone, and {recipe.label!r} can have many readers: leave the "
                 "note out, or pass it to `write()`"
             )
-        assert isinstance(recipe, Exclusive | ReadWrite)
         made.append(recipe.with_statement(_statement(text, recipe.horizon, recipe.name)))
     return tuple(made)
 

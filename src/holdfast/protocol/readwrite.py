@@ -6,51 +6,29 @@ what they answer.
 
 from __future__ import annotations
 
-from copy import copy
-from typing import Self
-
 from ..scripts import RW_RELEASE, RW_REQUEST
 from ..wire.resp import evalsha
 from . import exclusive
-from .command import READER, WRITER, Statement
+from .command import READER, WRITER, Recipe
 from .exclusive import beside, key_of
 from .ticket import kind_of
 
 
-class ReadWrite:
+class ReadWrite(Recipe):
     """The commands of one side of a read-write lock.
 
     `kind` is that of its tokens, READER or WRITER. The other parameters are those of an
     `Exclusive`.
     """
 
-    __slots__ = ("_release", "_request", "horizon", "kind", "label", "name", "statement")
-    basic = False
-    proposes = 0
-    statement: Statement | None
+    __slots__ = ("_release", "_request", "kind")
 
     def __init__(self, name: str, kind: bytes, *, prefix: str = "", horizon: int) -> None:
-        self.label, self.kind, self.horizon = name, kind, horizon
-        self.name = key_of(name, prefix)
-        self.statement = None
+        self.label, self.part, self.kind, self.horizon = name, name, kind, horizon
+        self.name, self.primitive = key_of(name, prefix), "read" if kind == READER else "write"
+        self.basic, self.statement = False, None
         keys = b"".join(map(_bulk, rw_keys_of(self.name)))
         self._request, self._release = _REQUEST + keys, _RELEASE + keys
-
-    def with_statement(self, statement: Statement) -> Self:
-        """The same side, for a writer that has something to say while it holds the lock."""
-        other = copy(self)
-        other.statement = statement
-        return other
-
-    @property
-    def part(self) -> str:
-        """The name under which a lease shows its fence: that of the lock."""
-        return self.label
-
-    @property
-    def primitive(self) -> str:
-        """What observers call it: "read" or "write"."""
-        return "read" if self.kind == READER else "write"
 
     def request(self, token: bytes, ttl: float, mode: bytes, fence: int, clock: int = 0) -> bytes:
         """Return the bytes of a request.
