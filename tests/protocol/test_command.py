@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.protocol import quorum
 from holdfast.protocol.command import CEDE, KEEP, RELEASE, TRY, WAIT, Command
+from holdfast.protocol.exclusive import Exclusive
 
 
 @pytest.mark.parametrize("mode, again", [(WAIT, False), (TRY, False), (CEDE, False), (KEEP, False), (RELEASE, True)])
@@ -32,3 +33,10 @@ def test_until_when_its_grants_count_is_reckoned_once() -> None:
     assert command.grants_until() == quorum.bound(1.5, 9.0) == command.bound
     command.ttl = 90.0
     assert command.grants_until() == quorum.bound(1.5, 9.0), "it is the same for all nodes"
+
+
+def test_a_recipe_with_something_to_say_is_another_one() -> None:
+    lock = Exclusive("a", ttl=9.0, horizon=16_000)
+    other = lock.with_statement(lambda token, fence, ttl: b"")
+    assert (lock.statement, other.statement is None) == (None, False)
+    assert (other.name, other.request(b"t", 9.0, WAIT, 7)) == (lock.name, lock.request(b"t", 9.0, WAIT, 7))
