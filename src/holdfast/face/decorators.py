@@ -426,18 +426,14 @@ def function_of(name: str) -> str:
 
 def keyed(name: Name, key: Name, rate: Callable[[str, str], Any]) -> Choice:
     """Return a choice of the rate whose name and key two templates, or functions, give."""
-    names = named(name, _itself, "a rate's name")
-    keys = named(key, _itself, "a rate's key")
+    names = named(name, str, "a rate's name")
+    keys = named(key, str, "a rate's key")
 
     def choice(function: Function) -> LockOf:
         name_of, key_of = names(function), keys(function)
         return lambda *args, **kwargs: rate(name_of(*args, **kwargs), key_of(*args, **kwargs))
 
     return choice
-
-
-def _itself(text: str) -> str:
-    return text
 
 
 def _filled(template: str, function: Function, lock: Callable[[str], Any]) -> LockOf:

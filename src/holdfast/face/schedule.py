@@ -99,8 +99,7 @@ def schedule(per: Seconds | str | None, zone: str | None, slack: Seconds | None)
     if not isinstance(per, str):
         if zone is not None:
             raise ConfigError(
-                f"zone= belongs to a calendar: it needs per={_WORDS}. "
-                "Slots of a number of seconds have no zone"
+                f"zone= belongs to a calendar: it needs per={_WORDS}. Slots of a number of seconds have no zone"
             )
         length = checks.seconds(per, "per", least=SHORTEST, most=LONGEST)
         length = round(length * SECOND) / SECOND

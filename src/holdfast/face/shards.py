@@ -79,9 +79,7 @@ class Shards:
         if len(shards) > 1 or replaced is not None:
             names = [it.name if len(shards) > 1 else "" for it in shards]
             made = [
-                settings(
-                    _addresses(it), shard=name, spreads=digests, leaving=at >= len(now), lists=it.lists, **options
-                )
+                settings(_addresses(it), shard=name, spreads=digests, leaving=at >= len(now), lists=it.lists, **options)
                 for at, (name, it) in enumerate(zip(names, shards, strict=True))
             ]
         else:
