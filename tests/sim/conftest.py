@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from sim.face import Holdfast
+from swarm.nodes import ReplaceableNode
 
 from holdfast.testing.laws import Laws
-from holdfast.testing.network import WALL, Node
+from holdfast.testing.network import WALL
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, World
 
@@ -20,7 +21,7 @@ class Town:
 
     def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
         self.world = World(seed)
-        self.nodes = [Node(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
+        self.nodes = [ReplaceableNode(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
         self.laws = Laws(self.world, self.nodes, guard)
 
     def client(self, **options: Any) -> Holdfast:

@@ -1,5 +1,7 @@
-"""What goes wrong in the worlds of the swarm, beside what goes wrong in every storm: clients that die, clocks that are
-wrong all the time, replicas that are promoted, keys that are lost, operators.
+"""What goes wrong in the worlds of the swarm, beside what goes wrong in every storm.
+
+Clients die, clocks are wrong all the time, replicas are promoted, keys are lost, and operators take
+locks away.
 
 Knows how much of each the protocol promises to bear. Must not know what is promised.
 """
@@ -21,6 +23,8 @@ from holdfast.testing.network import WALL, Node, SimulatedConnection
 from holdfast.testing.world import World
 from holdfast.wire.connection import ConnectionState
 from holdfast.wire.resp import pack
+
+from .nodes import ReplaceableNode
 
 HELLO = b"\r\nHELLO\r\n"
 LEAST = 300  # messages in a world that counts
@@ -128,11 +132,12 @@ class Faults(faults.Faults):
     """All faults of a world. `replace` makes a new client instead of one that was killed."""
 
     plan: WorldSettings
+    nodes: list[ReplaceableNode]
 
     def __init__(
         self,
         world: World,
-        nodes: list[Node],
+        nodes: list[ReplaceableNode],
         drivers: list[SimulatedClient],
         laws: Laws,
         plan: WorldSettings,
@@ -262,7 +267,7 @@ class Faults(faults.Faults):
             key = dice.choice(fences if fences and dice.random() < 0.5 else keys)
             self.laws.forgets(node, lambda: node.tell(pack(b"DEL", key)))
 
-    def _rolls_back(self, node: Node, dice: Random) -> None:
+    def _rolls_back(self, node: ReplaceableNode, dice: Random) -> None:
         if node.running:
             self.laws.forgets(node, lambda: node.roll_back(dice.uniform(0.05, 1.0)))
 

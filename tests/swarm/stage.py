@@ -25,12 +25,13 @@ from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
 from holdfast.testing.laws import Laws
-from holdfast.testing.network import WALL, Node
+from holdfast.testing.network import WALL
 from holdfast.testing.process import Process
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, Violation, World
 
 from .calm import CalmLaws
+from .nodes import ReplaceableNode
 
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
 RATE = 0.002
@@ -128,7 +129,7 @@ class Stage:
     ) -> None:
         world = World(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
-        self.nodes = [Node(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
+        self.nodes = [ReplaceableNode(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
         # Where a node's place can be asked for, clients see to it that nobody uses the old one.
         failover = how.get("failover", outlives) if outlives and not moves else None
         named = [Named(it.url, resolve=it.where if moves else None, failover=failover) for it in self.nodes]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from swarm.nodes import ReplaceableNode
+
 from holdfast.testing.network import WALL, Node, SimulatedConnection
 from holdfast.testing.world import DriftingClock, World
 from holdfast.wire.resp import pack
@@ -29,9 +31,9 @@ class Peer:
         return [word for _, word in self.told]
 
 
-def connection(seed: int = 0) -> tuple[World, Node, Peer, SimulatedConnection]:
+def connection(seed: int = 0) -> tuple[World, ReplaceableNode, Peer, SimulatedConnection]:
     world = World(seed)
-    node = Node(world, 0, DriftingClock(world, WALL))
+    node = ReplaceableNode(world, 0, DriftingClock(world, WALL))
     peer = Peer(world)
     link = SimulatedConnection(world, peer, node)
     world.run(0.1)
@@ -104,7 +106,7 @@ def test_a_stream_to_an_old_primary_has_no_holes_when_the_new_one_stops_frozen()
 
 def test_nodes_of_several_sets_are_different_servers() -> None:
     world = World(0)
-    nodes = [Node(world, 0, DriftingClock(world, 0.0)) for _ in range(2)]
+    nodes = [ReplaceableNode(world, 0, DriftingClock(world, 0.0)) for _ in range(2)]
     assert nodes[0].server.run_id != nodes[1].server.run_id
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 # Addresses that are nobody's, and that no name server is asked about.
 HOSTS = "192.0.2.{}"
 PORT = 6379
-# The same for the servers that take the place of a node whose address moves.
-PLACES = "198.18.{}.{}"
 # What the servers' clocks show when the world begins.
 WALL = 1_800_000_000.0
 # In what a node says: an error, but not that an old server does not know a word of the greeting.
@@ -74,12 +72,8 @@ class Node:
         self.woke: dict[bytes, bytes] = {}
         # Nothing reaches it or comes from it until then.
         self.dark = 0.0
-        # Nobody can tell where it is until then.
-        self.lost = 0.0
         # Seconds that every message takes longer, each way.
         self.lag = 0.0
-        # The primary that was replaced last, while it goes on.
-        self.old: Server | None = None
         # Called after commands.
         self.executed: Callable[[Node], object] = _ignore
         # Called when a driver has sent something.
@@ -99,8 +93,6 @@ class Node:
         self._serial = next(world.machines)
         self.host = HOSTS.format(self._serial + 1)
         world.hosts[self.host] = self
-        # Where each of its servers is, if its place is asked for.
-        self._places: dict[Server, str] = {}
         self._begin(MATURE)
 
     def __repr__(self) -> str:
@@ -143,17 +135,16 @@ class Node:
     # ------------------------------------------------ what happens to it
 
     def stop(self) -> None:
-        """Kill it: connections break, new ones are refused. (Not those of an old primary.)"""
+        """Kill it: connections break, new ones are refused."""
         self.world.note(self, "is killed")
         self.running = False
         self._frozen = 0.0
         self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
         backlog, self._backlog = self._backlog, []
         for link in list(self.links):
-            if link.server is not self.old:
+            if not self.runs(link.server):
                 link.cut()
         for link, data in backlog:
-            # The primary from before lives on, and a stream to it has no holes.
             self.take(link, data)
 
     def start(self, lost: float = inf, behind: float = 0.0) -> None:
@@ -188,94 +179,17 @@ class Node:
         self.stop()
         self.start(lost, behind)
 
-    def roll_back(self, lost: float) -> None:
-        """Its machine goes back to a snapshot of its memory: the same run, a moment earlier.
-
-        `lost`: as of `start`, 1 at most, and `keeps` has to be set. Connections break.
-        """
-        self.world.note(self, f"is rolled back by {lost:.3f} s")
-        saved = self._saved(lost) or {}
-        for database, space in self.server.data.items():
-            # In place, because connections refer to it: what arrives late is executed, too.
-            kept = saved.get(database, Keyspace())
-            space.values, space.deadlines = kept.values, kept.deadlines
-        self.changes += 1
-        for link in list(self.links):
-            link.cut()
-
-    def promote(self, lost: float = inf, outlives: float = 0.0, moved: bool = False) -> None:
-        """A replica takes its place, under the same address: a process that runs for as long,
-        without what it had not received yet. Or its name has `moved` to a server that never was a
-        replica, and knows nothing.
-
-        `lost`: seconds, the last before the failover, of which it has received nothing (as of
-        `start`). `outlives`: seconds for which the old primary goes on. It keeps its connections,
-        and half of the new ones lead to it. Laws take the two for one node: it had what the old
-        primary has.
-        """
-        self.world.note(self, "is another server now" if moved else "is replaced by its replica")
-        data = None if moved else self._saved(lost)
-        if outlives and self.running:
-            self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
-            self.old = self.server
-            self.world.after(outlives, self._retires, self.old)
-        else:
-            self.stop()
-        self.running = True
-        self._begin(MATURE, data)
-        # What it had not received it does not know, however long its process runs.
-        self.born = self.world.now
-        if not moved:
-            self.server.promote()
-
-    def moves_back(self, outlives: float) -> None:
-        """Its name leads to the server again that was there before, and that has forgotten nothing.
-
-        `outlives`: seconds for which the one that was there in between goes on.
-        """
-        assert self.old is not None
-        self.world.note(self, "is the former server again")
-        self.had.update({(key, value): self.world.now for key in self.keys() if (value := self.holder(key))})
-        self.server, self.old = self.old, self.server
-        self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
-        self.born = self.world.now
-        self.changes += 1
-        self.world.after(outlives, self._retires, self.old)
-
     @property
     def url(self) -> str:
         """What clients call it."""
         return f"redis://{self.host}:{PORT}"
 
-    async def where(self, _: object = None) -> tuple[str, int]:
-        """Ask somebody who knows where the server is that is the node.
-
-        The question and the answer take their time. Nobody may be able to tell.
-        """
-        world = self.world
-        await world.sleep(world.delay())
-        server = None if world.now < self.lost else self.server
-        await world.sleep(world.delay())
-        if server is None:
-            raise ConnectionError("nobody can tell where it is")
-        if server not in self._places:
-            self._places[server] = PLACES.format(*divmod(len(world.hosts), 256))
-            world.hosts[self._places[server]] = self, server
-        return self._places[server], PORT
-
-    def _retires(self, old: Server) -> None:
-        """The old primary stops, if it has not."""
-        if self.old is old:
-            self.world.note(self, "has its old primary stopped")
-            for link in list(self.links):
-                if link.server is old:
-                    link.cut()
-            self.old = None
+    def runs(self, server: Server | None) -> bool:
+        """Is it this process that clients may be connected to?"""
+        return server is self.server and self.running
 
     def leads_to(self) -> Server | None:
         """Which server takes a new connection. None: it is refused."""
-        if self.old is not None and (not self.running or self.world.dice.random() < 0.5):
-            return self.old
         return self.server if self.running else None
 
     def heal(self) -> None:
@@ -284,9 +198,7 @@ class Node:
         """
         if not self.running:
             self.start()
-        if self.old is not None:
-            self._retires(self.old)
-        self.dark = self.lag = self.lost = 0.0
+        self.dark = self.lag = 0.0
         self.server.refuse.clear()
         self.thaw(now=True)
 
@@ -319,7 +231,7 @@ class Node:
     def take(self, link: SimulatedConnection, data: bytes | None) -> None:
         """Bytes, or the end of the stream (None), have come to its socket."""
         # The process that it was connected to is gone.
-        if link.server is not self.old and (link.server is not self.server or not self.running):
+        if not self.runs(link.server):
             return
         if self.world.now < self._frozen:
             self._backlog.append((link, data))
@@ -334,17 +246,11 @@ class Node:
             if link.broken:
                 self.world.saw("commands executed after their connection broke")
             link.connection.feed(data)
-            if self.old is not None and link.server is self.old:
-                self._had_by(self.old)
+            self.fed(link)
             self.executed(self)
 
-    def _had_by(self, old: Server) -> None:
-        """What the old primary has is what the node had."""
-        self.world.saw("asked of an old primary")
-        space, now = old.data[0], old.micros() // 1000
-        for key, value in space.values.items():
-            if type(value) is bytes and space.deadlines.get(key, 0) >= now:
-                self.had[key, value] = self.world.now
+    def fed(self, link: SimulatedConnection) -> None:
+        """What came on this connection was executed."""
 
     def _keep(self) -> None:
         now = self.world.now
@@ -410,7 +316,7 @@ class SimulatedConnection:
         if self.broken or world.now < node.dark:
             return
         server = self.found or node.leads_to()
-        if server is None or not (server is node.old or (server is node.server and node.running)):
+        if server is None or not node.runs(server):
             self.broken = True
             world.after(world.delay(), self.end.lost, self, ConnectionRefusedError("refused"))
             return
