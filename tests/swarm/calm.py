@@ -1,6 +1,6 @@
 """The laws of worlds in which nothing goes wrong: more is promised there.
 
-Knows claims, and how long a message takes at most. Must not know how a law of every world is watched.
+Knows claims, and how long a message takes at most. Must not know how other laws are watched.
 """
 
 from __future__ import annotations
@@ -70,7 +70,9 @@ class CalmLaws(Laws):
             raise Violation(f"lost: {_of(claim)} is lost ({claim.reason}), though nothing has happened")
 
     def _in_order(self, claim: Claim, swift: float) -> None:
-        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to ask for way."""
+        """P-L3: nobody passes a lower ticket that every node knows, and that has had the time to
+        ask for way.
+        """
         self.looked["order"] += 1
         # A try makes no way: it has to find the other in line.
         latest = self.world.now - 3 * swift if claim.patient else self.open[claim][1] - swift
@@ -81,11 +83,11 @@ class CalmLaws(Laws):
                 raise Violation(f"order: {_of(claim)} is served before {_of(other)}, which waits since {began:.6f}")
 
     def _served(self, swift: float) -> None:
-        """P-L1: when all names are free that the lowest ticket waits for, they are not free for long, and no lease has to run
-        out for that.
+        """P-L1: when all names are free that the lowest ticket waits for, they are not free for
+        long, and no lease has to run out for that.
 
-        (Names of a joint request may be free while it waits for another one. The lowest ticket is the lowest that waits for any
-        of them.)
+        (Names of a joint request may be free while it waits for another one. The lowest ticket is
+        the lowest that waits for any of them.)
         """
         taken = {claim.recipe.name for claim in self.held}
         waiting = [
@@ -127,7 +129,9 @@ class CalmLaws(Laws):
             raise Violation(f"pace: {_of(claim)} was not renewed for {since:.6f} s")
 
     def _no_polling(self, claim: Claim, nodes: int, lasted: float) -> None:
-        """Requests are few: to each node the first, some to make way or to agree, and one in every third of a ttl."""
+        """Requests are few: to each node the first, some to make way or to agree, and one in every
+        third of a ttl.
+        """
         self.looked["polling"] += 1
         most = nodes * (5 + 3 * lasted / claim.ttl)
         if self.requests.pop(claim.token, 0) > most:

@@ -186,8 +186,8 @@ class Unique:
             What the sender gets.
 
         Raises:
-            LockBusy: A message is under way, and the sender is to know or needs one of its own, or its
-                id is not known.
+            LockBusy: A message is under way, and the sender is to know or needs one of its own, or
+                its id is not known.
             NoQuorum: Too few nodes answered. Nothing was sent.
         """
         name, sent, first = self._name_of(*args, **kwargs), list[Any](), None

@@ -279,8 +279,8 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             Celery's result, which may be that of the message that is under way.
 
         Raises:
-            LockBusy: A message is under way, with `unique_busy="raise"` or in the header of a chord,
-                or another process is sending one.
+            LockBusy: A message is under way, with `unique_busy="raise"` or in the header of a
+                chord, or another process is sending one.
             NoQuorum: Too few nodes answered. Nothing was sent.
         """
         identity = task_id or uuid()

@@ -83,7 +83,7 @@ EVERYBODY = Identity("local", (*[f"{it}:*" for it in VERBS], METRICS))
 
 
 def anybody(uid: int | None) -> Identity:
-    """Return who a client is where nobody is asked: by its user, if it has come by a Unix socket."""
+    """Return who a client is where nobody is asked. On a Unix socket, it is a user."""
     return EVERYBODY if uid is None else replace(EVERYBODY, name=f"uid:{uid}")
 
 

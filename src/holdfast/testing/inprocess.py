@@ -1,7 +1,7 @@
 """Nodes without servers: simulated ones, in real time, in a thread of this process.
 
-Knows Unix sockets, an event loop in a thread, and simulated nodes. Must not know clients: these are the shipped
-ones, and cannot tell the difference.
+Knows Unix sockets, an event loop in a thread, and simulated nodes. Must not know clients: these are
+the shipped ones, and cannot tell the difference.
 """
 
 from __future__ import annotations
