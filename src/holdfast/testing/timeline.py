@@ -82,19 +82,9 @@ def _one(item: object) -> str:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
         case [b"EVALSHA", RW_REQUEST.sha, _, name, _, _, _, _, _, token, _, ttl, mode, fence]:
             return f"{MODES.get(mode, mode)} {_words([name, token])} ttl {_words([ttl])} P {_words([fence])}"
-        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _] | [
-            b"EVALSHA",
-            RW_RELEASE.sha,
-            _,
-            name,
-            _,
-            _,
-            _,
-            _,
-            _,
-            token,
-            _,
-        ]:
+        case [b"EVALSHA", RELEASE.sha, _, name, _, _, _, token, _]:
+            return f"release {_words([name, token])}"
+        case [b"EVALSHA", RW_RELEASE.sha, _, name, _, _, _, _, _, token, _]:
             return f"release {_words([name, token])}"
         case [b"EVALSHA", REGISTRY.sha, _, _, _, _, _, client, note, *_]:
             return f"is registered as {_words([client])} with {_words([note])}"
