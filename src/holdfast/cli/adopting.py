@@ -11,12 +11,13 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..errors import message_of, readable
+from ..errors import message_of
 from ..kit import ADOPTED
 from .codes import DONE, NOBODY
 from .diagnosis import ask, asked, by_shard, facts_of, text_of
 from .looking import client
 from .options import Usage
+from .processes import few
 from .table import objects
 
 if TYPE_CHECKING:
@@ -113,8 +114,7 @@ def _past(facts: dict[str, str], marked: bool) -> str:
 def _company(listed: str, me: str) -> str:
     """Return which clients of holdfast are connected, who may hold locks that it forgot."""
     others = sorted({*_OURS.findall(listed)} - {me})
-    shown = ", ".join(readable(it, 60) for it in others[:3])
-    return f"{shown} may hold locks that it forgot: stop all clients first" if others else ""
+    return f"{few(others)} may hold locks that it forgot: stop all clients first" if others else ""
 
 
 def _marked(locks: Holdfast, server: _Server) -> _Server:

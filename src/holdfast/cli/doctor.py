@@ -196,14 +196,8 @@ def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
         yield Check(node, "memory", WARNING, found, fix, "docs/nodes.md")
     if int(facts.get("evicted_keys", "0")):
         found = f"{facts['evicted_keys']} keys were evicted: locks may have been among them"
-        yield Check(
-            node,
-            "evictions",
-            UNSAFE,
-            found,
-            f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction && {cli_of(node)} CONFIG RESETSTAT",
-            "docs/nodes.md",
-        )
+        fix = f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction && {cli_of(node)} CONFIG RESETSTAT"
+        yield Check(node, "evictions", UNSAFE, found, fix, "docs/nodes.md")
 
 
 def _replication(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Query) -> Iterator[Check]:
@@ -275,15 +269,9 @@ def _policy(node: str, answer: object) -> Check:
     policy = _configured(answer)
     if policy in ("noeviction", ""):
         return Check(node, "eviction", OK, policy or "not shown to this user")
+    found = f"maxmemory-policy is {policy}: it may delete locks that are held"
     fix = f"{cli_of(node)} CONFIG SET maxmemory-policy noeviction"
-    return Check(
-        node,
-        "eviction",
-        UNSAFE,
-        f"maxmemory-policy is {policy}: it may delete locks that are held",
-        fix,
-        "docs/nodes.md",
-    )
+    return Check(node, "eviction", UNSAFE, found, fix, "docs/nodes.md")
 
 
 def _persistence(locks: Holdfast, shard: int, nodes: list[NodeStatus], told: Query) -> Iterator[Check]:
@@ -341,14 +329,8 @@ def _speed(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
     if late > _SLOW * locks.settings.node_timeout:
         slow = cli_of(max(nodes, key=lambda it: it.rtt or 0.0).node)
         fix = f"{slow} SLOWLOG GET  # of the slowest node; look for packet loss, too (mtr), or raise node_timeout"
-        yield Check(
-            "all",
-            "round trip",
-            WARNING,
-            f"{text}; node_timeout is {locks.settings.node_timeout:g} s",
-            fix,
-            "docs/operations.md",
-        )
+        found = f"{text}; node_timeout is {locks.settings.node_timeout:g} s"
+        yield Check("all", "round trip", WARNING, found, fix, "docs/operations.md")
     else:
         yield Check("all", "round trip", OK, text)
 
@@ -365,9 +347,8 @@ def _drift(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Che
         unsure = (first[at].blur + second[at].blur) / passed
         found = f"its clock gains {drift * 1000:+.1f} ms in a second (known to {unsure * 1000:.1f} ms)"
         if abs(drift) > _DRIFT + unsure:
-            yield Check(
-                nodes[at].node, "drift", UNSAFE, found, "chronyc tracking  # on that machine", "docs/operations.md"
-            )
+            fix = "chronyc tracking  # on that machine"
+            yield Check(nodes[at].node, "drift", UNSAFE, found, fix, "docs/operations.md")
         else:
             yield Check(nodes[at].node, "drift", OK, "its clock runs as fast as ours")
 

@@ -65,10 +65,10 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
         ours, others = _connected(text_of(it), settings.owner)
         found = f"{len(ours)} other clients of holdfast"
         if ours:
-            found += f" ({_few(ours)})"
+            found += f" ({few(ours)})"
         found += f", and {sum(others.values())} of other programs"
         if others:
-            found += f" ({_few(sorted(others))})"
+            found += f" ({few(sorted(others))})"
         yield Check(nodes[at].node, "clients", OK, found)
     for at in told.causes:
         if nodes[at].state == "up":
@@ -79,10 +79,10 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
     for version in sorted({it.note.version for it in known.values()} - {"", __version__}):
         those = {it.owner for it in known.values() if it.note.version == version and it.age <= RECENT}
         if those:
-            yield Check("all", "version", OK, f"{version} at {_few(sorted(those))}, and {__version__} here")
+            yield Check("all", "version", OK, f"{version} at {few(sorted(those))}, and {__version__} here")
     everybody = {it for listed in told.answers.values() for it in re.findall(_CONNECTED, text_of(listed))}
     if strangers := sorted({it[0] for it in everybody if it[0] != settings.owner and " ".join(it) not in known}):
-        found = f"connected, and not in the registry of prefix {settings.prefix!r}: {_few(strangers)}"
+        found = f"connected, and not in the registry of prefix {settings.prefix!r}: {few(strangers)}"
         yield Check("all", "prefix", OK, f"{found}. They use another prefix, or may not write there")
 
 
@@ -103,7 +103,8 @@ def _connected(listed: str, me: str) -> tuple[list[str], Counter[str]]:
     return sorted(ours), others
 
 
-def _few(names: list[str]) -> str:
+def few(names: list[str]) -> str:
+    """Return the first names of some, for a line."""
     shown = ", ".join(readable(it, 60) for it in names[:_SHOWN])
     return shown + (" and more" if len(names) > _SHOWN else "")
 
