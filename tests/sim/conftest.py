@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, World
+
+AWAY = 0.8  # seconds that `harm` lasts, at most
 
 
 class Town:
@@ -29,6 +32,18 @@ class Town:
         client = Holdfast(self.world, self.nodes, **options)
         self.world.do(client.driver.ready(5.0))
         return client
+
+
+def harm(node: Node, fault: str, dice: random.Random) -> None:
+    """For less than a second, a node is frozen or away, or its connections are cut."""
+    match fault:
+        case "frozen":
+            node.freeze(dice.uniform(0.05, AWAY))
+        case "cut":
+            for link in list(node.links):
+                link.cut(dice.choice([None, 0.0, 0.3]))
+        case "away":
+            node.vanish(dice.uniform(0.05, AWAY))
 
 
 @pytest.fixture

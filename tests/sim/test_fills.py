@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import AWAY, Town, harm
 from sim.face import Holdfast
 
 from holdfast.errors import NoQuorum
@@ -28,7 +28,6 @@ Build = Callable[..., Town]
 KEY, PART, CACHE = "price", "price[fill]", beside(b"price[fill]", b"cache")
 TTL, STALE, LEASE = 1.0, 4.0, 1.0  # seconds
 LONGEST = 0.3  # that computing takes
-FROZEN = 0.8  # that a node may be away, at most: and with it what is under way there
 SEEDS = range(4)
 
 
@@ -131,7 +130,7 @@ class Kitchen:
         world = self.town.world
         tasks = [(it, it.process.run(self.visits(it, seconds, **options))) for it in clients for _ in range(callers)]
         over = lambda: all(task.done() or client.process.crashed for client, task in tasks)  # noqa: E731 (a name for a condition)
-        world.run(world.now + seconds + 2 * LEASE + 4 * FROZEN + 2, over)
+        world.run(world.now + seconds + 2 * LEASE + 4 * AWAY + 2, over)
         if not over():
             raise Violation("liveness: somebody still waits for a value")
 
@@ -182,15 +181,10 @@ def strikes(kitchen: Kitchen, fault: str, clients: list[Holdfast], seconds: floa
             match fault:
                 case "restarted":
                     node.restart()
-                case "cut":
-                    for link in list(node.links):
-                        link.cut(dice.choice([None, 0.0, 0.3]))
-                case "away":
-                    node.vanish(dice.uniform(0.05, FROZEN))
-                case "frozen":
-                    node.freeze(dice.uniform(0.05, FROZEN))
                 case "slow":
                     node.lag = dice.uniform(0, 0.2)
+                case _:
+                    harm(node, fault, dice)
         going = [it for it in clients if not it.process.crashed]
         if fault == "killed" and len(going) > 1:
             busy = [it.client for it in kitchen.going if not it.client.process.crashed]
@@ -205,7 +199,7 @@ def strikes(kitchen: Kitchen, fault: str, clients: list[Holdfast], seconds: floa
 
 # By how much what somebody is given may be older than its ttl: what was put may lie at a node that is frozen, a process that is stopped for
 # less than a lease takes that much longer to compute, and one that is stopped while it looks shows what it has seen when it goes on.
-LATE = {"restarted": 0.3, "cut": 0.6, "away": 0.3, "frozen": FROZEN + 0.3, "slow": 0.7, "killed": 0.3, "stopped": 3 * LEASE + 0.3}
+LATE = {"restarted": 0.3, "cut": 0.6, "away": 0.3, "frozen": AWAY + 0.3, "slow": 0.7, "killed": 0.3, "stopped": 3 * LEASE + 0.3}
 
 
 def trouble(build: Build, seed: int, fault: str, stale: float = 0.0, seconds: float = 8.0) -> Kitchen:

@@ -11,7 +11,7 @@ from math import floor
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Town, harm
 from sim.face import Holdfast
 
 from holdfast.errors import NoQuorum, RateLimited
@@ -115,24 +115,23 @@ def test_refusals_cost_one_node_one_command(town: Build) -> None:
 # ------------------------------------------------ nodes that fail
 
 
-def trouble(build: Build, seed: int, fault: str, seconds: float = 3.0) -> Crowd:
-    """The same while nodes fail: a minority at a time, others each time."""
-    town = build(5, seed)
-    clients = [town.client(node_timeout=0.1) for _ in range(3)]
+def strikes(town: Town, fault: str, seconds: float) -> None:
+    """A minority of the nodes is harmed every second, others each time."""
     world, dice = town.world, town.world.dice
 
     def strike() -> None:
         for node in dice.sample(town.nodes, 2):
-            if fault == "frozen":
-                node.freeze(dice.uniform(0.05, 0.8))
-            elif fault == "cut":
-                for link in list(node.links):
-                    link.cut(dice.choice([None, 0.0, 0.3]))
-            elif fault == "away":
-                node.vanish(dice.uniform(0.05, 0.8))
+            harm(node, fault, dice)
 
     for at in range(int(seconds)):
         world.at(world.now + at + 0.5, strike)
+
+
+def trouble(build: Build, seed: int, fault: str, seconds: float = 3.0) -> Crowd:
+    """The same while nodes fail: a minority at a time, others each time."""
+    town = build(5, seed)
+    clients = [town.client(node_timeout=0.1) for _ in range(3)]
+    strikes(town, fault, seconds)
     callers = Crowd(town, {})
     callers.run(clients, seconds)
     return callers
@@ -308,23 +307,10 @@ def test_nobody_gets_in_before_those_who_wait(town: Build) -> None:
 def test_with_failures_those_who_wait_are_served_and_never_more_than_may_be(town: Build, fault: str) -> None:
     for seed in SEEDS:
         here = town(5, seed)
-        world, dice = here.world, here.world.dice
         queue = Queue(here, {"burst": 1})
         tasks = queue.begin([here.client(node_timeout=0.1) for _ in range(3)], 20, 0.01)
-
-        def strike(here: Town = here, dice: Any = dice) -> None:
-            for node in dice.sample(here.nodes, 2):
-                if fault == "frozen":
-                    node.freeze(dice.uniform(0.05, 0.8))
-                elif fault == "cut":
-                    for link in list(node.links):
-                        link.cut(dice.choice([None, 0.0, 0.3]))
-                else:
-                    node.vanish(dice.uniform(0.05, 0.8))
-
-        for at in range(3):
-            world.at(world.now + at + 0.5, strike)
-        world.run(world.now + 60, lambda tasks=tasks: all(it.done() for it in tasks))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
+        strikes(here, fault, 3)
+        here.world.run(here.world.now + 60, lambda tasks=tasks: all(it.done() for it in tasks))  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
         assert all(it.done() for it in tasks)
         assert len(queue.served) + queue.unknown == 20
         assert len(queue.served) >= 10

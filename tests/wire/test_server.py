@@ -155,15 +155,6 @@ def test_an_uptime_is_wrong_if_an_earlier_run_spoke_less_than_a_guard_ago() -> N
     assert opens(connection, 192.0, "b", 5) == 197.0  # (known for a guard by then)
 
 
-def test_an_earlier_run_has_spoken_by_its_greeting() -> None:
-    connection = a_connection(guard=GUARD)
-    assert opens(connection, 100.0, "a", 5) == 128.0  # it was not used yet; but it answered, and may have served others
-    connection.broke(109.0)
-    assert opens(connection, 110.0, "b", 5000) == 100.0 + GUARD
-    connection.broke(111.0)
-    assert opens(connection, 112.0, "c", 5000) == 110.0 + GUARD
-
-
 def test_an_earlier_run_has_spoken_by_whatever_came_while_it_was_guarded_or_took_the_scripts() -> None:
     connection = a_connection(guard=GUARD)
     assert opens(connection, 100.0, "a", 5) == 128.0
