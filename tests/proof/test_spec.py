@@ -125,9 +125,7 @@ def test_a_program_that_fails_or_hangs_is_an_error(tmp_path: Path) -> None:
         check.command("sh", "-c", "read line", folder=tmp_path, seconds=0.0)
 
 
-def test_without_spin_it_says_how_to_install_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_spin_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("PATH", "")
     assert check.main([]) == 69
     assert "apt-get install spin" in capsys.readouterr().out

@@ -43,39 +43,23 @@ def main(arguments: list[str] | None = None) -> int:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--seeds", type=_seeds, metavar="A..B", help="explore the worlds of these seeds, without B")
     what.add_argument("--replay", type=int, metavar="SEED", help="tell what happens in this one")
-    what.add_argument(
-        "--shrink", type=int, metavar="SEED", help="leave out what does not matter for what is wrong in this one"
-    )
+    what.add_argument("--shrink", type=int, metavar="SEED", help="leave out what does not matter for what is wrong in this one")
     parser.add_argument("--quick", action="store_true", help="shorter worlds (other ones: also for --replay)")
-    parser.add_argument(
-        "--swarm", action="store_true", help="worlds whose size and faults are a matter of chance (also for --replay)"
-    )
+    parser.add_argument("--swarm", action="store_true", help="worlds whose size and faults are a matter of chance (also for --replay)")
     parser.add_argument("--shared", action="store_true", help="worlds of a read-write lock (also for --replay)")
-    parser.add_argument(
-        "--skewed", action="store_true", help="worlds in which some clocks are wrong (also for --replay)"
-    )
-    parser.add_argument(
-        "--promoted", action="store_true", help="worlds in which replicas are promoted (also for --replay)"
-    )
-    parser.add_argument(
-        "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)"
-    )
-    parser.add_argument(
-        "--runs", type=int, default=RUNS, metavar="N", help="how much to try when shrinking (default: %(default)s)"
-    )
+    parser.add_argument("--skewed", action="store_true", help="worlds in which some clocks are wrong (also for --replay)")
+    parser.add_argument("--promoted", action="store_true", help="worlds in which replicas are promoted (also for --replay)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how much to try when shrinking (default: %(default)s)")
     parser.add_argument(
         "--only",
         type=_faults,
         metavar="FAULTS",
         help="of a replay: the faults that may happen: 'restarts 2, cedes cut 1'",
     )
-    parser.add_argument(
-        "--plan", type=_plan, default={}, metavar="CHANGES", help="of a replay: what is different: 'clients=2, names=1'"
-    )
+    parser.add_argument("--plan", type=_plan, default={}, metavar="CHANGES", help="of a replay: what is different: 'clients=2, names=1'")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="of a replay: draw it, too")
-    parser.add_argument(
-        "--from", type=float, dest="begins", metavar="SECONDS", help="of a picture or timeline (default: all)"
-    )
+    parser.add_argument("--from", type=float, dest="begins", metavar="SECONDS", help="of a picture or timeline (default: all)")
     parser.add_argument("--to", type=float, dest="ends", metavar="SECONDS", help="the same")
     options = parser.parse_args(arguments)
     which: Which = {"quick": options.quick, "wild": options.swarm, "shared": options.shared, "skewed": options.skewed}
@@ -183,9 +167,7 @@ def shrink(seed: int, which: Which, runs: int) -> int:
     outcome = live(stage)
     print(*timeline(stage.world), sep="\n")
     print(_headline(outcome))
-    print(
-        f"{len(case.only)} of {before} faults are left, after {shrinking.runs} runs: {', '.join(case.only) or 'none'}"
-    )
+    print(f"{len(case.only)} of {before} faults are left, after {shrinking.runs} runs: {', '.join(case.only) or 'none'}")
     print(f"All of it: {_command(seed, which)} --only {', '.join(case.only)!r} --plan {case.changes(plan)!r}")
     return 1
 

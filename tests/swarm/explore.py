@@ -49,9 +49,7 @@ PLANS = (
     WorldSettings(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
     WorldSettings(name="mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), aim=("extended",)),
     WorldSettings(name="slow", nodes=3, clients=4, each=1, slow=0.3, naps=0.1),
-    WorldSettings(
-        name="mortal", nodes=3, clients=4, ttls=(0.5, 1.0), mortal=True, aim=("killed", "stopped", "users cancelled")
-    ),
+    WorldSettings(name="mortal", nodes=3, clients=4, ttls=(0.5, 1.0), mortal=True, aim=("killed", "stopped", "users cancelled")),
     WorldSettings(name="hands on five", nodes=5, clients=3, each=1, hands=0.4, aim=("taken from most",)),
     WorldSettings(name="gentle", nodes=3, gentle=True, seconds=24.0, aim=("one node in trouble",)),
     WorldSettings(name="four", nodes=4),
@@ -74,13 +72,9 @@ SHARED = (
         reads=0.7,
         aim=("read by two", "downgraded"),
     ),
-    WorldSettings(
-        name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")
-    ),
+    WorldSettings(name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")),
     WorldSettings(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
-    WorldSettings(
-        name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")
-    ),
+    WorldSettings(name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")),
     WorldSettings(
         name="readers, mixed",
         nodes=3,
@@ -115,12 +109,8 @@ SKEWED = (
         seconds=24.0,
         aim=("restarts when granted",),
     ),
-    WorldSettings(
-        name="wrong clocks, mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), mortal=True, skew=60.0, aim=("extended",)
-    ),
-    WorldSettings(
-        name="wrong clocks, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, skew=3600.0, aim=("held",)
-    ),
+    WorldSettings(name="wrong clocks, mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), mortal=True, skew=60.0, aim=("extended",)),
+    WorldSettings(name="wrong clocks, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, skew=3600.0, aim=("held",)),
 )
 
 
@@ -240,10 +230,7 @@ class Exploration(Stage):
 
     def _begin(self) -> None:
         driver = self.client(haste=0.0 if self.plan.calm else 0.1)
-        if (
-            self.plan.skew
-            and (dice := self.world.chance.dice(f"the wall clock of client {self._clients}")).random() < 0.5
-        ):
+        if self.plan.skew and (dice := self.world.chance.dice(f"the wall clock of client {self._clients}")).random() < 0.5:
             driver.process.epoch += dice.choice((-1.0, 1.0)) * self.plan.skew
         for _ in range(self.plan.each):
             self._users += 1
@@ -312,9 +299,7 @@ class Exploration(Stage):
             return dice.sample(names, dice.randint(2, len(names)))
         return [dice.choice(names)]
 
-    async def _acquire(
-        self, driver: SimulatedClient, dice: Random, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool
-    ) -> None:
+    async def _acquire(self, driver: SimulatedClient, dice: Random, hold: Hold, recipes: list[Recipe], ttl: float, renew: bool) -> None:
         wait: float | None = 0.0
         if dice.random() >= 0.1:
             wait = None if self.plan.calm else dice.choice((0.01, 0.5, 5.0, None))
@@ -368,14 +353,7 @@ class Exploration(Stage):
         went back. Then faults are over.
         """
         ends = (
-            self.world.now
-            + LATEST
-            + self.settings.max_ttl * 4 / 3
-            + self.guard / 4
-            + self.longest
-            + 1
-            + 1.3
-            + self.settings.node_timeout
+            self.world.now + LATEST + self.settings.max_ttl * 4 / 3 + self.guard / 4 + self.longest + 1 + 1.3 + self.settings.node_timeout
         )
         tasks = [task for driver in self.drivers for task in driver.process.users]
         self._by(ends, lambda: all(task.done() for task in tasks), "everybody is to be served")

@@ -108,11 +108,7 @@ def holds(world: World) -> Iterator[Bar]:
             open_.setdefault((who, details[0]), (now, details[2], details[5]))
         elif what == "has news of":
             if (begun := open_.pop((who, details[0]), None)) is not None:
-                how = (
-                    "given back"
-                    if details[1] == "OVER"
-                    else " ".join(str(it) for it in (details[1], details[3]) if it).lower()
-                )
+                how = "given back" if details[1] == "OVER" else " ".join(str(it) for it in (details[1], details[3]) if it).lower()
                 yield _hold(who, details[0], *begun, now, how)
         elif what == "is crashed" and isinstance(who, Process):
             for whose, token in [it for it in open_ if it[0] in who.clients]:
@@ -132,11 +128,7 @@ def troubles(world: World) -> Iterator[Bar]:
     down: dict[object, float] = {}
     for now, who, what, *details in world.record:
         assert isinstance(now, float)
-        text = short(
-            " ".join(
-                [str(what), *[it.decode("utf-8", "replace") if isinstance(it, bytes) else str(it) for it in details]]
-            )
-        )
+        text = short(" ".join([str(what), *[it.decode("utf-8", "replace") if isinstance(it, bytes) else str(it) for it in details]]))
         lasts = _LASTS.match(str(what))
         where = who.node if isinstance(who, SimulatedConnection) else who
         if isinstance(who, Process):
@@ -191,9 +183,7 @@ class Sheet:
         """All of it, as an SVG."""
         size = f'viewBox="0 0 {WIDTH} {self.height}" width="{WIDTH}" height="{self.height}"'
         head = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label={quoteattr(title)}>']
-        return "\n".join(
-            [*head, f"  <desc>{escape(described)}</desc>", f"  <style>{STYLE}\n  </style>", *self._shapes, "</svg>\n"]
-        )
+        return "\n".join([*head, f"  <desc>{escape(described)}</desc>", f"  <style>{STYLE}\n  </style>", *self._shapes, "</svg>\n"])
 
 
 def picture(stage: Stage, outcome: Outcome, begins: float, ends: float) -> str:
@@ -201,9 +191,7 @@ def picture(stage: Stage, outcome: Outcome, begins: float, ends: float) -> str:
     else.
     """
     world = stage.world
-    flights = [
-        it for it in world.flights if begins <= (it.leaves if it.lands is None else it.lands) and it.leaves <= ends
-    ]
+    flights = [it for it in world.flights if begins <= (it.leaves if it.lands is None else it.lands) and it.leaves <= ends]
     there = {it for flight in flights for it in (flight.sender, flight.receiver)}
     bars = [*troubles(world), *holds(world)]
     there |= {it.who for it in bars if it.begins <= ends and it.ends >= begins}
@@ -224,9 +212,7 @@ def picture(stage: Stage, outcome: Outcome, begins: float, ends: float) -> str:
             _diamond(sheet, bar)
     if outcome.law:
         _violation(sheet, outcome)
-    return sheet.done(
-        title, f"{title}. {len(clients)} clients, {len(stage.nodes)} nodes, {len(flights)} messages. {outcome.wrong}"
-    )
+    return sheet.done(title, f"{title}. {len(clients)} clients, {len(stage.nodes)} nodes, {len(flights)} messages. {outcome.wrong}")
 
 
 def _frame(sheet: Sheet, title: str) -> None:

@@ -466,5 +466,3 @@ def test_a_connection_that_was_of_use_is_dialled_at_once_and_the_back_off_starts
     connection.dial(12.0)
     connection.broke(12.0)
     assert connection.fails == 1 and connection.wake == pytest.approx(12.02)
-
-

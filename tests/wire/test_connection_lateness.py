@@ -418,5 +418,3 @@ def test_a_server_that_does_not_tell_the_time_is_no_server(which: str) -> None:
     connection.received(b"".join([*Server().answers()[:-1], TIMES[which]]), 10.5)
     assert (connection.state, connection.server.ahead) == (ConnectionState.GREETING, None)
     assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it tells no time: ")
-
-
