@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads, in_a_thread
+from contract.faces import Face, Script, Threads, in_a_thread
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from proof.misuse import misuse
@@ -199,33 +199,18 @@ async def test_current_is_the_innermost_and_then_the_outer_again(face: Face, fiv
     def note() -> None:
         seen.append(current().name.removeprefix(name))
 
-    if isinstance(face, Threads):
+    def fails() -> None:
+        note()
+        raise KeyError
 
-        @locks.lock(f"{name}:inner")
-        def inner() -> None:
-            note()
-            raise KeyError
+    def calls() -> Script[None]:
+        note()
+        with pytest.raises(KeyError):
+            yield inner
+        note()
 
-        @locks.lock(f"{name}:outer")
-        def outer() -> None:
-            note()
-            with pytest.raises(KeyError):
-                inner()
-            note()
-
-    else:
-
-        @locks.lock(f"{name}:inner")
-        async def inner() -> None:
-            note()
-            raise KeyError
-
-        @locks.lock(f"{name}:outer")
-        async def outer() -> None:
-            note()
-            with pytest.raises(KeyError):
-                await inner()
-            note()
+    inner = locks.lock(f"{name}:inner")(face.function(fails))
+    outer = locks.lock(f"{name}:outer")(face.function(calls))
 
     def outside() -> None:
         with misuse("not_held"):

@@ -6,7 +6,6 @@ reached the caller, or for callbacks that no caller waits for, the log. The lock
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads
+from contract.faces import Face
 
 VALUE = {"a": [1, "b"]}
 
@@ -51,15 +50,7 @@ class Strike:
             finally:
                 sys.settrace(before)
 
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            before = sys.gettrace()
-            sys.settrace(trace)
-            try:
-                return await function(*args, **kwargs)
-            finally:
-                sys.settrace(before)
-
-        return awaited if inspect.iscoroutinefunction(function) else watched
+        return watched
 
 
 class Json:
@@ -108,18 +99,9 @@ class Word:
         return str(self._shown())
 
 
-def work(face: Face, strike: Strike) -> Callable[..., Any]:
-    """A function of the face's colour, which is watched."""
-
-    def blocks(*args: Any) -> Any:
-        value = dict(VALUE)
-        return value
-
-    async def awaits(*args: Any) -> Any:
-        value = dict(VALUE)
-        return value
-
-    return strike(blocks if isinstance(face, Threads) else awaits)
+def works(*args: Any) -> Any:
+    value = dict(VALUE)
+    return value
 
 
 # ------------------------------------------------ what callers wait for
@@ -128,44 +110,41 @@ Case = Callable[[Face, Any, str, Strike], Awaitable[Any]]
 
 
 async def runs_once(face: Face, client: Any, name: str, strike: Strike) -> Any:
-    return await face.call(client.once(name, keep=60, wait=2, serializer=Json(strike)).run, work(face, strike))
+    return await face.call(client.once(name, keep=60, wait=2, serializer=Json(strike)).run, face.function(strike(works)))
 
 
 async def finds_a_result(face: Face, client: Any, name: str, strike: Strike) -> Any:
     never = Strike(0)
-    await face.call(client.once(name, keep=60, wait=2, serializer=Json(never)).run, work(face, never))
+    await face.call(client.once(name, keep=60, wait=2, serializer=Json(never)).run, face.function(never(works)))
     found = await face.call(client.once(name, keep=60, wait=2, serializer=Json(strike)).result)
     return found.value
 
 
 async def fills(face: Face, client: Any, name: str, strike: Strike) -> Any:
-    found = await face.call(client.fill(name, 60, work(face, strike), wait=2, serializer=Json(strike)).get)
+    found = await face.call(client.fill(name, 60, face.function(strike(works)), wait=2, serializer=Json(strike)).get)
     return found.value
 
 
 async def fills_a_mapping(face: Face, client: Any, name: str, strike: Strike) -> Any:
-    found = await face.call(client.fill(name, 60, work(face, strike), wait=2, cache=Shelf(strike)).get)
+    found = await face.call(client.fill(name, 60, face.function(strike(works)), wait=2, cache=Shelf(strike)).get)
     return found.value
 
 
 async def finds_what_is_filled(face: Face, client: Any, name: str, strike: Strike) -> Any:
     never = Strike(0)
-    await face.call(client.fill(name, 60, work(face, never), wait=2, serializer=Json(never)).get)
+    await face.call(client.fill(name, 60, face.function(never(works)), wait=2, serializer=Json(never)).get)
     return await fills(face, client, name, strike)
 
 
 def decorated(decorator: Callable[[Any, str, Strike], Any], **texts: str) -> Case:
     async def case(face: Face, client: Any, name: str, strike: Strike) -> Any:
-        function = work(face, strike)
+        watched = strike(works)
 
         # (A decorator looks at the function's own parameters.)
-        def blocks(word: Any) -> Any:
-            return function(word)
+        def takes(word: Any) -> Any:
+            return watched(word)
 
-        async def awaits(word: Any) -> Any:
-            return await function(word)
-
-        call = decorator(client, name, strike)(blocks if isinstance(face, Threads) else awaits)
+        call = decorator(client, name, strike)(face.function(takes))
         return await face.call(call, Word("x", strike))
 
     return case
