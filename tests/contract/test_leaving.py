@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Asyncio, Face
 from proof.books import word
 from proof.misuse import misuse
 
@@ -272,10 +272,7 @@ async def test_what_runs_once_and_what_is_computed_is_listed_too(face: Face, fiv
         found.extend(it.kind for it in locks.leases())
         return 1
 
-    async def works() -> int:
-        return work()
-
-    does = work if isinstance(face, Threads) else works
+    does = face.function(work)
     await face.call(locks.once(name, keep=5).run, does)
     await face.call(locks.fill(name, 5, does).get)
     assert found == ["once", "fill"]

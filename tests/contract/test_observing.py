@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Asyncio, Face, Script, Threads
 from proof.books import unbalanced, word, wrongs
 
 from holdfast import events
@@ -290,15 +290,11 @@ async def test_every_observer_hears_everything_whatever_another_does(
     def raises(event: Event) -> None:
         raise ZeroDivisionError("an observer's")
 
-    def blocks(event: Event) -> None:
-        go_on.wait(20)
+    def waits(event: Event) -> Script[None]:
+        yield lambda: go_on.wait(20) if isinstance(face, Threads) else free.wait()
 
-    async def waits(event: Event) -> None:
-        await free.wait()
-
-    stuck: Any = blocks if isinstance(face, Threads) else waits
     # (Of nodes that other tests use, a warning may be heard, too.)
-    client = await face.connected(own_five, observer=[first.append, raises, stuck, last.append])
+    client = await face.connected(own_five, observer=[first.append, raises, face.function(waits), last.append])
     await face.release(await face.acquire(client.lock(name)))
     await face.until(lambda: [it for it in last if word(it) == "released"], SOON)
     go_on.set()

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Threads
+from contract.faces import Face
 
 from holdfast.errors import NoQuorum
 
 YEAR = 365 * 86400.0
-
-
-@pytest.fixture
-async def three(face: Face) -> AsyncIterator[Cluster]:
-    async with face.nodes(3) as cluster:
-        yield cluster
 
 
 def keys(nodes: Cluster, node: int) -> set[str]:
@@ -28,14 +21,9 @@ def keys(nodes: Cluster, node: int) -> set[str]:
 
 def uses(face: Face, client: Any) -> list[Any]:
     """One of each primitive that keeps something."""
-
-    async def compute() -> str:
-        return "a value"
-
-    plain = isinstance(face, Threads)
     return [
-        (client.once("order:7", keep=YEAR).run, (lambda: "shipped") if plain else done),
-        (client.fill("price", YEAR, (lambda: "a value") if plain else compute).get,),
+        (client.once("order:7", keep=YEAR).run, face.function(lambda: "shipped")),
+        (client.fill("price", YEAR, lambda: "a value").get,),
         (client.rate("quota", 5, YEAR, key="ben").take,),
         (client.rate("quota", 5, YEAR, algorithm="fixed window").take,),
         (client.latch("latch", 2).arrive, "a"),
@@ -44,15 +32,16 @@ def uses(face: Face, client: Any) -> list[Any]:
     ]
 
 
-async def done() -> str:
-    return "shipped"
+async def all_used(face: Face, nodes: Cluster, client: Any) -> None:
+    """Use all of them, and wait until every node keeps the same."""
+    for call in uses(face, client):
+        await face.call(*call)
+    await face.until(lambda: keys(nodes, 0) == keys(nodes, 1) == keys(nodes, 2))
 
 
 async def test_all_registers_of_a_node_are_written_back(face: Face, three: Cluster) -> None:
     client = await face.connected(three)
-    for call in uses(face, client):
-        await face.call(*call)
-    await face.until(lambda: keys(three, 0) == keys(three, 1) == keys(three, 2))
+    await all_used(face, three, client)
     before = keys(three, 0)
     three.ask(1, "FLUSHALL")
     assert not any(it.repaired for it in client.nodes())
@@ -67,9 +56,7 @@ async def test_all_registers_of_a_node_are_written_back(face: Face, three: Clust
 
 async def test_what_was_written_back_is_what_others_have(face: Face, three: Cluster) -> None:
     client = await face.connected(three)
-    for call in uses(face, client):
-        await face.call(*call)
-    await face.until(lambda: keys(three, 0) == keys(three, 1) == keys(three, 2))
+    await all_used(face, three, client)
     three.ask(2, "FLUSHALL")
     await face.call(client.repair, 0)
     for key, one in (("{order:7[once]}:result", "shipped"), ("{price[fill]}:cache", "a value")):
