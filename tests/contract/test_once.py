@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Asyncio, Face, Script, Threads
+from contract.test_shards import Rollout, lives
 from proof.misuse import misuse
 
 from holdfast import Result, current
@@ -529,35 +530,23 @@ async def test_it_lives_on_one_of_several_sets_of_nodes(face: Face) -> None:
 # ------------------------------------------------ keys that move to another set of nodes
 
 
-class Moving:
-    """Clients of before, in between, and of afterwards: set b is new. Some keys move there, and some stay."""
-
-    def __init__(self, face: Face, a: Cluster, b: Cluster, name: str) -> None:
-        sets: dict[str, Cluster] = {"a": a, "b": b}
-        before: dict[str, Cluster] = {"a": a}
-        self.old, self.both, self.new = face.spread(before), face.spread(sets, before), face.spread(sets)
-        names = [f"{name}/{number}" for number in range(200)]
-        stays, moves = ([it for it in names if self.new.shard_of(it) == shard] for shard in "ab")
-        self.keys = stays[:3] + moves[:7]
-        self.key = moves[0]
-
-
 async def test_no_key_that_moves_is_run_again(face: Face, name: str) -> None:
     async with face.nodes(3) as a, face.nodes(1) as b:
-        moving, job = Moving(face, a, b, name), Job(face, lambda key: {"key": key})
-        for key in moving.keys:
+        moving, job = Rollout(face, {"a": a, "b": b}, name), Job(face, lambda key: {"key": key})
+        keys = [lives(moving.new, shard, f"{name}/{number}") for number, shard in enumerate("aabbbb")]
+        for key in keys:
             assert await run(face, moving.old.once(key, keep=60), job, key) == {"key": key}
         for client in (moving.both, moving.old, moving.new):
-            for key in moving.keys:
+            for key in keys:
                 assert (await result(face, client.once(key, keep=60))).value == {"key": key}
                 assert await run(face, client.once(key, keep=60), job, 99) == {"key": key}
-        assert job.runs == len(moving.keys)
+        assert job.runs == len(keys)
 
 
 async def test_what_is_forgotten_while_a_key_moves_is_forgotten_on_both_sets(face: Face, name: str) -> None:
     async with face.nodes(3) as a, face.nodes(3) as b:
-        moving, job = Moving(face, a, b, name), Job(face, lambda: {"run": job.runs})
-        old, both, new = (it.once(moving.key, keep=60) for it in (moving.old, moving.both, moving.new))
+        moving, job = Rollout(face, {"a": a, "b": b}, name), Job(face, lambda: {"run": job.runs})
+        old, both, new = (it.once(moving.name, keep=60) for it in (moving.old, moving.both, moving.new))
         assert await run(face, both, job) == {"run": 1}
         assert await forget(face, old) is True
         assert not await result(face, both), "the latest word counts, on whichever set it is"
@@ -572,13 +561,13 @@ async def test_what_is_forgotten_while_a_key_moves_is_forgotten_on_both_sets(fac
 
 async def test_while_a_key_moves_each_set_needs_its_majority(face: Face, name: str) -> None:
     async with face.nodes(1) as a, face.nodes(1) as b:
-        moving, job = Moving(face, a, b, name), Job(face)
+        moving, job = Rollout(face, {"a": a, "b": b}, name), Job(face)
         both = face.spread({"a": a, "b": b}, {"a": a}, outage=0.3)
-        assert await run(face, both.once(moving.key, keep=60), job) == "done"
+        assert await run(face, both.once(moving.name, keep=60), job) == "done"
         await a.kill(0)
         await face.until(lambda: [it.state for it in both.nodes()] == ["down", "up"])
         with pytest.raises(NoQuorum):
-            await result(face, both.once(moving.key, keep=60))
+            await result(face, both.once(moving.name, keep=60))
 
 
 # ------------------------------------------------ results that are forgotten
