@@ -13,7 +13,6 @@ import pytest
 import holdfast.scripts
 from holdfast.scripts import (
     ADOPT,
-    ANNOUNCE,
     ARRIVE,
     BASIC,
     ELECTION,
@@ -23,28 +22,17 @@ from holdfast.scripts import (
     GCRA,
     INSPECT,
     LOADED,
-    LOOK,
-    MEND,
     MENDING,
     NAMES,
     ONCE,
-    PEEK,
     PERMITS,
-    PUT,
     RATES,
-    RECALL,
     REGISTERS,
     REGISTRY,
-    RELEASE,
     REQUEST,
     RETIRE,
     RW_FORCE_RELEASE,
-    RW_RELEASE,
-    RW_REQUEST,
     SHARED,
-    STORE,
-    VOID,
-    WATCH,
     WINDOW,
     Script,
     bare,
@@ -104,20 +92,6 @@ def named(word: str, head: str) -> tuple[str, ...]:
     """The names in the first sentence after this word in a script's head."""
     [sentence] = re.findall(rf"^-- {word}: ([^.]*)", head, re.MULTILINE) or [""]
     return tuple(re.findall(r"`([^`]+)`", sentence))
-
-
-def test_those_that_connections_load() -> None:
-    assert SHARED == (RW_REQUEST, RW_RELEASE)
-    assert (*EXCLUSIVE, RETIRE, ADOPT, *SHARED, PERMITS, *RATES, *ELECTION, *ONCE, *FILLS, ARRIVE, REGISTRY, *MENDING) == LOADED
-    assert MENDING == (RECALL, MEND)
-    assert EXCLUSIVE == (REQUEST, RELEASE)
-    assert RATES == (GCRA, WINDOW)
-    assert ELECTION == (ANNOUNCE, WATCH)
-    assert ONCE == (LOOK, STORE)
-    assert FILLS == (PEEK, PUT, VOID)
-    names = ["request", "release", "retire", "adopt", "permits", "gcra", "window", "announce", "watch", "look", "store"]
-    names += ["peek", "put", "void", "arrive", "registry", "recall", "mend"]
-    assert [script.name for script in OWN] == names
 
 
 @pytest.mark.parametrize("script", ALL, ids=lambda script: script.name)
