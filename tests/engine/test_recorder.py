@@ -46,11 +46,6 @@ def counted(record: Recorder) -> dict[str, int]:
     return {name: count for name, count in stats._asdict().items() if count and name != "waited"}
 
 
-def test_in_the_beginning_nothing_has_happened() -> None:
-    record = Recorder()
-    assert (record.events, record.telling, record.epoch, record.dropped, counted(record)) == ([], False, 0.0, 0, {})
-
-
 def test_of_locks_that_go_well_nothing_is_told_unless_somebody_listens() -> None:
     record = a_record(telling=False)
     held = a_claim(State.HELD, since=11.0, fence=7, notes=[events.Renewed, events.Doubt])

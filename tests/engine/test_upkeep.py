@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
+from engine.world import INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
 from proof.books import word
 
 from holdfast.engine.engine import Engine
@@ -40,16 +40,6 @@ def test_silence_that_may_have_been_the_drivers_is_excused() -> None:
 
 
 # ------------------------------------------------ outages
-
-
-def test_a_guard_ends_on_time() -> None:
-    world = World(1, node_timeout=3.0)
-    guarded(world, 0, uptime=32)
-    claim = world.claim()
-    world.run(3 * TRIP + 1.0)
-    assert lines(world) == ["up"] and claim.state is State.WAITING
-    world.run(2 * TRIP)
-    assert claim.state is State.HELD
 
 
 def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over() -> None:
@@ -288,18 +278,6 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
     assert engine.upkeep.pulse == now + 0.1 + engine.upkeep.patience, "the node may be asked to keep its note, and be silent"
 
 
-def test_an_error_in_a_claim_is_no_failure_of_a_connection() -> None:
-    world = World().connect()
-    world.engine.upkeep.bug = ZeroDivisionError("planted")
-    for call in ("received", "expected"):
-        plant(world, 0, call, world.engine.upkeep.bug)
-    with pytest.raises(ZeroDivisionError):
-        world.engine.upkeep.received(0, b"", world.now)
-    with pytest.raises(ZeroDivisionError):
-        world.engine.upkeep.expected(0, b"", world.now, world.engine.takes)
-    assert world.engine.connections[0].bad is None
-
-
 def test_what_is_said_along_is_answered_to_nobody_and_has_to_be_answered() -> None:
     world = World().connect()
     world.engine.upkeep.say_along(pack(b"PING"), (0, 1), world.now)
@@ -317,19 +295,6 @@ def test_the_guard_of_one_node_ends_on_time() -> None:
     assert lines(world) == ["guarded", "up", "up"]
     world.run(3 * TRIP)
     assert lines(world) == ["up", "up", "up"]
-
-
-def test_a_node_that_refuses_is_asked_again_until_it_does_not() -> None:
-    world = World().connect()
-    world.nodes[0].refusal = FULL
-    world.claim()
-    world.run(5.0)
-    assert lines(world) == ["refusing", "up", "up"] and len(world.nodes[0].probed) > 5
-    world.nodes[0].refusal = b""
-    world.run(1.1)
-    before = len(world.nodes[0].probed)
-    world.run(30.0)
-    assert (lines(world), len(world.nodes[0].probed)) == (["up", "up", "up"], before)
 
 
 def test_a_script_that_needs_rights_of_its_own_is_used_after_they_were_asked_for() -> None:

@@ -347,6 +347,7 @@ def test_a_job_may_get_another_function_and_a_scheduler_that_has_stopped_keeps_n
     from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
 
     heard = list[Any]()
+    scheduler: Any = None
     with ExitStack() as stack:
         for count, function in enumerate((rotate, bill), 1):
             if stops or count == 1:
