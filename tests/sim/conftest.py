@@ -12,7 +12,7 @@ from sim.face import Holdfast
 from swarm.nodes import ReplaceableNode
 
 from holdfast.testing.laws import Laws
-from holdfast.testing.network import WALL
+from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, World
 
