@@ -240,28 +240,30 @@ class _NodesThread:
         self._loop = asyncio.SelectorEventLoop()
         self._epoch = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
-        self._ended = threading.Event()
+        self._over, self._ended = asyncio.Event(), threading.Event()
         self._listeners = [_listening(folder / str(node.index)) for node in self.nodes]
 
     def serve(self) -> None:
         """Serve the nodes until `end` is called."""
-        loop = self._loop
-        begin = [
-            loop.create_unix_server(partial(_End, self, node), sock=it)
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+            self._ended.set()
+
+    async def _serve(self) -> None:
+        servers = [
+            await self._loop.create_unix_server(partial(_End, self, node), sock=it)
             for node, it in zip(self.nodes, self._listeners, strict=True)
         ]
-        servers = [loop.run_until_complete(it) for it in begin]
-        try:
-            loop.run_forever()
-        finally:
-            for server in servers:
-                server.close()
-            for end in self.ends:
-                end.transport.abort()
-            # What was to be done by then is.
-            loop.run_until_complete(asyncio.sleep(0))
-            loop.close()
-            self._ended.set()
+        # They may have been told to end before they have begun.
+        await self._over.wait()
+        for server in servers:
+            server.close()
+        for end in self.ends:
+            end.transport.abort()
+        # What was to be done by then is.
+        await asyncio.sleep(0)
 
     def turn(self, do: Callable[..., object] = int, *arguments: object) -> None:
         """Do something at this moment, and what the nodes have to do by now."""
@@ -288,7 +290,7 @@ class _NodesThread:
 
     def end(self) -> None:
         """End the thread, and wait for that."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._loop.call_soon_threadsafe(self._over.set)
         self._ended.wait(PATIENCE)
 
 
