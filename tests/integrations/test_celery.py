@@ -297,16 +297,18 @@ def test_a_duplicate_is_not_sent_from_the_sending_to_the_end(stage: Stage, app: 
     assert len(stage.entries("begin", "b", others[0].id)) == 2
 
 
-def test_a_duplicate_in_the_header_of_a_chord_is_refused(stage: Stage, app: Any) -> None:
-    """The chord would wait for ever for the result of a message that is not sent."""
+def test_a_duplicate_in_a_group_or_chord_is_refused(stage: Stage, app: Any) -> None:
+    """The group would wait for ever for the result of a message that is not sent."""
     import proj
-    from celery import chord
+    from celery import chord, group
 
     from holdfast import LockBusy
 
     first = proj.unique.delay("a", 0)
     with pytest.raises(LockBusy, match=f"is held by the message {first.id}"):
         chord([proj.unique.s("b", 0), proj.unique.s("a", 0)])(proj.starting.si(3))
+    with pytest.raises(LockBusy, match=f"is held by the message {first.id}"):
+        group(proj.unique.s("c", 0), proj.unique.s("a", 0)).apply_async()
     assert proj.unique.delay("a", 0).id == first.id, "elsewhere it is the first one"
 
 

@@ -279,7 +279,7 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             Celery's result, which may be that of the message that is under way.
 
         Raises:
-            LockBusy: A message is under way, with `unique_busy="raise"` or in the header of a
+            LockBusy: A message is under way, with `unique_busy="raise"` or in a group or
                 chord, or another process is sending one.
             NoQuorum: Too few nodes answered. Nothing was sent.
         """
@@ -297,8 +297,8 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             # A retry, or a message that comes back later.
             delivery.again()
             return publish(delivery.name)[0]
-        # A chord counts the messages of its header, and would wait for ever for one that is not sent.
-        known = self.AsyncResult if options.get("chord") is None else None
+        # A group, or a chord, would wait for ever for a message of its own that is not sent.
+        known = self.AsyncResult if options.get("group_id") is None else None
         return self._holdfast.send(client_of(self.app), args or (), kwargs or {}, publish, known)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
