@@ -58,7 +58,7 @@ async def test_b48_1000_leases_that_are_held_and_renewed(nodes: Nodes, eye: Eye)
         began = [lease._want.until for lease in leases]
         assert asyncio.all_tasks() == {asyncio.current_task()}
         await asyncio.sleep(2.2)  # each renewed at least once
-        assert sum(not it.cancelled() and it._callback == driver_of(locks)._tick for it in loop._scheduled) <= 1
+        assert sum(not it.cancelled() and it._callback == driver_of(locks)._timer._tick for it in loop._scheduled) <= 1
         assert asyncio.all_tasks() == {asyncio.current_task()}
         assert lost == [] and all(it.held for it in leases)
         assert all(it._want.until > before for it, before in zip(leases, began, strict=True))

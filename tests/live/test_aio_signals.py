@@ -13,7 +13,8 @@ import pytest
 import trio
 
 from holdfast.aio import Holdfast
-from holdfast.drivers.aio import driver as aio
+from holdfast.drivers.aio.driver import Driver
+from holdfast.drivers.aio.timer import Timer
 from holdfast.embedded import Nodes
 from holdfast.errors import HoldfastError, LockLost, Misuse
 from holdfast.face.aio.lease import Lease
@@ -89,9 +90,9 @@ def strikes_in(name: str) -> Callable[[Any], None]:
     return strike
 
 
-@pytest.mark.parametrize("place", ["_look", "_flush"])
+@pytest.mark.parametrize("part, place", [(Timer, "_look"), (Driver, "_flush")])
 async def test_a_handler_that_raises_in_a_turn_of_the_loop_leaves_nobody_waiting(
-    nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: str
+    nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, place: str
 ) -> None:
     """Else a timer would never be set again, or nothing be sent any more."""
     signal.signal(signal.SIGALRM, ring)
@@ -99,7 +100,7 @@ async def test_a_handler_that_raises_in_a_turn_of_the_loop_leaves_nobody_waiting
     async with Holdfast(*nodes.urls) as locks:
         lease = await locks.lock("signals:turn", ttl=1.5).acquire()
         with monkeypatch.context() as patch:
-            patch.setattr(aio.Driver, place, strikes_in(place))
+            patch.setattr(part, place, strikes_in(place))
             async with asyncio.timeout(20):
                 await lease.lost.wait()
         async with asyncio.timeout(20), locks.lock("signals:turn") as later:

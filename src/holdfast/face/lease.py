@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractContextManager
 from math import inf
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from .. import events
@@ -777,5 +778,6 @@ _KINDS = {READER: "read", WRITER: "write"}
 
 def infos(leases: Iterable[Lease]) -> tuple[LeaseInfo, ...]:
     """Return what `leases()` says of these leases, the one that has been held longest first."""
-    found = [info for it in leases if (info := it._info()) is not None]
-    return tuple(sorted(found, key=lambda it: -it.held_for))
+    # By when they were acquired: each `held_for` is of a later moment than the one before.
+    found = [(it._claim.since, info) for it in leases if (info := it._info()) is not None]
+    return tuple(info for _, info in sorted(found, key=itemgetter(0)))
