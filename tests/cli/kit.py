@@ -161,7 +161,7 @@ def lines(text: str) -> list[dict[str, Any]]:
 
 Changes = list[tuple[str, str, str]]  # files of the command, text of each, and what replaces it
 # Nothing renews the lease, and to kill takes 30 ms, as on a machine that is busy.
-UNRENEWED: Changes = [("work.py", 'asked: Options = {"ttl": ttl, ', 'asked = {"renew": False, "ttl": ttl, ')]
+UNRENEWED: Changes = [("work.py", 'asked: dict[str, Any] = {"ttl": ttl, ', 'asked: dict[str, Any] = {"renew": False, "ttl": ttl, ')]
 _FOUND = "    found = descendants(root, without)\n    for it"
 SLOW: Changes = [("tree.py", _FOUND, f"    __import__('time').sleep(0.03)\n{_FOUND}")]
 # A holder that was killed is long in ending. It has closed its files, and its children are still its own.
