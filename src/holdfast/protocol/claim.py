@@ -86,8 +86,8 @@ usual, what was counted is unfolded into one `Vote` a node, and from then on eve
 long path. Both lead to the same state, which a test checks for every order of answers.
 
 **In company.** The claims of several names, or of a semaphore's slots, are held together by a
-`JointRequest`. A claim asks it before it becomes held (`JointRequest.complete`), and tells it of denials
-and of its end (rules N2, N3 and P2).
+`JointRequest`. A claim asks it before it becomes held (`JointRequest.complete`), and tells it of
+denials and of its end (rules N2, N3 and P2).
 """
 
 from __future__ import annotations

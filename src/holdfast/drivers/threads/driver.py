@@ -256,7 +256,7 @@ class Driver(BaseDriver):
         return self._made(lambda it: it.listen, "just now")
 
     def _made(self, way: Callable[[IOThread], Callable[[list[T], LockType, float], None]], doing: str) -> T:
-        """Have the I/O thread put something into a list and open a gate. Return what it has put there."""
+        """Return what the I/O thread puts into a list, after which it opens a gate."""
         self._check_open()
         io_thread, made, gate = self.io_thread, list[T](), shut_gate()
         io_thread.ask(partial(way(io_thread), made, gate))

@@ -256,7 +256,7 @@ class OnNodes:
         return list(told.values())
 
     def keep(self, value: Any, lease: Lease | None) -> Plan[Any]:
-        """Keep what was computed under this lease, or under none. Return it as others will see it."""
+        """Keep what was computed under this lease, or under none. Return it as others see it."""
         try:
             data = packed(value, self._serializer)
         except Unfit as why:
