@@ -398,7 +398,7 @@ def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: B
     terms = client.latch("go", 2, wait=0.2)._terms
     sight = Arrivals(terms)
     sight.began = sight.asked = 1.0
-    sight.ended, sight.heard = 1.2, answers
+    sight.ended, sight.heard = 1.2, set(range(answers))
     with pytest.raises(told):
         next(Patience(terms, client.driver.listen()).pause(sight))
 
