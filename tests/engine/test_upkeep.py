@@ -320,3 +320,25 @@ def test_nodes_know_the_script_of_the_release_that_a_guardian_would_send() -> No
     world.engine.begin(want, world.now)
     world.run(0.1)
     assert all(loads(RW_RELEASE) in b"".join(it.writes) for it in world.nodes)
+
+
+def test_a_guard_ends_on_time() -> None:
+    world = World(1, node_timeout=3.0)
+    guarded(world, 0, uptime=32)
+    claim = world.claim()
+    world.run(3 * TRIP + 1.0)
+    assert lines(world) == ["up"] and claim.state is State.WAITING
+    world.run(2 * TRIP)
+    assert claim.state is State.HELD
+
+
+def test_an_error_in_a_claim_is_no_failure_of_a_connection() -> None:
+    world = World().connect()
+    world.engine.upkeep.bug = ZeroDivisionError("planted")
+    for call in ("received", "expected"):
+        plant(world, 0, call, world.engine.upkeep.bug)
+    with pytest.raises(ZeroDivisionError):
+        world.engine.upkeep.received(0, b"", world.now)
+    with pytest.raises(ZeroDivisionError):
+        world.engine.upkeep.expected(0, b"", world.now, world.engine.takes)
+    assert world.engine.connections[0].bad is None
