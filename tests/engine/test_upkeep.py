@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
+from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
 from proof.books import word
 
 from holdfast.engine.engine import Engine
@@ -342,3 +342,16 @@ def test_an_error_in_a_claim_is_no_failure_of_a_connection() -> None:
     with pytest.raises(ZeroDivisionError):
         world.engine.upkeep.expected(0, b"", world.now, world.engine.takes)
     assert world.engine.connections[0].bad is None
+
+
+def test_a_node_that_refuses_is_asked_again_until_it_does_not() -> None:
+    world = World().connect()
+    world.nodes[0].refusal = FULL
+    world.claim()
+    world.run(5.0)
+    assert lines(world) == ["refusing", "up", "up"] and len(world.nodes[0].probed) > 5
+    world.nodes[0].refusal = b""
+    world.run(1.1)
+    before = len(world.nodes[0].probed)
+    world.run(30.0)
+    assert (lines(world), len(world.nodes[0].probed)) == (["up", "up", "up"], before)
