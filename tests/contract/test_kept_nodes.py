@@ -112,6 +112,23 @@ async def test_a_latch_opens_on_both_lists(face: Face, five: Cluster, name: str)
     assert [await face.call(it.is_open) for it in (old, joint, new)] == [True, True, True]
 
 
+async def test_what_one_list_says_is_not_enough_for_a_latch_or_a_leader(face: Face, name: str) -> None:
+    async with face.nodes(3) as nodes:
+        change = Change(face, nodes, slice(1), slice(3))
+        await change.ready()
+        leads = await face.acquire(change.new.election(name, value="new"))
+        for _ in range(2):
+            # A client of the former list does not see less than one of both, which writes back what it reads.
+            assert nodes.ask(0, "DEL", f"{{{name}[election]}}:leader") == 1
+            assert (await face.call(change.joint.election(name).leader)).value == "new"
+            assert (await face.call(change.old.election(name).leader)).value == "new"
+        await face.release(leads, confirm=True)
+        await nodes.kill(0)
+        for ask in (change.joint.latch(name, 2).arrive, change.joint.latch(name, 2).is_open, change.joint.election(name).leader):
+            with pytest.raises(NoQuorum):
+                await face.call(ask)
+
+
 async def test_a_rate_is_counted_on_both_lists(face: Face, five: Cluster, name: str) -> None:
     change = Change(face, five, slice(3), slice(1, 4))
     allowed = [bool(await face.call(it.rate(name, 2, 60.0).take)) for it in (change.old, change.joint, change.joint)]
