@@ -325,7 +325,7 @@ def test_the_short_path_leads_where_the_long_one_does(nodes: int, patient: bool,
         seen = []
         for script in both:
             claim, said = script.talk.claim, []
-            if claim.state is State.HELD and now >= claim.until:
+            if now >= {State.HELD: claim.until, State.WAITING: claim.wake}.get(claim.state, inf):
                 # That it is late is told by the clock before it is told by an answer.
                 said = script.step(f"{now:.2f}: tick")
             elif node < nodes and can_happen(script, what, node):
