@@ -228,6 +228,7 @@ def test_no_quorum_tells_what_is_wrong_with_each_node() -> None:
     assert str(NoQuorum("a", 1.0, {}, 2)).startswith("could not acquire 'a': fewer than 2 nodes are usable (waited 1.000 s).")
     assert "No node has reported a problem: allow more time" in str(NoQuorum("a", 1.0, {}, 2))
     assert "no node is usable" in str(NoQuorum("a", 1.0, {}, 1))
+    assert "too few nodes of the former or the new list are usable" in str(NoQuorum("a", 1.0, {}, 1, lists=2))
 
 
 @pytest.mark.parametrize("reason", ["expired", "refused", "gap", "forced", "max_hold", "slow", "closed", "dropped", "ticket"])

@@ -298,6 +298,7 @@ class NoQuorum(NotAcquired):
         doing: str = "acquire",
         *,
         away: float = 0.0,
+        lists: int = 1,
     ) -> None:
         """Say what is wrong at each node.
 
@@ -308,9 +309,12 @@ class NoQuorum(NotAcquired):
             needed: How many nodes are a majority.
             doing: What was asked for.
             away: Seconds for which no majority has been usable. 0 or less: not known.
+            lists: 2 while the list of nodes is changed: a majority of each is needed.
         """
         told = "".join(f"\n  {node}: {message_of(cause)}" for node, cause in causes.items())
         enough = "no node is" if needed == 1 else f"fewer than {needed} nodes are"
+        if lists > 1:
+            enough = "too few nodes of the former or the new list are"
         advice = f"Look at these nodes, then try again:{told}"
         if not causes:
             advice = "No node has reported a problem: allow more time for the answers (`wait=`), or try again."

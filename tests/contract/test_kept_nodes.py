@@ -73,7 +73,7 @@ async def test_both_lists_need_a_majority(face: Face, name: str) -> None:
         await change.fence(change.joint, name)
         await nodes.kill(1)
         await face.until(lambda: [it.spare for it in majorities(change.joint.nodes())] == [-1])
-        with pytest.raises(NoQuorum):
+        with pytest.raises(NoQuorum, match="too few nodes of the former or the new list are usable"):
             await face.acquire(change.joint.lock(name, wait=10))
 
 

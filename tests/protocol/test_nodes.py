@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import ConfigError, NoQuorum, message_of
 from holdfast.protocol.nodes import NodeSet, Standing, too_few
+from holdfast.protocol.quorum import Quorum
 
 unhurried = settings(deadline=None)  # others may have the machine
 
@@ -177,7 +178,7 @@ def test_how_to_end_a_guard_is_said_only_while_no_node_has_been_in_use() -> None
 def test_what_a_majority_forbids_is_no_missing_answer() -> None:
     missing, other = ConfigError("no right"), ConfigError("another mistake")
     missing.fix = "ACL SETUSER app +zscore"
-    found = too_few("jobs", 0.5, {"a": missing, "b": missing, "c": TimeoutError("late")}, 2, "acquire")
+    found = too_few("jobs", 0.5, {"a": missing, "b": missing, "c": TimeoutError("late")}, Quorum(range(3)), "acquire")
     assert isinstance(found, ConfigError) and found.fix == missing.fix and "c" not in found.message.split()
     for causes in ({"a": missing, "b": TimeoutError("late")}, {"a": other, "b": other}):
-        assert isinstance(too_few("jobs", 0.5, causes, 2, "acquire"), NoQuorum)
+        assert isinstance(too_few("jobs", 0.5, causes, Quorum(range(3)), "acquire"), NoQuorum)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from math import inf
 
 from .. import events
-from ..errors import ConfigError, NoQuorum
+from ..errors import ConfigError
 from ..protocol.command import Command
-from ..protocol.nodes import Standing, unusable
+from ..protocol.nodes import Standing, too_few, unusable
 from ..protocol.query import Query
 from ..wire.connection import MET, Connection, ConnectionState
 from ..wire.handshake import clustered, replicas
@@ -131,9 +131,7 @@ class Health:
         node_set = self._node_set
         if node_set.quorum.met([i for i, it in enumerate(node_set.states) if it == "up"]):
             return None
-        return NoQuorum(
-            "a majority of the nodes", waited, causes, node_set.quorum.least, "reach", away=now - node_set.dark
-        )
+        return too_few("a majority of the nodes", waited, causes, node_set.quorum, "reach", now - node_set.dark)
 
     def readiness(self, waited: float, wait: float, now: float) -> tuple[NodeStatus, ...] | None:
         """Decide for a caller that waits until the nodes can be used.

@@ -121,7 +121,8 @@ def unheard(label: str, votes: Sequence[Vote], node_set: NodeSet, doing: str, si
         now: The time.
     """
     found = causes(votes, node_set, since, now)
-    return NoQuorum(label, now - since, found, node_set.quorum.least, doing, away=now - node_set.dark)
+    quorum, away = node_set.quorum, now - node_set.dark
+    return NoQuorum(label, now - since, found, quorum.least, doing, away=away, lists=quorum.lists)
 
 
 def causes(votes: Sequence[Vote], node_set: NodeSet, since: float, now: float) -> dict[str, Exception]:

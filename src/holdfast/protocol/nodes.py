@@ -179,7 +179,8 @@ def forbidden(causes: Mapping[str, Exception | None], needed: int) -> ConfigErro
 
 
 def too_few(
-    name: str, waited: float, causes: Mapping[str, Exception], needed: int, doing: str
+    name: str, waited: float, causes: Mapping[str, Exception], quorum: Quorum, doing: str, away: float = 0.0
 ) -> ConfigError | NoQuorum:
-    """Return the error for too few answers. The arguments are those of NoQuorum."""
-    return forbidden(causes, needed) or NoQuorum(name, waited, causes, needed, doing)
+    """Return the error for too few answers. The other arguments are those of NoQuorum."""
+    unheard = NoQuorum(name, waited, causes, quorum.least, doing, away=away, lists=quorum.lists)
+    return forbidden(causes, quorum.least) or unheard

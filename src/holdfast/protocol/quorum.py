@@ -89,6 +89,7 @@ class Quorum:
     Attributes:
         nodes: All of them.
         least: No fewer nodes than these decide.
+        lists: How many there are.
         plain: Whether there is one list, of which `least` nodes decide.
     """
 
@@ -96,7 +97,8 @@ class Quorum:
         self._lists = [(frozenset(it), majority(len(frozenset(it)))) for it in lists]
         self.nodes = frozenset[int]().union(*(it for it, _ in self._lists))
         self.least = max(least for _, least in self._lists)
-        self.plain = len(self._lists) == 1
+        self.lists = len(self._lists)
+        self.plain = self.lists == 1
 
     def met(self, nodes: Collection[int]) -> bool:
         """Return whether these nodes decide."""

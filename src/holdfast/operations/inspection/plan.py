@@ -201,4 +201,4 @@ def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Pl
 def unheard(settings: Settings, seen: Asked, name: str, doing: str) -> ConfigError | NoQuorum:
     """Return the error for too few answers, with the reason for each node."""
     causes = {settings.addresses[node].label: cause for node, cause in seen.causes.items()}
-    return too_few(name, seen.ended - seen.began, causes, settings.quorum.least, doing)
+    return too_few(name, seen.ended - seen.began, causes, settings.quorum, doing)

@@ -235,7 +235,7 @@ class Arrivals:
     def unheard(self, doing: str, waited: float) -> ConfigError | NoQuorum:
         """Return the error for too few answers."""
         causes = {self._terms.settings.addresses[node].label: cause for node, cause in self._causes.items()}
-        return too_few(self._terms.recipe.name, waited, causes, self._terms.quorum.least, doing)
+        return too_few(self._terms.recipe.name, waited, causes, self._terms.quorum, doing)
 
 
 _UNSEEN: tuple[bytes, int, set[bytes]] = (b"0", 0, set())
