@@ -132,7 +132,7 @@ def arguments(configuration: str) -> list[str]:
 def dead_links(document: Path) -> list[str]:
     """What a text links to within the project, and is not there: a file, a heading in it, a test or mutant that the title names."""
     wrong = []
-    for target, anchor, test in re.findall(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?(?: "([^"]*)")?\)', without_code(document.read_text())):
+    for target, anchor, test in re.findall(r'\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?(?:\s+"([^"]*)")?\)', without_code(document.read_text())):
         file = (document.parent / target).resolve() if target else document
         text = file.read_text(errors="replace") if file.is_file() else ""
         # (A mutant is an entry of a table, and a conversation has its name on a line.)
