@@ -150,17 +150,13 @@ def test_whether_a_job_of_once_is_done(holdfast: Command) -> None:
 
 def test_kubernetes(programs: Path, holdfast: Command) -> None:
     container = yaml.safe_load(blocks("yaml")[0])
-    assert set(container) == {"command", "env", "readinessProbe", "terminationGracePeriodSeconds"}
+    # (No probe: an outage of the nodes would take every replica out of use at once.)
+    assert set(container) == {"command", "env", "terminationGracePeriodSeconds"}
     assert [it["name"] for it in container["env"]] == ["HOLDFAST_NODES"]
-    probe = container["readinessProbe"]["exec"]["command"]
     with subprocess.Popen(container["command"], env=holdfast.environment) as process:
         until(lambda: len(ran(programs)) >= 2)  # with --again it works again and again
-        assert subprocess.run(probe, env=holdfast.environment, timeout=20, check=False).returncode == 0
         process.terminate()
         process.wait(20)
-    assert subprocess.run(probe, env=holdfast.environment, timeout=20, check=False).returncode == 0, "a standby is ready, too"
-    nowhere = {**holdfast.environment, "HOLDFAST_NODES": "redis://127.0.0.1:1"}
-    assert subprocess.run(probe, env=nowhere, timeout=20, check=False, stderr=subprocess.DEVNULL).returncode == 69
 
 
 def test_a_cron_job_of_kubernetes(programs: Path, holdfast: Command) -> None:
