@@ -60,7 +60,6 @@ HOUSE_PAGES = {
     "docs/design.md",
     "docs/proof.md",
     "docs/protocol.md",
-    "docs/protocol-failover.md",
     "docs/protocol-primitives.md",
     "docs/reliability.md",
 }
