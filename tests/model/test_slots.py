@@ -1,4 +1,4 @@
-"""Permits, several at once: rules P1 to P7 of docs/protocol.md, explored, and what happens without each of them."""
+"""Permits, several at once: rules P1 to P7 of docs/protocol-primitives.md, explored, and what happens without each of them."""
 
 from __future__ import annotations
 
