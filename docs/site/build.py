@@ -79,7 +79,7 @@ REFERENCE: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "embedded": ("Real servers on this machine, for tests and demonstrations", ("holdfast.embedded",)),
 }
-_LINK = re.compile(r'(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)(?: "(?P<title>[^"]*)")?\)')
+_LINK = re.compile(r'(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<target>[^)\s]+)(?:\s+"(?P<title>[^"]*)")?\)')
 _CODE = re.compile(r"^( *)(`{3,}|~{3,}).*?^\1\2 *$|(?<!`)(`+)(?!`)(?:.+?)(?<!`)\3(?!`)", re.MULTILINE | re.DOTALL)
 
 
