@@ -411,12 +411,13 @@ def test_a_gateway_drains(holdfast: Command, nodes: Nodes) -> None:
             assert process.wait(30) == 0
 
 
-PAGE = (Path(__file__).parent.parent.parent / "docs/gateway.md").read_text()
+ROOT = Path(__file__).parents[2]
 
 
-def block(first: str) -> str:
-    """The block of the page that begins like this."""
-    return first + PAGE.partition(f"```text\n{first}")[2].partition("```")[0]
+def with_lock() -> str:
+    """The script of the page."""
+    page = (ROOT / "docs/gateway.md").read_text()
+    return "#!/bin/bash" + page.partition("```text\n#!/bin/bash")[2].partition("```")[0]
 
 
 @pytest.fixture
@@ -427,10 +428,11 @@ def ioredis(tmp_path: Path) -> None:
         pytest.skip("npm is not installed, or cannot fetch ioredis")
 
 
-def test_the_clients_of_the_page(port: str, tmp_path: Path, nodes: Nodes, ioredis: None) -> None:
+def test_the_script_of_the_page_and_the_clients(port: str, tmp_path: Path, nodes: Nodes, ioredis: None) -> None:
     script, python, node = (tmp_path / it for it in ("with-lock", "client.py", "client.mjs"))
-    for it, first in ((script, "#!/bin/bash"), (python, "import redis"), (node, "import Redis")):
-        it.write_text(block(first).replace("7421", port))
+    found = with_lock(), *((ROOT / "examples/resp" / name).read_text() for name in ("session.py", "session.mjs"))
+    for it, text in zip((script, python, node), found, strict=True):
+        it.write_text(text.replace("7421", port))
     clients = [sys.executable, python], ["node", node]
     with subprocess.Popen(["bash", script, "invoice:42", "sleep", "60"]) as process, Locks(*nodes.urls) as locks:
         until(lambda: locks.is_locked("invoice:42"))
