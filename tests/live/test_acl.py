@@ -17,7 +17,9 @@ from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, NotAcquired
 
 DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
-RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", DOCUMENT.read_text(), re.MULTILINE)}
+TEXT = DOCUMENT.read_text()
+RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", TEXT, re.MULTILINE)}
+RULES["operator"] = [*RULES["app"], *re.findall(r"the same line, and\s+`([^`]*)` as well", TEXT)[0].split()]
 MORE = ["+zscore", "+zremrangebyscore", "+pexpireat", "+zcard"]  # what read-write locks, latches and barriers need, too
 MARK = "~{holdfast}:adopted"
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&" and it != MARK]
