@@ -1,4 +1,4 @@
-"""Where holdfast's locks for pottery behave otherwise than pottery's, or better: the rows of docs/moving-over.md."""
+"""Where holdfast's locks for pottery behave otherwise than pottery's, or better: see docs/moving-over.md."""
 
 from __future__ import annotations
 

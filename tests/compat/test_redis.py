@@ -1,4 +1,4 @@
-"""Where holdfast's lock for redis-py behaves otherwise than redis-py's, or better: the rows of docs/moving-over.md."""
+"""Where holdfast's lock for redis-py behaves otherwise than redis-py's, or better: see docs/moving-over.md."""
 
 from __future__ import annotations
 
