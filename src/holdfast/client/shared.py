@@ -369,8 +369,9 @@ class Client(Operations, Generic[L, D, S, R, E, O, A, B, M]):
             While a lock is held or waited for whose `ttl` is shorter than three times this, a third
             of that `ttl` (default: `max_ttl / 20`, but 0.05 at least and 1 at most).
         restart_guard: How long the client ignores a node that restarted, because it may have
-            forgotten locks. At least `max_ttl + 2`, which is the default. None: it is used at once,
-            which is safe only for tests, and for nodes with `appendfsync always`.
+            forgotten locks. At least `max_ttl + 2`. Default: `max_ttl + 2`, or 12 s if no client
+            uses a `ttl` above 10 s. None: it is used at once, which is safe only for tests, and for
+            nodes with `appendfsync always`.
         outage: How long a call that waits gives an unreachable majority to come back before it
             raises NoQuorum: in seconds, at least `node_timeout` (default: `ttl`).
         owner: The name that operators see for this client (default: host:pid).
