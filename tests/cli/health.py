@@ -32,7 +32,6 @@ from holdfast.metrics import Metrics
 PAGE = Path(__file__).parents[2] / "docs/watching.md"
 BEGIN, END = "<!-- each fault: tests/cli/health.py -->", "<!-- end -->"
 SIZE = 3
-ONE, MOST = "one node", "two of three"
 FORBIDS = "--rename-command PEXPIRE gone"
 KILL_LISTENERS = ("CLIENT", "KILL", "TYPE", "pubsub")  # which clients of holdfast are
 
@@ -124,12 +123,14 @@ class Seen(NamedTuple):
     doctor: int
     run: int
 
-    def row(self, fault: str, where: str) -> str:
-        """Return the row of the table."""
-        alert = "HoldfastNoQuorum, HoldfastAcquireFails" if self.spare < 0 else "HoldfastNoSpareNode"
-        codes = (self.nodes, self.top, self.doctor, self.run)
-        cells = (fault, where, f"`{self.state}`", self.acquire, self.log, alert, self.ready, *codes)
-        return f"| {' | '.join(map(str, cells))} |"
+    def outcome(self) -> str:
+        """Return what the page says above the table: what is the same for all faults."""
+        codes = f"`nodes` and `top` exit with {self.nodes}"
+        if self.acquire == "granted":
+            return f"an acquire is granted, `HoldfastNoSpareNode` fires, `/readyz` answers {self.ready}, and {codes}"
+        codes = f"`nodes`, `top` and `doctor` exit with {self.doctor}"
+        alerts = "`HoldfastNoQuorum` and `HoldfastAcquireFails` fire"
+        return f"an acquire raises {self.acquire}, {alerts}, `/readyz` answers {self.ready}, and {codes}"
 
     def contradictions(self) -> list[str]:
         """Return in what the tools contradict each other."""
@@ -261,11 +262,16 @@ async def lease(http: httpx.AsyncClient, name: str) -> int:
     return answer.status_code
 
 
+def row(fault: str, one: Seen, two: Seen) -> str:
+    """Return the row of a fault: what is seen when one node of three has it, and how `run` exits when two have it."""
+    return f"| {fault} | `{one.state}` | {one.log} | {one.doctor} | {two.run} |"
+
+
 def shown(page: str) -> list[str]:
     """Return what the page says of each fault: a row for each fault that a row of the page names."""
     rows = [it for it in page.partition(BEGIN)[2].partition(END)[0].splitlines() if it.startswith("| ")][2:]
     apart = [(fault, rest) for names, _, rest in (it[2:].partition(" | ") for it in rows) for fault in names.split(", ")]
-    apart.sort(key=lambda it: ([*FAULTS, it[0]].index(it[0]), it[1].startswith(MOST)))
+    apart.sort(key=lambda it: [*FAULTS, it[0]].index(it[0]))
     return [f"| {fault} | {rest}" for fault, rest in apart]
 
 
@@ -282,11 +288,13 @@ async def table(faults: Collection[str] = FAULTS) -> list[str]:
     """Return all rows."""
     rows = []
     for fault in faults:
-        for where, count in ((ONE, 1), (MOST, 2)):
+        seen = []
+        for count in (1, 2):
             with tempfile.TemporaryDirectory() as folder:
-                seen = await look([fault] * count, Path(folder))
-            rows.append(seen.row(fault, where))
-            print(rows[-1], seen.contradictions(), json.dumps(seen._asdict()), flush=True)
+                seen.append(await look([fault] * count, Path(folder)))
+            print(seen[-1].contradictions(), json.dumps(seen[-1]._asdict()), flush=True)
+        rows.append(row(fault, *seen))
+        print(rows[-1], flush=True)
     return rows
 
 
