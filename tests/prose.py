@@ -56,7 +56,6 @@ HOUSE = {
 # Pages for contributors, which may use the words of the code.
 HOUSE_PAGES = {
     "CONTRIBUTING.md",
-    "docs/promises.md",
     "docs/design.md",
     "docs/proof.md",
     "docs/protocol.md",
