@@ -38,7 +38,7 @@ INDENT = "    "
 _NAME = re.compile(r"test_\w+")
 _FOR = re.compile(r"for ([\w, ]+) = (.*)")
 
-# Lets one line happen, and returns what that leads to.
+# Lets one line happen, and returns what that leads to. It is closed at the end, if it has a `close`.
 Step = Callable[[str], Sequence[str]]
 # The ways of playing a conversation, by their names: each begins one.
 Ways = Callable[[str], Mapping[str, Callable[[], Step]]]
@@ -131,7 +131,11 @@ class Item(pytest.Item):
         self.conversation, self.meant, self.begins = conversation, meant, begins
 
     def runtest(self) -> None:
-        check(self.meant, self.begins())
+        step = self.begins()
+        try:
+            check(self.meant, step)
+        finally:
+            getattr(step, "close", bool)()
 
     def reportinfo(self) -> tuple[Path, int, str]:
         return self.path, self.conversation.line - 1, self.name

@@ -140,7 +140,8 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tests() -> dict[str, str]:
-    paths = [*(ROOT / "tests").rglob("*.py"), *(ROOT / "tests/protocol").rglob("*.txt")]
+    folders = ("protocol", "scripts/locks")
+    paths = [*(ROOT / "tests").rglob("*.py"), *(path for it in folders for path in (ROOT / "tests" / it).rglob("*.txt"))]
     return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in paths}
 
 

