@@ -493,6 +493,14 @@ def test_a_turn_is_judged_by_what_was_really_taken() -> None:
     assert [node.take(hourly, 1, TURN)[0].allowed for _ in range(2)] == [True, False]
 
 
+def test_a_turn_that_comes_too_soon_is_counted_ahead_only_as_far_as_the_caller_says() -> None:
+    """It comes one microsecond before its moment. (The clock begins at 1,000 s, where it counts microseconds exactly.)"""
+    node, limit = Node(simulated(VALKEY_9, now=1000.0), "gcra"), one(1, SPAN)
+    node.take(limit)
+    node.passes(SPAN - 1)
+    assert [verdict(node.take(limit, 1, patience)[0]) for patience in (0, TURN, TURN - 1)] == [REFUSED, REFUSED, AHEAD]
+
+
 def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
     """Nine callers reserve turns and never come. Is another one allowed: when the first turn has come; soon after; and once more?"""
     # Rule RA8.
@@ -602,6 +610,7 @@ def test_numbers_as_servers_write_them_that_are_to_be_written_otherwise() -> Non
 
 
 def test_what_somebody_else_has_written_there_is_as_if_nothing_were(node: Node) -> None:
-    for value in ("x", "1", "1 x", "", "1 2 3", "-1 5", "1 2 x", "1 2 3 4"):
+    soon = (node.bench.now() + 10_000) * 1000
+    for value in ("x", "1", "1 x", "", "1 2 3", "-1 5", "1 2 x", "1 2 3 4", f"x{soon} 3", f"{soon} 3x", f"{soon} "):
         node.bench.operator.say("SET", KEY, value, "PX", 10_000)
         assert node.take(one(3, 10 * SECOND))[0].remaining == 2

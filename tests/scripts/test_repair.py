@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scripts.bench import SLACK, Bench, about
+from scripts.bench import SLACK, Bench, about, simulated
 
 from holdfast.operations.repair import commands as repair
 from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering
 from holdfast.protocol.exclusive import beside
 from holdfast.scripts import ARRIVE, MEND, RECALL
+from holdfast.testing.values import VALKEY_9
 
 RESULT, CACHE, RATE, WINDOW = b"{n[once]}:result", b"{n[fill]}:cache", b"{n}:rate:a", b"{n}:window"
 LONG = 30_000  # ms
@@ -193,6 +194,12 @@ def test_a_rate_is_raised_and_never_lowered(node: Node) -> None:
     assert node.mend(RATE, owed - 1, 0) == 0
     assert node.see(RATE)[0] == b"%d 0" % owed
     assert node.mend(RATE, node.now - 1, 0) == 0
+
+
+def test_where_there_is_no_line_there_is_none_on_any_clock() -> None:
+    """Not at the first microsecond of a clock, either, where every line that counts from 1 would go on."""
+    node = Node(simulated(VALKEY_9, now=0.0))
+    assert (node.mend(RATE, MINUTE // 2, 0), node.see(RATE)[0]) == (1, b"%d 0" % (MINUTE // 2))
 
 
 def test_what_is_owed_no_more_is_not_written(node: Node) -> None:
