@@ -17,7 +17,8 @@ node's clock. `+5` is a fence of the size of ticket 5, and `floor` is the clock 
 | `a5`, `a5 20s`, `a5 brief` | requests a lease of 30 s, of 20 s, of a time that `lapse` ends |
 | `a5 try`, `a5 cede`, `a5 keep` | requests in another mode |
 | `a5 P=+9`, `a5 clock=-8s` | proposes this fence; requests by a clock 8 s behind the node's |
-| `a5 release` | releases |
+| `a5 release`, `a5 retire 60s` | releases; releases 60 s from now |
+| `a5 to b6 20s`, `b6 back to a5` | b6 adopts the lease of a5 for 20 s; gives it back |
 | `a5 muted`, `a5 release muted` | the node refuses to publish what the script sends |
 | `listen a c`, `deaf a` | subscribes to these inboxes; closes the connection of this inbox |
 | `tickets 1900000000000000`, `tickets now-40s` | tickets and fences count from this moment |
@@ -40,12 +41,16 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 
 from conversations import Step
-from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Granted, keys, real, simulated
+from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Denied, Granted, answered, keys, real, simulated
 from scripts.kinds import DIALECTS, REAL, url
 from scripts.rw_bench import RWBench, rw_keys
 from scripts.rw_bench import real as rw_real
 from scripts.rw_bench import simulated as rw_simulated
 
+from holdfast.protocol.adoption import Adopted, Handover
+from holdfast.protocol.command import TRY
+from holdfast.protocol.exclusive import Exclusive
+from holdfast.scripts import ADOPT, RETIRE
 from holdfast.testing.values import Dialect
 
 STEP = 5_000  # ms
@@ -76,6 +81,7 @@ class Talk:
         self.ears: dict[str, Client] = {}
         self.floors: set[int] = set()
         self.kept = "nothing"
+        bench.load(ADOPT, RETIRE)
 
     def close(self) -> None:
         self.bench.close()
@@ -116,14 +122,29 @@ class Talk:
     def _asks(self, token: bytes, rest: list[str]) -> str:
         given = dict(it.split("=") for it in rest if "=" in it)
         plain = [it for it in rest if "=" not in it]
+        lasts = next((it for it in plain if it[0].isdigit() or it == "brief"), f"{LONG // 1000}s")
+        ttl = SHORT if lasts == "brief" else micros(lasts) // 1000
         with self.bench.mute() if "muted" in plain else nullcontext():
             if "release" in plain:
                 return ("absent", "freed")[self.bench.release(token, K=self.horizon, name=self.name)]
+            if "retire" in plain:
+                lock = Exclusive(self.name.decode(), ttl=LONG / 1000, horizon=self.horizon).lasting()
+                return ("absent", "held")[self.bench.told(lock.release(token, rest=max(ttl / 1000, 1e-9)))]
+            if "to" in plain:
+                return self._answer(self._adopts(token, self._word(plain[plain.index("to") + 1]), ttl, "back" in plain))
             mode = next((it for it in plain if it in ("try", "cede", "keep")), "wait")[0]
-            ttl = next((SHORT if it == "brief" else micros(it) // 1000 for it in plain if it[0].isdigit() or it == "brief"), LONG)
             P = int(self._word(given["P"])) if "P" in given else 0
             clock = self.began * 1000 + micros(given["clock"]) if "clock" in given else 0
-            answer = self.bench.request(token, ttl, mode, P=P, K=self.horizon, name=self.name, clock=clock)
+            return self._answer(self.bench.request(token, ttl, mode, P=P, K=self.horizon, name=self.name, clock=clock))
+
+    def _adopts(self, token: bytes, other: bytes, ttl: int, back: bool) -> Granted | Denied:
+        giver = other if back else token
+        fence = int(giver[:16])
+        lease = Adopted(Handover(self.name.decode(), giver, fence), ttl=ttl / 1000, horizon=self.horizon)
+        said = lease.release(token, held=False) if back else lease.request(other, ttl / 1000, TRY, fence)
+        return answered(self.bench.told(said))
+
+    def _answer(self, answer: Granted | Denied) -> str:
         if isinstance(answer, Granted):
             return f"{'granted' if answer.fresh else 'kept'} {self._fence(answer.fence)}{', a lower ticket waits' * answer.lower}"
         place = "no place" if answer.place < 0 else f"place {answer.place}"
