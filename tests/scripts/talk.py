@@ -15,7 +15,7 @@ node's clock. `+5` is a fence of the size of ticket 5, and `floor` is the clock 
 | A command | |
 | --- | --- |
 | `a5`, `a5 20s`, `a5 brief` | requests a lease of 30 s, of 20 s, of a time that `lapse` ends |
-| `a5 try`, `a5 cede`, `a5 keep` | requests in another mode |
+| `a5 try`, `a5 cede`, `a5 keep`, `a5 wait` | requests in this mode (wait) |
 | `a5 P=+9`, `a5 clock=-8s` | proposes this fence; requests by a clock 8 s behind the node's |
 | `a5 release`, `a5 retire 60s` | releases; releases 60 s from now |
 | `a5 to b6 20s`, `b6 back to a5` | b6 adopts the lease of a5 for 20 s; gives it back |

@@ -1,4 +1,4 @@
-"""The scripts of the read-write lock where a conversation does not show it (tests/scripts/locks): costs, forced releases, histories."""
+"""The scripts of the read-write lock where no conversation shows it: costs, forced releases, histories."""
 
 from __future__ import annotations
 

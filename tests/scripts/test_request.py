@@ -1,59 +1,13 @@
-"""request.lua where a conversation does not show it (tests/scripts/locks): two ways that are compared, all of a server's keys, errors.
+"""request.lua where no conversation of tests/scripts/locks shows it: tracking, all keys, errors.
 
 Every test is a function of a bench alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import hiredis
 import pytest
-from scripts.bench import INBOXES, LONG, NAME, SLACK, Bench, Denied, Granted, K, about, keys
-
-
-def somebody(bench: Bench, ticket: int) -> bytes:
-    """A token of this ticket, always the same."""
-    return b"%016d:%b:%08x" % (bench.base + ticket, INBOXES[1], 7)
-
-
-SITUATIONS: dict[str, Callable[[Bench, bytes], object]] = {
-    "as usual": lambda bench, name: None,
-    "nearly run out": lambda bench, name: bench.operator.say("PEXPIRE", name, LONG // 3),
-    "the record runs out before the lease": lambda bench, name: bench.operator.say("PEXPIRE", keys(name)[1], LONG // 3),
-    "the record is gone": lambda bench, name: bench.operator.say("DEL", keys(name)[1]),
-    "the record is lower": lambda bench, name: bench.operator.say("SET", keys(name)[1], bench.base, "PX", LONG),
-    "the record is higher": lambda bench, name: bench.operator.say("SET", keys(name)[1], bench.base + 99, "PX", LONG),
-    "a lower ticket waits": lambda bench, name: bench.request(somebody(bench, 1), name=name),
-    "a higher ticket waits": lambda bench, name: bench.request(somebody(bench, 9), name=name),
-    "the name is free": lambda bench, name: bench.operator.say("DEL", name),
-    "another has it": lambda bench, name: bench.operator.say("SET", name, somebody(bench, 7), "PX", LONG),
-    "another program has it": lambda bench, name: bench.operator.say("SET", name, b"value", "PX", LONG),
-    "an operator took its expiry": lambda bench, name: bench.operator.say("SET", name, bench.see(name).holder or b""),
-    "everything is gone": lambda bench, name: bench.operator.say("DEL", *keys(name)),
-}
-
-
-def test_a_renewal_that_expects_to_find_its_token_does_what_any_request_does(bench: Bench) -> None:
-    # Rule C8.
-    token = bench.token(5)
-    for number, happens in enumerate(SITUATIONS.values()):
-        for ttl, horizon in ((LONG, K), (LONG // 2, K), (2 * LONG, 2 * K)):
-            told, seen = [], []
-            for mode in "wk":
-                name = b"%d-%d-%s" % (number, ttl, mode.encode())
-                bench.request(token, LONG, name=name)
-                happens(bench, name)
-                told.append(bench.request(token, ttl, mode, K=horizon, name=name))
-                seen.append(bench.see(name))
-            one, other = told
-            if isinstance(one, Denied) and isinstance(other, Denied):
-                assert (one.place, one.holder) == (other.place, other.holder)
-            else:
-                assert one == other
-            assert seen[0].timeless == seen[1].timeless
-            for left in ("holder_left", "fence_left", "queue_left", "waiters_left"):
-                assert abs(getattr(seen[0], left) - getattr(seen[1], left)) < SLACK, left
+from scripts.bench import LONG, NAME, Bench, Denied, Granted, about, keys
 
 
 def test_who_tracks_the_name_of_a_foreign_holder_hears_when_it_goes(bench: Bench) -> None:
