@@ -103,10 +103,11 @@ def rewritten(text: str, ways: Ways) -> str:
     for it in reversed(read(text)):
         variant = next(it.variants())
         begins = next(iter(ways("\n".join(it.meant(variant))).values()))
-        meant, now = it.meant(variant), played(it.meant(variant), begins())
+        meant = it.meant(variant)
+        now = [line for each in played(meant, begins()) for line in each]
         # Where a variant's text stands in what is said, it stays.
         kept = dict(zip(meant, it.text, strict=True))
-        lines[it.line : it.line + len(it.text)] = [kept.get(line, line) for each in now for line in each]
+        lines[it.line : it.line + len(it.text)] = it.text if now == meant else [kept.get(line, line) for line in now]
     return "\n".join(lines) + "\n"
 
 
