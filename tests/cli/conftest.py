@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, beater, until
+from cli.kit import Command
+from nemesis.arena import beater
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes

@@ -1,4 +1,4 @@
-"""What the tests of the command share: its processes, and an instrument that shows when a command lived."""
+"""What the tests of the command share: its processes, and copies of the package with a fault planted."""
 
 from __future__ import annotations
 
@@ -7,76 +7,19 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
+
+from nemesis.processes import PATIENCE, SOURCE, alive, below, ours, until
 
 from holdfast.cli import tree
 
-HERE = Path(__file__).parent
-SOURCE = HERE.parent.parent / "src"
 # Compiled once, and not for each test.
 PYC = Path(tempfile.gettempdir()) / f"holdfast-tests-{os.getuid()}"
-PATIENCE = 20.0  # seconds for which anything is waited for
-T = TypeVar("T")
-
-
-class Life(NamedTuple):
-    """When a beater lived, by CLOCK_BOOTTIME, and its fence."""
-
-    first: float
-    last: float
-    fence: int
-
-
-def life(path: Path) -> Life | None:
-    """Read a beater's file; None if it has not begun."""
-    try:
-        first, last, fence = struct.unpack("=3d", path.read_bytes())
-    except (FileNotFoundError, struct.error):
-        return None
-    return Life(first, last, int(fence))
-
-
-def overlaps(lives: list[Life]) -> list[tuple[Life, Life]]:
-    """List the neighbours of which the earlier one still lived when the later one began."""
-    ordered = sorted(lives)
-    return [(a, b) for a, b in pairwise(ordered) if a.last > b.first]
-
-
-def shared_out(faults: Sequence[str], runs: int, at_once: int, share: Callable[[str, int, int], T]) -> Iterator[tuple[str, list[T]]]:
-    """Share the faults of each class out among arenas that run at the same time.
-
-    Args:
-        faults: The classes.
-        runs: How many faults of each.
-        at_once: How many arenas there are at the same time.
-        share: Makes an arena, which has a number, and so many faults of a class in it. Returns what it found.
-
-    Yields:
-        Each class, with what its arenas found.
-    """
-    shares = [runs // at_once + (it < runs % at_once) for it in range(at_once)]
-    with ThreadPoolExecutor(at_once) as pool:
-        asked = {it: [pool.submit(share, it, number, some) for number, some in enumerate(shares) if some] for it in faults}
-        for fault, parts in asked.items():
-            yield fault, [it.result() for it in parts]
-
-
-def beater(folder: Path) -> str:
-    """Compile the instrument."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler is not None, "the instrument needs a C compiler"
-    program = folder / "beater"
-    subprocess.run([compiler, "-O2", "-o", program, HERE / "beater.c"], check=True)
-    return str(program)
 
 
 class Command:
@@ -88,16 +31,9 @@ class Command:
         shim.parent.mkdir(exist_ok=True)
         shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
         shim.chmod(0o755)
-        ours = {name: it for name, it in os.environ.items() if not name.startswith("HOLDFAST_")}
-        ours.pop("PYTHONDONTWRITEBYTECODE", None)
-        self.environment = {
-            **ours,
-            "PATH": f"{shim.parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(source),
-            "PYTHONPYCACHEPREFIX": str(PYC),
-            "HOME": str(folder),
-            **environment,
-        }
+        found = ours(PATH=f"{shim.parent}:{os.environ['PATH']}", PYTHONPYCACHEPREFIX=str(PYC), HOME=str(folder))
+        found.pop("PYTHONDONTWRITEBYTECODE", None)
+        self.environment = {**found, "PYTHONPATH": str(source), **environment}
 
     def words(self, *words: str) -> list[str]:
         """The words of a command line."""
@@ -117,41 +53,25 @@ class Command:
         try:
             yield process
         finally:
-            below = [it.pid for it in tree.descendants(process.pid)]
-            for pid in (process.pid, *below):
+            others = below(process.pid)
+            for pid in (process.pid, *others):
                 tree.send(pid, signal.SIGCONT)
             # The holder kills the command, and releases the lock.
             tree.send(process.pid, signal.SIGKILL)
             process.wait()
-            deadline = time.monotonic() + 3.0
-            while any(map(alive, below)) and time.monotonic() < deadline:
-                time.sleep(0.002)
-            for pid in below:
+            with contextlib.suppress(AssertionError):
+                until(lambda: not any(map(alive, others)), 3.0)
+            for pid in others:
                 tree.send(pid, signal.SIGKILL)
             for stream in (process.stdin, process.stdout, process.stderr):
                 if stream is not None:
                     stream.close()
 
 
-def until(what: Callable[[], Any], patience: float = PATIENCE) -> Any:
-    """Wait until something is true. Returns what it is."""
-    deadline = time.monotonic() + patience
-    while not (found := what()):
-        assert time.monotonic() < deadline, f"waited {patience} s for nothing"
-        time.sleep(0.002)
-    return found
-
-
 def holder_of(supervisor: int) -> int:
     """The process id of the holder below a supervisor."""
     found: int = until(lambda: tree.children(supervisor))[0]
     return found
-
-
-def alive(pid: int) -> bool:
-    """Does this process run?"""
-    it = tree.process(pid)
-    return it is not None and not it.dead
 
 
 def lines(text: str) -> list[dict[str, Any]]:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, until
+from cli.kit import Command
 from contract.cluster import ask, asks, unmark
+from nemesis.processes import until
 
 from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli.kit import alive, until
+from nemesis.processes import alive, until
 
 from holdfast.cli import tree
 

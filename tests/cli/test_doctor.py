@@ -9,8 +9,6 @@ import shlex
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,6 +19,8 @@ import pytest
 import redis
 from cli.kit import Command
 from live.groups import SECRET, Group, Watch
+from nemesis.processes import Running, free_port, until
+from serve.balancer import program
 
 from holdfast import Holdfast, __version__
 from holdfast.cli.processes import _connected, _parts
@@ -154,49 +154,22 @@ def test_a_prefix_is_no_pattern(tmp_path: Path) -> None:
 
 
 @contextmanager
-def balancer(urls: list[str]) -> Iterator[str]:
+def balancer(folder: Path, urls: Sequence[str]) -> Iterator[str]:
     """A load balancer: each connection goes to the next server."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    sockets: list[socket.socket] = [listener]
-
-    def pump(a: socket.socket, b: socket.socket) -> None:
-        try:
-            while data := a.recv(65536):
-                b.sendall(data)
-            b.shutdown(socket.SHUT_WR)
-        except OSError:
-            return
-
-    def serve() -> None:
-        turn = 0
-        while True:
-            try:
-                client, _ = listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            server.connect(urls[turn % len(urls)].removeprefix("unix://"))
-            turn += 1
-            sockets.extend((client, server))
-            for pair in ((client, server), (server, client)):
-                threading.Thread(target=pump, args=pair, daemon=True).start()
-
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
-    try:
-        yield f"redis://127.0.0.1:{listener.getsockname()[1]}"
-    finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        for it in sockets:
-            it.close()
-        thread.join(5)
+    port, config = free_port(), folder / f"haproxy-{len(urls)}.cfg"
+    servers = [f"server node-{number} unix@{it.removeprefix('unix://')}" for number, it in enumerate(urls)]
+    timeouts = [f"timeout {it} 20s" for it in ("connect", "client", "server")]
+    config.write_text("\n".join(["defaults", "mode tcp", *timeouts, "listen all", f"bind 127.0.0.1:{port}", *servers, ""]))
+    with Running(program(), "-db", "-f", config):
+        until(lambda: socket.create_connection(("127.0.0.1", port)).close() is None)
+        yield f"redis://127.0.0.1:{port}"
 
 
 def test_a_load_balancer_is_found(tmp_path: Path) -> None:
-    with Nodes(2) as nodes, balancer(list(nodes.urls)) as url:
+    with Nodes(2) as nodes, balancer(tmp_path, nodes.urls) as url:
         told = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": url})
         assert levels(told, "proxy") == ["unsafe"]
-    with Nodes(1) as nodes, balancer(list(nodes.urls)) as url:
+    with Nodes(1) as nodes, balancer(tmp_path, nodes.urls) as url:
         assert levels(examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": url}), "proxy") == ["ok"]
 
 
@@ -207,10 +180,7 @@ def test_doctor_says_what_a_failover_would_cost(tmp_path: Path) -> None:
         where = primary.connection_pool.connection_kwargs
         replica.config_set("masterauth", where["password"])
         replica.replicaof("127.0.0.1", str(where["port"]))
-        limit = time.monotonic() + 30
-        while replica.info("replication")["master_link_status"] != "up":
-            assert time.monotonic() < limit, "the replica does not follow"
-            time.sleep(0.05)
+        until(lambda: replica.info("replication")["master_link_status"] == "up", 30, "the replica follows")
         found = {}
         for bound in ("", "?failover=15", "?failover=0"):
             told = examined(tmp_path, {**nodes.environment, "HOLDFAST_NODES": nodes.urls[0] + bound})

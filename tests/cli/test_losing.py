@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from cli import kills
-from cli.kit import DEATHLESS, DYING, SLOW, UNRENEWED, Command, Life, alive, copied, holder_of, life, lines, overlaps, until
+from cli.kit import DEATHLESS, DYING, SLOW, UNRENEWED, Command, copied, holder_of, lines
+from nemesis.arena import Life, life, overlaps
+from nemesis.harm import frozen
+from nemesis.processes import alive, naming, until
 
 from holdfast import Holdfast
 from holdfast.cli import tree
@@ -143,13 +145,9 @@ def test_term_comes_before_kill_when_renewals_fail(tmp_path: Path) -> None:
         line = f"trap 'echo term > {mark}; exit 0' TERM; echo > {mark}; while :; do sleep 0.02; done"
         with holdfast.started("run", "--ttl", "2s", "x", "-c", line, stderr=subprocess.PIPE) as process:
             until(mark.exists)
-            for it in (0, 1):
-                nodes.freeze(it)
-            assert process.wait(10) == 76
-            assert process.stderr is not None
-            assert "is in danger" in process.stderr.read()
-            for it in (0, 1):
-                nodes.thaw(it)
+            with frozen(nodes, 0, 1):
+                assert process.wait(10) == 76
+                assert "is in danger" in process.stderr.read()
     assert mark.read_text() == "term\n"
 
 
@@ -161,13 +159,9 @@ def test_a_lease_that_recovers_lets_the_command_run_on(tmp_path: Path) -> None:
         words = ("run", "--ttl", "3s", "--kill-after", "1s", "x", "-c", line)
         with holdfast.started(*words, stderr=subprocess.PIPE) as process:
             until(mark.exists)
-            for it in (0, 1):
-                nodes.freeze(it)
-            until(lambda: "term" in mark.read_text(), 5)
-            for it in (0, 1):
-                nodes.thaw(it)
+            with frozen(nodes, 0, 1):
+                until(lambda: "term" in mark.read_text(), 5)
             assert process.wait(20) == 76, "it was told to end, so nobody may take this for a success"
-            assert process.stderr is not None
             assert "killed" not in process.stderr.read()
 
 
@@ -208,18 +202,18 @@ def test_a_full_pipe_keeps_nobody_from_the_deadline(holdfast: Command, nodes: No
             assert process.wait(5) == 76
 
 
-@pytest.mark.parametrize("fault", kills.FAULTS)
+@pytest.mark.parametrize("fault", kills.Arena.faults)
 def test_nobody_overlaps(fault: str, tmp_path: Path) -> None:
-    found = kills.campaign(tmp_path, [fault], 2, seed=1)
-    assert kills.wrong(found) == []
-    assert found[fault].faults == 2
-    assert found[fault].lives >= (1 if fault in kills.KEEPS else 2)
+    found = kills.campaign(tmp_path, fault, 2)
+    assert kills.wrong({fault: found}) == []
+    assert found.faults == 2
+    assert found.lives >= (1 if fault in kills.Arena.keeps else 2)
 
 
 def test_the_margin_is_enough_for_a_kill_that_takes_long(tmp_path: Path) -> None:
-    found = kills.campaign(tmp_path, ["lease runs out"], 3, seed=1, source=copied(tmp_path, *UNRENEWED, *SLOW))
-    assert kills.wrong(found) == []
-    assert found["lease runs out"].lives >= 4
+    found = kills.campaign(tmp_path, "lease runs out", 3, copied(tmp_path, *UNRENEWED, *SLOW), kills.Quiet)
+    assert kills.wrong({"": found}) == []
+    assert found.lives >= 4
 
 
 def test_a_command_that_is_not_reaped_before_its_end_is_told_has_its_status(holdfast: Command) -> None:
@@ -238,12 +232,7 @@ def _deathless(tmp_path: Path, beats: str, nodes: Nodes) -> tuple[Command, tuple
 
 def _of(file: Path) -> int:
     """The process that beats into a file."""
-    for it in tree.everybody():
-        # Those of other tests may end meanwhile.
-        with suppress(OSError):
-            if it.name == "beater" and str(file).encode() in Path(f"/proc/{it.pid}/cmdline").read_bytes().split(b"\0"):
-                return it.pid
-    raise AssertionError(f"nobody beats into {file}")
+    return next(it for it in naming(file) if (entry := tree.process(it)) and entry.name == "beater")
 
 
 def test_what_does_not_die_keeps_the_lock(nodes: Nodes, beats: str, tmp_path: Path) -> None:
@@ -273,15 +262,12 @@ def _left(tmp_path: Path, beats: str) -> tuple[int, list[dict[str, Any]], bool]:
             pid = _of(file)
             # A client's greeting deletes a key of its own.
             before = _deleted(nodes.urls[2])
-            try:
-                nodes.freeze(0)
-                nodes.freeze(1)
-                process.wait(30)
-                deleted = _deleted(nodes.urls[2]) - before
-            finally:
-                tree.send(pid, signal.SIGKILL)
-                nodes.thaw(0)
-                nodes.thaw(1)
+            with frozen(nodes, 0, 1):
+                try:
+                    process.wait(30)
+                    deleted = _deleted(nodes.urls[2]) - before
+                finally:
+                    tree.send(pid, signal.SIGKILL)
         return process.returncode, lines((tmp_path / "told").read_text()), deleted == 0
 
 

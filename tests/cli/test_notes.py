@@ -51,7 +51,6 @@ def test_hold_has_a_note(holdfast: Command) -> None:
     import subprocess
 
     with holdfast.started("hold", "--note", "by hand", "noted:5", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         assert "who says 'by hand'" in holdfast.run("inspect", "noted:5").stdout
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli.kit import Command, lines, until
+from cli.kit import Command, lines
+from nemesis.harm import frozen
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.cli import codes
@@ -107,15 +109,11 @@ def _doubted(folder: Path) -> list[dict[str, Any]]:
         words = ("run", "--json", "--ttl", "6s", "--kill-after", "100ms", "page:d", "-c", f"echo > {mark}; read end")
         holdfast = Command(folder, nodes.environment)
         with holdfast.started(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-            assert process.stderr is not None
             until(mark.exists)
-            for it in (0, 1):
-                nodes.freeze(it)
-            told = [process.stderr.readline()]
-            while "doubt" not in told[-1]:
-                told.append(process.stderr.readline())
-            for it in (0, 1):
-                nodes.thaw(it)
+            with frozen(nodes, 0, 1):
+                told = [process.stderr.readline()]
+                while "doubt" not in told[-1]:
+                    told.append(process.stderr.readline())
             return lines("".join(told) + process.communicate("\n")[1])
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import kubernetes_validate
 import pytest
 import yaml
-from cli.kit import Command, until
+from cli.kit import Command
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes

@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 import redis
-from cli.kit import Command, lines, until
+from cli.kit import Command, lines
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.cli import holder, tree
@@ -244,7 +245,6 @@ def test_a_signal_ends_the_wait(number: signal.Signals, busy: str, holdfast: Com
             until(lambda: locks.inspect(busy).queue)
             process.send_signal(number)
             assert process.wait(10) == -number
-            assert process.stdout is not None
             assert process.stdout.read() == ""
             until(lambda: not locks.inspect(busy).queue)
 

@@ -7,15 +7,15 @@ lease is long, so that nothing else wakes anybody soon: a renewal is due in ten 
 from __future__ import annotations
 
 import mmap
-import shutil
 import struct
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
-from cli.kit import HERE, Command, alive, holder_of, life, until
+from cli.kit import Command, holder_of
+from nemesis.arena import life
+from nemesis.processes import alive, compiled, until
 
 from holdfast.cli import tree
 from holdfast.embedded import Nodes
@@ -31,11 +31,7 @@ pytestmark = pytest.mark.skipif(not tree.LINUX, reason="CLOCK_BOOTTIME is Linux'
 @pytest.fixture(scope="module")
 def shim(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The library that is preloaded."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    assert compiler is not None, "the shim needs a C compiler"
-    library = tmp_path_factory.mktemp("step") / "step.so"
-    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, HERE / "step.c", "-ldl"], check=True)
-    return str(library)
+    return compiled(Path(__file__).with_name("step.c"), tmp_path_factory.mktemp("step") / "step.so", "-shared", "-ldl")
 
 
 @pytest.mark.parametrize("who", ["supervisor", "holder", "both"])
@@ -54,10 +50,7 @@ def test_the_command_is_killed_at_once(who: str, shim: str, beats: str, nodes: N
         with open(page, "r+b") as opened, mmap.mmap(opened.fileno(), 64) as view:
             view[8 : 8 + 8 * len(pids)] = struct.pack(f"={len(pids)}d", *pids)
             view[0:8] = struct.pack("=d", STEP)
-        deadline = time.monotonic() + SOON
-        while any(map(alive, below)) and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert not any(map(alive, below))
+        until(lambda: not any(map(alive, below)), SOON)
         assert process.wait(10) == 76
 
 

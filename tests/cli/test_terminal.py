@@ -14,7 +14,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from cli.kit import PATIENCE, Command, until
+from cli.kit import Command
+from nemesis.processes import PATIENCE, until
 
 from holdfast import Holdfast
 from holdfast.cli import tree

@@ -13,7 +13,8 @@ import termios
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, lines, until
+from cli.kit import Command, lines
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.aio import Holdfast as Tasks

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from cli.kit import until
+from nemesis.processes import until
 
 from holdfast.cli import tree
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 import redis
-from cli.kit import Command, alive, lines, until
+from cli.kit import Command, lines
+from nemesis.processes import alive, until
 
 from holdfast import Holdfast
 from holdfast.cli.options import VERBS
@@ -26,8 +27,6 @@ from holdfast.version import VERSION
 
 def test_hold_says_so_and_releases_when_stdin_ends(holdfast: Command, locks: Holdfast) -> None:
     with holdfast.started("hold", "script", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
         told = json.loads(process.stdout.readline())
         assert told["token"] == locks.locked_by("script")
         assert told["fence"] == locks.inspect("script").fence
@@ -51,11 +50,9 @@ def test_hold_stops_the_guarded_process_when_the_lease_is_lost(holdfast: Command
         words = ("hold", "--guard", str(guarded.pid), "guarded")
         with holdfast.started(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
             # (The nodes know it sooner. A request that was not granted yet would ask again.)
-            assert process.stdout is not None
             assert json.loads(process.stdout.readline())["name"] == "guarded"
             locks.force_release("guarded", "a test")
             assert process.wait(10) == 76
-            assert process.stderr is not None
             assert "'guarded' is lost (forced)" in process.stderr.read()
         assert guarded.wait(5) == -signal.SIGKILL
 
@@ -237,7 +234,6 @@ def test_elect_again_campaigns_again_until_a_signal(holdfast: Command, tmp_path:
 def test_rate_becomes_the_command(holdfast: Command) -> None:
     words = ("rate", "-n", "turn", "1/1h", "-c", "echo $$; exit 4")
     with holdfast.started(*words, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.read() == f"{process.pid}\n"
         assert process.wait(10) == 4
     second = holdfast.run(*words)
@@ -296,7 +292,6 @@ def test_on_a_terminal_release_asks_for_the_name(typed: str, code: int, holdfast
     ours, theirs = pty.openpty()
     with holdfast.started("release", "--reason", "a test", "--any", "asked", stdin=theirs, stdout=subprocess.PIPE) as process:
         os.write(ours, f"{typed}\n".encode())
-        assert process.stdout is not None
         said = process.stdout.read()
         assert process.wait(10) == code
     os.close(ours)
@@ -312,7 +307,6 @@ def test_on_a_terminal_release_asks_for_the_name(typed: str, code: int, holdfast
 @pytest.mark.parametrize("words", ["inspect watched", "nodes"])
 def test_watch_says_first_how_it_looks(words: str, holdfast: Command) -> None:
     with holdfast.started(words.split()[0], "--watch", *words.split()[1:], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline().startswith("# looks every")
         process.terminate()
 

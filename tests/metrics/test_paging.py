@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from cli.health import FAULTS, started
-from cli.kit import SOURCE
 from metrics.prometheus_server import NEEDS_PROMETHEUS, Server, prometheus
 from metrics.test_end_to_end import firing, free_ports
+from nemesis.processes import SOURCE
 from nemesis.servers import EVERY_SECOND, FORGETFUL
 
 from holdfast.metrics import alerts

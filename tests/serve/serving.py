@@ -6,12 +6,14 @@ import asyncio
 import re
 import socket
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
+from cli.kit import Command
+from nemesis.processes import PIPES
 from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
@@ -62,9 +64,15 @@ async def serving(application: Any, at: socket.socket | None = None, **more: Any
             await task
 
 
+@contextmanager
+def served(holdfast: Command, *options: str, at: Sequence[str] = ("--bind", "127.0.0.1:0")) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """A gateway in a process of its own, which serves all requests however busy the machine is: where it serves, and the process."""
+    with holdfast.started("serve", *at, "--max-lag", "1m", *options, **PIPES) as process:
+        yield address(process), process
+
+
 def address(process: subprocess.Popen[str]) -> str:
     """Where a gateway that was started says that it serves."""
-    assert process.stderr is not None
     for line in process.stderr:
         if found := re.search(r"serving at (\S+)", line):
             return found[1]

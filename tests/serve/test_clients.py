@@ -14,14 +14,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cli.kit import Command, until
-from serve.serving import address
+from cli.kit import Command
+from nemesis.processes import PIPES, kill_all, until
+from serve.serving import served
 
 from holdfast import Holdfast
-from holdfast.cli import tree
 from holdfast.embedded import Nodes
 from holdfast.fencing.http import fences_in
 from holdfast.serve.answering import lines
@@ -32,7 +31,6 @@ CLIENTS = {
     "node": [shutil.which("node") or "node", str(HERE / "client.mjs")],
     "python": [sys.executable, str(HERE / "client.py")],
 }
-PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 PATIENCE = 30
 
 
@@ -55,8 +53,8 @@ def client(request: pytest.FixtureRequest) -> list[str]:
 @pytest.fixture
 def gateway(holdfast: Command) -> Iterator[dict[str, str]]:
     """The environment of a client."""
-    with holdfast.started("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", **PIPES) as process:
-        yield {**os.environ, "HOLDFAST_GATEWAY": address(process), "TTL_MS": "2000", "GATEWAY_PID": str(process.pid)}
+    with served(holdfast) as (url, process):
+        yield {**os.environ, "HOLDFAST_GATEWAY": url, "TTL_MS": "2000", "GATEWAY_PID": str(process.pid)}
 
 
 @pytest.fixture
@@ -201,8 +199,7 @@ def outlived(client: list[str], place: Path) -> float:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(max(0.0, end + 1.5 * LATE - time.clock_gettime(time.CLOCK_BOOTTIME)))
             last = float(file.read_text().split()[0])
-            for pid in [process.pid, *(it.pid for it in tree.descendants(process.pid))]:
-                tree.send(pid, signal.SIGKILL)
+            kill_all(process.pid)
             process.communicate()
     return last - end
 

@@ -24,7 +24,7 @@ import pytest
 import redis
 import trustme
 from cli.kit import Command
-from serve.serving import address, gateway_app, serving
+from serve.serving import gateway_app, served, serving
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
@@ -34,16 +34,14 @@ from holdfast.serve.answering import PING, respond
 from holdfast.serve.problems import KINDS, Problem
 from holdfast.serve.server import Connections
 
-PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
-ANY = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
 ID = "a-lease-at-the-door"
 NOBODY = 65534
 
 
 @pytest.fixture
 def url(holdfast: Command) -> Iterator[str]:
-    with holdfast.started(*ANY, **PIPES) as process:
-        yield address(process)
+    with served(holdfast, "--no-page") as (url, _):
+        yield url
 
 
 def held(client: httpx.Client, name: str, lease: str = ID, **more: Any) -> dict[str, Any]:
@@ -71,8 +69,8 @@ def test_on_a_unix_socket_users_are_clients(holdfast: Command) -> None:
             found = ["curl", "-sS", "--unix-socket", place, f"http://localhost{path}", *words]
             return subprocess.run(found, user=NOBODY, capture_output=True, text=True, cwd="/", check=True).stdout
 
-        with holdfast.started("serve", "--listen", f"unix:{place}", "--max-lag", "1m", "--drain", "100ms", **PIPES) as process:
-            assert address(process) == f"unix:{place}"
+        with served(holdfast, "--drain", "100ms", at=("--listen", f"unix:{place}")) as (url, process):
+            assert url == f"unix:{place}"
             with httpx.Client(transport=httpx.HTTPTransport(uds=place), base_url="http://localhost") as client:
                 lease = held(client, "door:user")["id"]
                 (own,) = client.get("/v1/leases").json()["leases"]
@@ -86,14 +84,13 @@ def test_on_a_unix_socket_users_are_clients(holdfast: Command) -> None:
 
 
 def test_a_unix_socket_is_taken_over_from_a_gateway_that_died_and_from_no_other(holdfast: Command, tmp_path: Path) -> None:
-    words = ("serve", "--listen", f"unix:{tmp_path}/gateway.sock", "--max-lag", "1m")
-    with holdfast.started(*words, **PIPES) as process:
-        address(process)
-        assert "in use" in holdfast.run(*words).stderr
+    words = ("--listen", f"unix:{tmp_path}/gateway.sock")
+    with served(holdfast, at=words) as (_, process):
+        assert "in use" in holdfast.run("serve", *words).stderr
         process.kill()
         process.wait()
-    with holdfast.started(*words, **PIPES) as process:
-        address(process)
+    with served(holdfast, at=words):
+        pass
     (tmp_path / "file").write_text("not a socket")
     assert "no socket" in holdfast.run("serve", "--listen", f"unix:{tmp_path}/file").stderr
 
@@ -107,8 +104,7 @@ BEGUN = b"POST /v1/keepalive HTTP/1.1\r\nhost: localhost\r\ncontent-type: applic
 
 
 def test_sockets_of_strangers_do_not_shut_the_gateway(holdfast: Command) -> None:
-    with holdfast.started(*ANY, "--max-connections", "60", **PIPES) as process, ExitStack() as stack:
-        url = address(process)
+    with served(holdfast, "--no-page", "--max-connections", "60") as (url, _), ExitStack() as stack:
         with httpx.Client(base_url=url) as steady:
             held(steady, "door:steady")
             for at in range(240):
@@ -145,8 +141,7 @@ def test_a_handshake_that_does_not_come_ends_the_connection(holdfast: Command, t
     ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
     ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
     words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"))
-    with holdfast.started(*ANY, *words, **PIPES) as process:
-        url = address(process)
+    with served(holdfast, *words) as (url, _):
         with opened(url) as stranger:
             assert until_closed(stranger) < 20
         context = ssl.create_default_context()
@@ -160,7 +155,7 @@ def test_a_request_is_refused_before_its_body(holdfast: Command, tmp_path: Path,
     tokens = tmp_path / "tokens.toml"
     tokens.touch(0o600)
     words = ("--tokens", str(tokens)) if status == b"401" else ()
-    with holdfast.started(*ANY, *words, **PIPES) as process, opened(address(process)) as stranger:
+    with served(holdfast, *words) as (url, _), opened(url) as stranger:
         head = f"PUT /v1/leases/{ID} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
         stranger.sendall(head.encode())
         stranger.settimeout(3)
@@ -430,8 +425,7 @@ def raw(url: str, request: str) -> tuple[int, dict[str, Any]]:
 
 
 def test_what_the_server_says_of_bad_requests_does_not_reach_stderr(holdfast: Command) -> None:
-    with holdfast.started(*ANY, **PIPES) as process:
-        url = address(process)
+    with served(holdfast) as (url, process):
         with opened(url) as stranger:
             stranger.sendall(b"nonsense\r\n\r\n")
             assert b"400" in stranger.recv(4096)

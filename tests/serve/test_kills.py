@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
-from serve.kills import Arena, judged
+from nemesis.arena import judged
+from serve.kills import Arena
 
 
 def test_nobody_overlaps(tmp_path: Path) -> None:
-    arena = Arena(tmp_path)
-    chance = random.Random(11)
+    arena = Arena(tmp_path, seed="11")
     try:
         for fault in ("gateway killed", "balancer restarted", "client killed"):
-            arena.harm(fault, chance)
+            arena.harm(fault)
     finally:
         arena.close()
-    found = judged(arena.lives(), False)
-    assert found[0] >= 4
-    assert found[1] == 0, found
+    found = judged([*arena.lives()], late=Arena.late)
+    assert found.lives >= 4
+    assert found.overlaps == 0, arena.lives()

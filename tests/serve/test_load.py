@@ -12,32 +12,26 @@ import secrets
 import select
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from cli.kit import PATIENCE, SOURCE, Command, Life, beater, life, until
+from cli.kit import Command
+from nemesis.arena import Life, beater, life, now
+from nemesis.processes import PATIENCE, SOURCE, Running, until
 from redis import Redis
 from serve.kills import SCRIPT
-from serve.serving import address
+from serve.serving import served
 from serve.test_clients import CLIENTS
 
 from holdfast import Holdfast
-from holdfast.cli import tree
 from holdfast.embedded import Nodes
 from holdfast.serve.http import LAST, REQUEST
-
-QUIET: dict[str, Any] = {"stderr": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
-PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.DEVNULL}
-ANY = ("--bind", "127.0.0.1:0", "--max-lag", "1m", "--no-page")
-
 
 # ------------------------------------------------ a drain
 
@@ -77,10 +71,6 @@ class Drained:
     def granted(self) -> int:
         """How many leases were granted to requests that came later than the drain."""
         return sum(said == "held" for at, said in self.asked if at > self.refusing)
-
-
-def now() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def kind(answer: httpx.Response) -> str:
@@ -125,17 +115,10 @@ def believers(folder: Path, url: str) -> Iterator[dict[str, Path]]:
     env = {**os.environ, "HOLDFAST_GATEWAY": url, "TTL_MS": str(int(1000 * TTL))}
     files = {f"load:{language}": folder / f"life-{language}" for language in CLIENTS}
     program = beater(folder)
-    processes = [
-        subprocess.Popen([*CLIENTS[name.partition(":")[2]], name, "sh", "-c", SCRIPT, program, str(it)], env=env, **QUIET)
-        for name, it in files.items()
-    ]
-    try:
+    with ExitStack() as running:
+        for name, it in files.items():
+            running.enter_context(Running(*CLIENTS[name.partition(":")[2]], name, "sh", "-c", SCRIPT, program, it, env=env))
         yield files
-    finally:
-        for process in processes:
-            for pid in [process.pid, *(it.pid for it in tree.descendants(process.pid))]:
-                tree.send(pid, signal.SIGKILL)
-            process.wait()
 
 
 def wanting(nodes: Nodes, name: str, seen: Drained) -> None:
@@ -153,9 +136,8 @@ def waiting(url: str, seen: Drained) -> None:
 def drained(folder: Path, nodes: Nodes, source: Path = SOURCE) -> Drained:
     """Drain a gateway whose clients hold and acquire."""
     seen = Drained()
-    words = ("serve", *ANY, "--drain", f"{DRAIN:g}s", "--max-requests", "1000000", "--max-keepalives", "1000000")
-    with Command(folder, nodes.environment, source).started(*words, **PIPES) as process:
-        url = address(process)
+    words = ("--no-page", "--drain", f"{DRAIN:g}s", "--max-requests", "1000000", "--max-keepalives", "1000000")
+    with served(Command(folder, nodes.environment, source), *words) as (url, process):
         with believers(folder, url) as files:
             until(lambda: all(map(life, files.values())), 3 * PATIENCE)
             others = [threading.Thread(target=wanting, args=(nodes, name, seen)) for name in files]
@@ -219,8 +201,7 @@ class Heard:
 def asked_while_idle(command: Command, nodes: Nodes) -> int:
     """How many commands a gateway that nobody uses sends to the nodes. It was used before."""
     heard = Heard(nodes)
-    with command.started("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", **PIPES) as process:
-        url = address(process)
+    with served(command) as (url, _):
         lease = f"{url}/v1/leases/a-lease-before-silence"
         assert httpx.put(lease, json={"names": ["load:idle"]}).status_code == 201
         assert httpx.delete(lease).status_code == 200
@@ -334,8 +315,7 @@ def waves(pid: int, url: str, many: int) -> list[int]:
 
 def test_connections_that_say_nothing_are_closed_and_cost_nobody_a_lease(holdfast: Command, files: int) -> None:
     many = min(SILENT, files - OTHER)
-    with holdfast.started("serve", *ANY, **PIPES) as process:
-        url = address(process)
+    with served(holdfast, "--no-page") as (url, process):
         keeper = Keeper(url)
         try:
             before, first, second = waves(process.pid, url, many)

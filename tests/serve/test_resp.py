@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from math import inf
@@ -24,8 +23,9 @@ from urllib.parse import urlsplit
 import hiredis
 import pytest
 import redis
-from cli.kit import Command, until
-from serve.serving import PATIENT, address
+from cli.kit import Command
+from nemesis.processes import until
+from serve.serving import PATIENT, served
 
 from holdfast import Holdfast as Locks
 from holdfast.aio import Holdfast
@@ -326,16 +326,12 @@ def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path) ->
 # ------------------------------------------------ real processes
 
 
-@contextmanager
-def gateway_of(holdfast: Command, *options: str) -> Iterator[str]:
-    """A gateway that speaks RESP only. Returns where."""
-    with holdfast.started("serve", *options, "--max-lag", "1m", stderr=subprocess.PIPE) as process:
-        yield address(process)
+NEARBY = ("--resp", "127.0.0.1:0")
 
 
 @pytest.fixture
 def port(holdfast: Command) -> Iterator[str]:
-    with gateway_of(holdfast, "--resp", "127.0.0.1:0") as url:
+    with served(holdfast, at=NEARBY) as (url, _):
         yield str(urlsplit(url).port)
 
 
@@ -380,11 +376,10 @@ sys.stdin.read()
 @pytest.mark.parametrize("how", ["killed", "forked"])
 def test_the_lock_of_a_killed_process_is_free_at_once(holdfast: Command, tmp_path: Path, nodes: Nodes, how: str) -> None:
     place = tmp_path / "resp.sock"
-    with gateway_of(holdfast, "--resp", f"unix:{place}"), Locks(*nodes.urls) as locks:
+    with served(holdfast, at=("--resp", f"unix:{place}")), Locks(*nodes.urls) as locks:
         words = [sys.executable, "-c", HOLDER, str(place), "fork" if how == "forked" else ""]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(words, text=True, **pipes) as process:
-            assert process.stdout is not None
             first = int(process.stdout.readline()[1:])
             if how == "forked":
                 process.wait(30)
@@ -400,8 +395,8 @@ def test_the_lock_of_a_killed_process_is_free_at_once(holdfast: Command, tmp_pat
 
 
 def test_a_gateway_drains(holdfast: Command, nodes: Nodes) -> None:
-    with holdfast.started("serve", "--resp", "127.0.0.1:0", "--max-lag", "1m", stderr=subprocess.PIPE) as process:
-        with socket.create_connection(("127.0.0.1", urlsplit(address(process)).port or 0)) as its:
+    with served(holdfast, at=NEARBY) as (url, process):
+        with socket.create_connection(("127.0.0.1", urlsplit(url).port or 0)) as its:
             its.sendall(b"LOCK resp:drain TTL 20000\n")
             lease = its.recv(4096).split(b"\r\n")[2]
             process.terminate()

@@ -6,16 +6,13 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from cli.kit import Command
 from serve import tools
-from serve.serving import address
+from serve.serving import served
 
-PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 QUOTAS = ("--max-requests", "100000", "--max-keepalives", "100000")
-SERVE = ("serve", "--bind", "127.0.0.1:0", "--max-lag", "1m", *QUOTAS, "--allow-force", "--no-page")
 # Of each operation. `./task test serve -k schemathesis` with 170 makes 2,000 cases.
 EXAMPLES = os.environ.get("HOLDFAST_SCHEMA_EXAMPLES", "8")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
@@ -24,8 +21,8 @@ PATIENCE = 240
 
 @pytest.fixture
 def url(holdfast: Command) -> Iterator[str]:
-    with holdfast.started(*SERVE, **PIPES) as process:
-        yield address(process)
+    with served(holdfast, *QUOTAS, "--allow-force", "--no-page") as (url, _):
+        yield url
 
 
 def schemathesis(url: str, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,28 +13,21 @@ from typing import Any
 import httpx
 import pytest
 import trustme
-from cli.kit import Command, until
-from serve.serving import address
+from cli.kit import Command
+from nemesis.processes import PIPES, until
+from serve.serving import served
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
-
-ANY = ("--bind", "127.0.0.1:0", "--max-lag", "1m")
-PIPES: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE}
 
 
 def put(url: str, lease: str, name: str, **more: Any) -> httpx.Response:
     return httpx.put(f"{url}/v1/leases/{lease}", json={"names": [name], **more}, timeout=20)
 
 
-def locks_of(nodes: Nodes) -> Holdfast:
-    return Holdfast(*nodes.urls)
-
-
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
 def test_an_end_is_no_release(holdfast: Command, nodes: Nodes, ending: signal.Signals) -> None:
-    with holdfast.started("serve", *ANY, "--drain", "100ms", **PIPES) as process, locks_of(nodes) as locks:
-        url = address(process)
+    with served(holdfast, "--drain", "100ms") as (url, process), Holdfast(*nodes.urls) as locks:
         began = time.monotonic()
         said = put(url, f"a-lease-of-the-end-{ending}", f"verb:end {ending}", ttl_ms=2_000).json()
         process.send_signal(ending)
@@ -46,20 +39,17 @@ def test_an_end_is_no_release(holdfast: Command, nodes: Nodes, ending: signal.Si
 
 
 def test_a_second_signal_ends_a_drain(holdfast: Command) -> None:
-    with holdfast.started("serve", *ANY, **PIPES) as process:
-        url = address(process)
+    with served(holdfast) as (url, process):
         put(url, "a-lease-of-the-second", "verb:second")
         process.send_signal(signal.SIGTERM)
         until(lambda: httpx.get(f"{url}/readyz").status_code == 503)
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
-        assert process.stderr is not None
         assert "1 leases are left to run out" in process.stderr.read()
 
 
 def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Command, nodes: Nodes) -> None:
-    with holdfast.started("serve", *ANY, **PIPES) as process, locks_of(nodes) as locks:
-        url = address(process)
+    with served(holdfast) as (url, _), Holdfast(*nodes.urls) as locks:
         first = put(url, "a-lease-before-a-command", "verb:both").json()
         with holdfast.started("run", "verb:both", "--", "sh", "-c", "echo $HOLDFAST_FENCE; sleep 0.5", **PIPES) as command:
             until(lambda: len(locks.inspect("verb:both").queue) == 1)
@@ -69,7 +59,6 @@ def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Com
             httpx.delete(f"{url}/v1/leases/a-lease-before-a-command")
             last = put(url, "a-lease-after-a-command", "verb:both", wait_ms=20_000, linger_ms=10_000).json()
             assert command.wait(10) == 0
-            assert command.stdout is not None
             fence = int(command.stdout.read())
         assert last["state"] == "held"
         assert first["fence"] < fence < last["fence"]
@@ -85,8 +74,8 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
     token = holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens)).stdout.strip()
     words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
-    with holdfast.started("serve", "--bind", "0.0.0.0:0", "--max-lag", "1m", *words, **PIPES) as process:
-        port = address(process).rpartition(":")[2]
+    with served(holdfast, *words, at=("--bind", "0.0.0.0:0")) as (url, process):
+        port = url.rpartition(":")[2]
         context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         bearer = {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=f"https://localhost:{port}", verify=context) as client:
@@ -95,7 +84,6 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
             # The file is read again on SIGHUP. A wrong one changes nothing.
             tokens.write_text("[client.importer]")
             process.send_signal(signal.SIGHUP)
-            assert process.stderr is not None
             assert "the old tokens stay in use" in process.stderr.readline()
             assert client.get("/v1/nodes", headers=bearer).status_code == 200
 
@@ -118,7 +106,6 @@ def test_what_it_refuses(holdfast: Command, words: tuple[str, ...], status: int,
 
 def test_insecure_is_said_at_each_start(holdfast: Command) -> None:
     with holdfast.started("serve", "--bind", "0.0.0.0:0", "--insecure", **PIPES) as process:
-        assert process.stderr is not None
         assert "INSECURE" in process.stderr.readline()
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
+from nemesis.processes import free_port, until
 from serve.serving import gateway_app
 
 from holdfast import Holdfast as Threads
@@ -33,9 +32,7 @@ class Gateway:
 
     def __init__(self, nodes: Nodes, times: Mapping[str, float] = {}, **options: Any) -> None:
         self._nodes, self._times, self._options = nodes, dict(times), options
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}/"
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
@@ -78,14 +75,6 @@ def client(nodes: Nodes, owner: str, times: Mapping[str, float] = {}) -> Iterato
     """A client that works, with a name of its own."""
     with Threads(*nodes.urls, owner=owner, **times) as locks:
         yield locks
-
-
-def until(true: Callable[[], object], why: str = "it never happened") -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
 
 
 def commands(nodes: Nodes) -> int:

@@ -21,8 +21,9 @@ from typing import Any
 import httpx
 import psutil
 from browser import chromium  # docs/site
+from nemesis.processes import until
 from playwright.sync_api import sync_playwright
-from serve.page.kit import commands, until
+from serve.page.kit import commands
 
 from holdfast.embedded import Nodes
 

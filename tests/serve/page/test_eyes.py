@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from browser import AUDIT, axe  # docs/site
+from nemesis.harm import frozen
 from playwright.sync_api import expect
 from serve.page.kit import PATIENCE, Gateway, client, gateway, line, opened
 
@@ -189,13 +190,10 @@ def test_what_is_old_is_grey_and_says_its_age(browser: Any) -> None:
         page = opened(browser, serving.url)
         expect(line(page, "old:1")).to_have_count(1)
         expect(page.locator("[class*=stale]")).to_have_count(0)
-        own.freeze(0)
-        own.freeze(1)
-        expect(page.locator(".link-lost")).to_have_text(re.compile(r"locks as of \d\d:\d\d:\d\d, \d.*ago"))
-        expect(page.locator(".page.stale-locks")).to_have_count(1)
-        expect(page.locator(".safe.outage")).to_be_visible()
-        own.thaw(0)
-        own.thaw(1)
+        with frozen(own, 0, 1):
+            expect(page.locator(".link-lost")).to_have_text(re.compile(r"locks as of \d\d:\d\d:\d\d, \d.*ago"))
+            expect(page.locator(".page.stale-locks")).to_have_count(1)
+            expect(page.locator(".safe.outage")).to_be_visible()
         expect(page.locator(".link-live")).to_be_visible()
         page.context.close()
 

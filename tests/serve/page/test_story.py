@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from nemesis.processes import until
 from playwright.sync_api import expect
-from serve.page.kit import PATIENCE, QUICK, Gateway, client, gateway, line, opened, until
+from serve.page.kit import PATIENCE, QUICK, Gateway, client, gateway, line, opened
 
 from holdfast import LockLost
 from holdfast.embedded import Nodes
