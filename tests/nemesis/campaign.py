@@ -24,7 +24,8 @@ from holdfast.clock import clock
 from holdfast.protocol.quorum import majority
 
 from .aims import AIMED, Caught, Moment, Scout
-from .clients import TASKS, THREADS, Crowd, Settings
+from .clients import Crowd, Settings
+from .faces import FACES
 from .faults import BACK, CABLES, CLIENTS, CLOCKS, KINDS, LINKS, PROCESSES, REFUSALS, Field, Kind, Missed
 from .history import ASKED, EXCLUSION, FAILED, FENCING, GRANTED, LOST, NO_FENCE, READY, REFUSED, Broken, History, Tail
 from .proxy import Proxy
@@ -187,7 +188,7 @@ class Campaign:
                 Settings(
                     urls=[it.url for it in proxies],
                     names=NAMES,
-                    face=(THREADS, TASKS)[which % 2],
+                    face=[*FACES][which % 2],
                     users=self.users,
                     seed=self.result.seed,
                     folder=str(servers.folder),

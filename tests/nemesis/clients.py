@@ -8,7 +8,6 @@ Every line is one `write` to a file that was opened for appending: what was writ
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import os
@@ -16,7 +15,6 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Iterator
@@ -27,18 +25,17 @@ from typing import Any
 from proof.books import TOLD, Books
 
 import holdfast
-import holdfast.aio
 from holdfast import events
 from holdfast.clock import clock
 from holdfast.errors import HoldfastError, LockLost, Misuse, NoQuorum, NotAcquired
 
-from . import servers
+from .faces import FACES
 from .history import ASKED, BALANCED, FAILED, FORKED, GRANTED, LOST, RAISED, READY, REFUSED, RELEASED, UNTIL
+from .processes import WITH_TESTS, bound
 
 LOOK = 0.01  # seconds between two looks at a lease that is held
 RESPITE = 0.1  # seconds after NoQuorum: it is said at once when a majority has been away for long, and nobody should spin
 PATIENCE = 5.0  # seconds for observers to hear what is left to tell
-THREADS, TASKS = "threads", "asyncio"
 
 
 @dataclass
@@ -126,7 +123,7 @@ class Diary:
 
 
 class Client:
-    """What both kinds have in common. `stopped`: its users end after what they are at."""
+    """A client and its users. `stopped`: they end after what they are at."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.diary, self.stopped, self.fork = settings, Diary(settings), False, False
@@ -135,67 +132,37 @@ class Client:
         signal.signal(signal.SIGUSR1, lambda *_: setattr(self, "fork", True))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # whoever is forked is waited for by nobody
 
-    def options(self) -> dict[str, Any]:
-        """Of its holdfast."""
-        it = self.settings
-        found = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "owner": it.owner}
-        return {**found, "observer": [self.diary.renewed, self._enter], **({} if it.guard else {"restart_guard": None})}
-
-    def users(self) -> Iterator[tuple[str, random.Random]]:
-        """Who they are, and what decides for them."""
-        for number in range(self.settings.users):
-            yield f"{self.settings.owner}/{number}", random.Random(f"{self.settings.seed} {self.settings.owner} {number}")
-
-    def ended(self, who: str, error: Exception) -> float:
-        """An acquisition came to nothing, or a lease was lost: that may be. Returns for how many seconds to do nothing."""
-        self.diary.note(REFUSED if isinstance(error, NotAcquired) else RAISED, who, told=f"{type(error).__name__}: {error}"[:300])
-        return RESPITE if isinstance(error, NoQuorum) else 0.0
-
-    def _enter(self, event: events.Event) -> None:
-        if not (self.settings.deaf and isinstance(event, events.Ended) and event.how == "released"):
-            self.books(event)
-
-    def balance(self, stats: holdfast.Stats) -> None:
-        """It is closed: do its books balance?"""
-        deadline = time.monotonic() + PATIENCE
-        # Observers have a thread of their own, which may still be at it.
-        while (wrongs := self.books.wrongs(stats)) and time.monotonic() < deadline:
-            time.sleep(LOOK)
-        told = {it: self.books.kinds[it] for it in TOLD}
-        self.diary.note(FAILED if wrongs else BALANCED, self.settings.owner, told=wrongs or told)
-
-
-class Threads(Client):
-    """Its users are threads."""
-
     def run(self) -> None:
         """Until it is stopped."""
-        with holdfast.Holdfast(*self.settings.urls, **self.options()) as self.locks:
-            self.diary.note(READY, self.settings.owner)
-            users = [threading.Thread(target=self._user, args=it) for it in self.users()]
-            for it in users:
-                it.start()
-            for it in users:
-                it.join()
-        self.balance(self.locks.stats())
+        it = self.settings
+        options = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "owner": it.owner}
+        options |= {"observer": [self.diary.renewed, self._enter], **({} if it.guard else {"restart_guard": None})}
+        self.face = FACES[it.face](it.urls, options)
+        self.diary.note(READY, it.owner)
+        names = [f"{it.owner}/{number}" for number in range(it.users)]
+        self.face.begin([self._user(who, random.Random(f"{it.seed} {it.owner} {number}")) for number, who in enumerate(names)])
+        self.face.finish()
+        self.face.close(self._balance)
 
-    def _user(self, who: str, dice: random.Random) -> None:
+    async def _user(self, who: str, dice: random.Random) -> None:
         for turn in turns(self.settings, dice):
             if self.stopped:
                 return
+            pause = 0.0
             try:
-                self._turn(who, turn)
-            except HoldfastError as error:
-                time.sleep(self.ended(who, error))
+                await self._turn(who, turn)
+            except HoldfastError as error:  # an acquisition came to nothing, or a lease was lost: that may be
+                self.diary.note(REFUSED if isinstance(error, NotAcquired) else RAISED, who, told=f"{type(error).__name__}: {error}"[:300])
+                pause = RESPITE if isinstance(error, NoQuorum) else 0.0
             except BaseException as error:
                 self.diary.note(FAILED, who, told=repr(error))
                 raise
-            time.sleep(turn.pause)
+            await self.face.sleep(pause + turn.pause)
 
-    def _turn(self, who: str, turn: Turn) -> None:
-        lock = self.locks.lock(turn.name, wait=turn.wait, on_lost=self.diary.lost)
+    async def _turn(self, who: str, turn: Turn) -> None:
+        lock = self.face.locks.lock(turn.name, wait=turn.wait, on_lost=self.diary.lost)
         self.diary.note(ASKED, who, name=turn.name)
-        lease = lock.try_acquire() if turn.wait is None else lock.acquire()
+        lease = await self.face.call(lock.try_acquire() if turn.wait is None else lock.acquire())
         if lease is None:
             return
         self.diary.granted(who, lease)
@@ -203,16 +170,16 @@ class Threads(Client):
             self.fork = False
             self._forks(who, lease, turn)
         if turn.extend:
-            lease.extend()
+            await self.face.call(lease.extend())
         over = clock() + turn.hold
         while clock() < over and (lease.held or self.settings.liar):
-            time.sleep(min(LOOK, max(0.0, over - clock())))
+            await self.face.sleep(min(LOOK, max(0.0, over - clock())))
             self.diary.until(lease)
         self.diary.released(who, lease)
-        lease.release(confirm=turn.confirm)
+        await self.face.call(lease.release(confirm=turn.confirm))
 
     def _forks(self, who: str, lease: holdfast.Lease, turn: Turn) -> None:
-        """The child may not use this lease, and gets one of its own as anybody does."""
+        """The child of a client for threads may not use this lease, and gets one of its own as anybody does."""
         if os.fork() > 0:
             return
         child = f"{who}/child"
@@ -224,7 +191,7 @@ class Threads(Client):
             else:
                 self.diary.note(FAILED, child, told="its parent's lease is good in it")
             with contextlib.suppress(NotAcquired, LockLost):
-                own = self.locks.lock(turn.name, wait=2.0, on_lost=self.diary.lost).acquire()
+                own = self.face.locks.lock(turn.name, wait=2.0, on_lost=self.diary.lost).acquire()
                 self.diary.granted(child, own)
                 time.sleep(0.005)
                 self.diary.released(child, own)
@@ -234,51 +201,18 @@ class Threads(Client):
         finally:
             os._exit(0)
 
+    def _enter(self, event: events.Event) -> None:
+        if not (self.settings.deaf and isinstance(event, events.Ended) and event.how == "released"):
+            self.books(event)
 
-class Tasks(Client):
-    """Its users are tasks."""
-
-    def run(self) -> None:
-        """Until it is stopped."""
-        asyncio.run(self._run())
-
-    async def _run(self) -> None:
-        async with holdfast.aio.Holdfast(*self.settings.urls, **self.options()) as self.locks:
-            self.diary.note(READY, self.settings.owner)
-            await asyncio.gather(*[self._user(*it) for it in self.users()])
-        await asyncio.to_thread(self.balance, self.locks.stats())
-
-    async def _user(self, who: str, dice: random.Random) -> None:
-        for turn in turns(self.settings, dice):
-            if self.stopped:
-                return
-            try:
-                await self._turn(who, turn)
-            except HoldfastError as error:
-                await asyncio.sleep(self.ended(who, error))
-            except BaseException as error:
-                self.diary.note(FAILED, who, told=repr(error))
-                raise
-            await asyncio.sleep(turn.pause)
-
-    async def _turn(self, who: str, turn: Turn) -> None:
-        lock = self.locks.lock(turn.name, wait=turn.wait, on_lost=self.diary.lost)
-        self.diary.note(ASKED, who, name=turn.name)
-        lease = await (lock.try_acquire() if turn.wait is None else lock.acquire())
-        if lease is None:
-            return
-        self.diary.granted(who, lease)
-        if turn.extend:
-            await lease.extend()
-        over = clock() + turn.hold
-        while clock() < over and (lease.held or self.settings.liar):
-            await asyncio.sleep(min(LOOK, max(0.0, over - clock())))
-            self.diary.until(lease)
-        self.diary.released(who, lease)
-        await lease.release(confirm=turn.confirm)
-
-
-KINDS: dict[str, type[Threads] | type[Tasks]] = {THREADS: Threads, TASKS: Tasks}
+    def _balance(self, stats: holdfast.Stats) -> None:
+        """It is closed: do its books balance?"""
+        deadline = time.monotonic() + PATIENCE
+        # Observers have a thread of their own, which may still be at it.
+        while (wrongs := self.books.wrongs(stats)) and time.monotonic() < deadline:
+            time.sleep(LOOK)
+        told = {it: self.books.kinds[it] for it in TOLD}
+        self.diary.note(FAILED if wrongs else BALANCED, self.settings.owner, told=wrongs or told)
 
 
 class Crowd:
@@ -336,12 +270,10 @@ class Crowd:
 
     def _start(self, which: int) -> subprocess.Popen[bytes]:
         settings = asdict(self.settings[which]) | {"owner": self.owner(which)}
-        paths = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-        command = ["env", f"PYTHONPATH={paths}", sys.executable, "-m", "nemesis.clients", json.dumps(settings)]
+        command = ["env", f"PYTHONPATH={WITH_TESTS}", sys.executable, "-m", "nemesis.clients", json.dumps(settings)]
         with open(Path(settings["folder"]) / f"{settings['owner']}.err", "wb") as errors:
-            return servers._bound(command, errors.fileno())
+            return bound(command, errors.fileno())
 
 
 if __name__ == "__main__":
-    told = Settings(**json.loads(sys.argv[1]))
-    KINDS[told.face](told).run()
+    Client(Settings(**json.loads(sys.argv[1]))).run()

@@ -12,15 +12,17 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from .clients import THREADS, Crowd
+from .clients import Crowd
+from .harm import stopped
 from .history import FORKED, History
+from .processes import state
 from .proxy import DOWN, UP, Proxy
-from .servers import CUT, EMPTY, EVERY_SECOND, FORGETFUL, KEPT, Servers, process_state
+from .servers import CUT, EMPTY, EVERY_SECOND, FORGETFUL, KEPT, Cable, Server, Servers
 
 BACK = 0.55  # seconds by which a clock may be set back altogether (until its server starts anew): less than a quarter of the guard
 SWIFT = 0.004  # seconds that it may be set forward at a time: less than the drift
@@ -48,6 +50,8 @@ class Field:
 
 
 Act = Callable[[Field, int], AbstractAsyncContextManager[None]]
+Does = Callable[[Field, int], AsyncIterator[None]]
+Fits = Callable[[Field, int], bool]
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class Kind:
     often: bool
     client: bool  # it is a client's process that suffers it, and not a node
     breaks: str
-    fits: Callable[[Field, int], bool]
+    fits: Fits
 
 
 KINDS: dict[str, Kind] = {}
@@ -69,17 +73,11 @@ LINKS, CABLES, PROCESSES, REFUSALS, CLOCKS, CLIENTS, OUTSIDE = "links", "cables"
 
 
 def kind(
-    name: str,
-    group: str,
-    longest: float = 1.0,
-    often: bool = False,
-    client: bool = False,
-    breaks: str = "",
-    fits: Callable[[Field, int], bool] = lambda field, target: True,
-) -> Callable[[Callable[[Field, int], AsyncIterator[None]]], Act]:
+    name: str, group: str, longest: float = 1.0, breaks: str = "", fits: Fits = lambda *_: True, often: bool = False, client: bool = False
+) -> Callable[[Does], Act]:
     """Enter a fault in the list."""
 
-    def enter(act: Callable[[Field, int], AsyncIterator[None]]) -> Act:
+    def enter(act: Does) -> Act:
         made = asynccontextmanager(act)
         KINDS[name] = Kind(name, made, group, longest, often, client, breaks, fits)
         return made
@@ -87,57 +85,59 @@ def kind(
     return enter
 
 
+@asynccontextmanager
+async def shows(target: int, count: Callable[[], Any], missed: str) -> AsyncIterator[None]:
+    """What happens within has been met with if this count rises meanwhile."""
+    try:
+        before = await count()
+        yield
+        if await count() <= before:
+            raise Missed(f"{missed} (node {target})")
+    except OSError as unheard:
+        raise Missed(f"node {target} did not answer: {unheard}") from None
+
+
 # ------------------------------------------------ the way to a node: the proxy
 
 
-def _saw(proxy: Proxy, what: str, before: int) -> None:
-    if proxy.seen[what] <= before:
-        raise Missed(f"nothing was {what} at node {proxy.node}")
+def seen(field: Field, node: int, *what: str) -> AbstractAsyncContextManager[None]:
+    """The proxy of a node has to see something of this happen."""
+
+    async def count() -> int:
+        return sum(field.proxies[node].seen[it] for it in what)
+
+    return shows(node, count, f"no {' and no '.join(what)}")
 
 
-async def _held(field: Field, node: int, *ways: str) -> AsyncIterator[None]:
-    proxy = field.proxies[node]
-    before = sum(proxy.seen[f"{way} kept"] for way in ways)
-    proxy.hold(*ways)
-    try:
-        yield
-    finally:
-        proxy.free(*ways)
-    if sum(proxy.seen[f"{way} kept"] for way in ways) == before:
-        raise Missed(f"nothing was on its way to node {node}")
+def _held(*ways: str) -> Does:
+    async def act(field: Field, node: int) -> AsyncIterator[None]:
+        async with seen(field, node, *[f"{way} kept" for way in ways]):
+            field.proxies[node].hold(*ways)
+            try:
+                yield
+            finally:
+                field.proxies[node].free(*ways)
+
+    return act
 
 
-@kind("cut off, both ways", LINKS)
-async def cut(field: Field, node: int) -> AsyncIterator[None]:
-    """Nothing goes through; what was sent arrives when it is over, also if its sender has gone."""
-    async for it in _held(field, node, UP, DOWN):
-        yield it
-
-
-@kind("requests held back", LINKS)
-async def deaf(field: Field, node: int) -> AsyncIterator[None]:
-    """They are executed late; what the node says gets through."""
-    async for it in _held(field, node, UP):
-        yield it
-
-
-@kind("answers held back", LINKS)
-async def dumb(field: Field, node: int) -> AsyncIterator[None]:
-    """Everything is executed, and nobody hears of it in time."""
-    async for it in _held(field, node, DOWN):
-        yield it
+# Nothing goes through; what was sent arrives when it is over, also if its sender has gone.
+kind("cut off, both ways", LINKS)(_held(UP, DOWN))
+# They are executed late; what the node says gets through.
+kind("requests held back", LINKS)(_held(UP))
+# Everything is executed, and nobody hears of it in time.
+kind("answers held back", LINKS)(_held(DOWN))
 
 
 @kind("slow, 5 to 80 ms each way", LINKS)
 async def slow(field: Field, node: int) -> AsyncIterator[None]:
     """What takes longer than the others' answers, and sometimes longer than node_timeout."""
-    proxy = field.proxies[node]
-    before, proxy.delay = proxy.seen[f"{UP} late"], field.dice.uniform(0.005, 0.08)
-    try:
-        yield
-    finally:
-        proxy.delay = 0.0
-    _saw(proxy, f"{UP} late", before)
+    async with seen(field, node, f"{UP} late"):
+        field.proxies[node].delay = field.dice.uniform(0.005, 0.08)
+        try:
+            yield
+        finally:
+            field.proxies[node].delay = 0.0
 
 
 @kind("connections reset", LINKS, longest=0.05, often=True)
@@ -152,37 +152,29 @@ async def reset(field: Field, node: int) -> AsyncIterator[None]:
 async def half_open(field: Field, node: int) -> AsyncIterator[None]:
     """What is sent is swallowed, connections too; in the end all are reset, and nothing of it ever arrives."""
     proxy = field.proxies[node]
-    before = proxy.seen[f"{UP} kept"]
-    proxy.hold(UP, DOWN)
-    try:
-        yield
-    finally:
-        proxy.reset()
-        proxy.free(UP, DOWN)
-    _saw(proxy, f"{UP} kept", before)
+    async with seen(field, node, f"{UP} kept"):
+        proxy.hold(UP, DOWN)
+        try:
+            yield
+        finally:
+            proxy.reset()
+            proxy.free(UP, DOWN)
 
 
-async def _truncated(field: Field, node: int, way: str, most: int) -> AsyncIterator[None]:
-    proxy = field.proxies[node]
-    before = proxy.seen[f"{way} truncated"]
-    proxy.cut_after(field.dice.randrange(1, most), way)
-    yield
-    proxy.cut_after(1 << 40, way)
-    _saw(proxy, f"{way} truncated", before)
+def _truncated(way: str, most: int) -> Does:
+    async def act(field: Field, node: int) -> AsyncIterator[None]:
+        async with seen(field, node, f"{way} truncated"):
+            field.proxies[node].cut_after(field.dice.randrange(1, most), way)
+            yield
+            field.proxies[node].cut_after(1 << 40, way)
+
+    return act
 
 
-@kind("requests cut in two", LINKS, longest=0.3)
-async def half_a_request(field: Field, node: int) -> AsyncIterator[None]:
-    """The node has part of it, and then the connection is gone."""
-    async for it in _truncated(field, node, UP, 700):
-        yield it
-
-
-@kind("answers cut in two", LINKS, longest=0.3)
-async def half_an_answer(field: Field, node: int) -> AsyncIterator[None]:
-    """The client has part of it, and then the connection is gone."""
-    async for it in _truncated(field, node, DOWN, 150):
-        yield it
+# The node has part of it, and then the connection is gone.
+kind("requests cut in two", LINKS, 0.3)(_truncated(UP, 700))
+# The client has part of it, and then the connection is gone.
+kind("answers cut in two", LINKS, 0.3)(_truncated(DOWN, 150))
 
 
 # ------------------------------------------------ the way to a node: its cable
@@ -192,57 +184,49 @@ def _cabled(field: Field, node: int) -> bool:
     return field.servers[node].cable is not None
 
 
-async def _unreachable(field: Field, node: int, change: Callable[[Any, bool], None]) -> AsyncIterator[None]:
-    server = field.servers[node]
-    change(server.cable, False)
-    try:
-        reachable = await asyncio.to_thread(server.reachable)
-        yield
-    finally:
-        change(server.cable, True)
-    if reachable:
-        raise Missed(f"node {node} could be reached all the same")
+def _unreachable(change: Callable[[Any, bool], None]) -> Does:
+    async def act(field: Field, node: int) -> AsyncIterator[None]:
+        server = field.servers[node]
+        change(server.cable, False)
+        try:
+            reachable = await asyncio.to_thread(server.reachable)
+            yield
+        finally:
+            change(server.cable, True)
+        if reachable:
+            raise Missed(f"node {node} could be reached all the same")
+
+    return act
 
 
-@kind("cable unplugged", CABLES, fits=_cabled)
-async def unplugged(field: Field, node: int) -> AsyncIterator[None]:
-    """Packets are lost both ways, those that end connections too: the node goes on believing in them."""
-    async for it in _unreachable(field, node, lambda cable, good: cable.plug(good)):
-        yield it
-
-
-@kind("requests lost on the cable", CABLES, fits=_cabled)
-async def requests_lost(field: Field, node: int) -> AsyncIterator[None]:
-    """Packets to the node are lost, and sent again by the kernel; those from it arrive."""
-    async for it in _unreachable(field, node, lambda cable, good: cable.hear(good)):
-        yield it
-
-
-@kind("answers lost on the cable", CABLES, fits=_cabled)
-async def answers_lost(field: Field, node: int) -> AsyncIterator[None]:
-    """Packets from the node are lost; those to it arrive, and are executed."""
-    async for it in _unreachable(field, node, lambda cable, good: cable.answer(good)):
-        yield it
+# Packets are lost both ways, those that end connections too: the node goes on believing in them.
+kind("cable unplugged", CABLES, fits=_cabled)(_unreachable(Cable.plug))
+# Packets to the node are lost, and sent again by the kernel; those from it arrive.
+kind("requests lost on the cable", CABLES, fits=_cabled)(_unreachable(Cable.hear))
+# Packets from the node are lost; those to it arrive, and are executed.
+kind("answers lost on the cable", CABLES, fits=_cabled)(_unreachable(Cable.answer))
 
 
 # ------------------------------------------------ the node's process
 
 
+async def _state(who: str, pid: int, wanted: str) -> None:
+    for _ in range(200):
+        if state(pid) in wanted.split(","):
+            return
+        await asyncio.sleep(0.001)
+    raise Missed(f"{who} ran on")
+
+
 @kind("SIGSTOP", PROCESSES, often=True)
-async def stopped(field: Field, node: int) -> AsyncIterator[None]:
+async def node_stopped(field: Field, node: int) -> AsyncIterator[None]:
     """It stands still, and then does all that it was told meanwhile."""
-    server = field.servers[node]
-    server.freeze()
+    field.servers[node].freeze()
     try:
-        for _ in range(100):
-            if server.state() == "T":
-                break
-            await asyncio.sleep(0.001)
-        else:
-            raise Missed(f"node {node} ran on")
+        await _state(f"node {node}", field.servers[node].pid, "T")
         yield
     finally:
-        server.thaw()
+        field.servers[node].thaw()
 
 
 async def _restarted(field: Field, node: int, past: str) -> None:
@@ -253,120 +237,93 @@ async def _restarted(field: Field, node: int, past: str) -> None:
         raise Missed(f"node {node} is the server that it was")
 
 
-@kind("kill -9, back empty", PROCESSES, longest=0.5)
-async def killed_empty(field: Field, node: int) -> AsyncIterator[None]:
-    """It has forgotten everything. Covered by the guard."""
-    server = field.servers[node]
+def _back(past: str, down: Callable[[Server], Awaitable[object]], missed: str = "") -> Does:
+    async def act(field: Field, node: int) -> AsyncIterator[None]:
+        met = await down(field.servers[node])
+        try:
+            yield
+        finally:
+            await _restarted(field, node, past)
+        if missed and not met:
+            raise Missed(f"node {node} {missed}")
+
+    return act
+
+
+async def _killed(server: Server) -> bool:
     server.kill()
-    try:
-        yield
-    finally:
-        await _restarted(field, node, EMPTY)
+    return server.written > 0
 
 
-@kind("kill -9, back empty at once", PROCESSES, longest=0.1)
-async def killed_at_once(field: Field, node: int) -> AsyncIterator[None]:
-    """While the conversation in which it died is held still, where there is one."""
-    server = field.servers[node]
-    server.kill()
-    await _restarted(field, node, EMPTY)
-    yield
-
-
-@kind("SHUTDOWN, back empty", PROCESSES, longest=0.4)
-async def shut_down(field: Field, node: int) -> AsyncIterator[None]:
-    """As an operator does it."""
-    await field.servers[node].shutdown()
-    try:
-        yield
-    finally:
-        await _restarted(field, node, EMPTY)
+async def _cut_off(server: Server) -> bool:
+    before = server.a_second_ago()
+    server.kill(second_ago=before)
+    return server.written > max(0, before - 3)
 
 
 def _writes(field: Field, node: int) -> bool:
     return field.servers[node].disk is not FORGETFUL
 
 
-@kind("kill -9, back with its append-only file", PROCESSES, longest=0.5, fits=_writes, often=True)
-async def killed_kept(field: Field, node: int) -> AsyncIterator[None]:
-    """With everything that it had written (`everysec` and `always` are alike here: the kernel keeps what a dead process wrote)."""
-    server = field.servers[node]
-    server.kill()
-    written = server.written
-    try:
-        yield
-    finally:
-        await _restarted(field, node, KEPT)
-    if not written:
-        raise Missed(f"node {node} had written nothing")
+def _writes_late(field: Field, node: int) -> bool:
+    return field.servers[node].disk is EVERY_SECOND
 
 
-@kind(
-    "power cut, the last second of its append-only file gone",
-    PROCESSES,
-    longest=0.3,
-    fits=lambda field, node: field.servers[node].disk is EVERY_SECOND,
-    often=True,
-)
-async def power_cut(field: Field, node: int) -> AsyncIterator[None]:
-    """It remembers what was a second ago, and begins a word that it does not end. Covered by the guard."""
-    server = field.servers[node]
-    before = server.a_second_ago()
-    server.kill(second_ago=before)
-    lost = server.written > max(0, before - 3)
-    try:
-        yield
-    finally:
-        await _restarted(field, node, CUT)
-    if not lost:
-        raise Missed(f"node {node} had nothing to forget")
+# It has forgotten everything. Covered by the guard.
+kind("kill -9, back empty", PROCESSES, 0.5)(_back(EMPTY, _killed))
+
+
+@kind("kill -9, back empty at once", PROCESSES, 0.1)
+async def killed_at_once(field: Field, node: int) -> AsyncIterator[None]:
+    """While the conversation in which it died is held still, where there is one."""
+    field.servers[node].kill()
+    await _restarted(field, node, EMPTY)
+    yield
+
+
+# As an operator does it.
+kind("SHUTDOWN, back empty", PROCESSES, 0.4)(_back(EMPTY, Server.shutdown))
+# With everything that it had written (`everysec` and `always` are alike here: the kernel keeps what a dead process wrote).
+WRITTEN = "kill -9, back with its append-only file"
+kind(WRITTEN, PROCESSES, 0.5, fits=_writes, often=True)(_back(KEPT, _killed, "had written nothing"))
+# It remembers what was a second ago, and begins a word that it does not end. Covered by the guard.
+LATELY = "power cut, the last second of its append-only file gone"
+kind(LATELY, PROCESSES, 0.3, fits=_writes_late, often=True)(_back(CUT, _cut_off, "had nothing to forget"))
 
 
 # ------------------------------------------------ what a node refuses
 
 
-async def _refused(field: Field, node: int, error: str, do: Sequence[object], undo: Sequence[object]) -> AsyncIterator[None]:
-    server = field.servers[node]
-    try:
-        before = await server.errors(error)
-        await server.ask(*do)
-        try:
-            yield
-        finally:
-            await server.ask(*undo)
-        if await server.errors(error) <= before:
-            raise Missed(f"node {node} refused nothing with {error}")
-    except OSError as unheard:
-        raise Missed(f"node {node} did not answer: {unheard}") from None
+def refused(field: Field, node: int, error: str) -> AbstractAsyncContextManager[None]:
+    """A node has to answer with this error meanwhile."""
+    return shows(node, lambda: field.servers[node].errors(error), f"nothing was refused with {error}")
 
 
-@kind("OOM", REFUSALS)
-async def out_of_memory(field: Field, node: int) -> AsyncIterator[None]:
-    """No memory is left, and nothing is evicted: it refuses what writes."""
-    async for it in _refused(field, node, "OOM", ("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)):
-        yield it
+def _refuses(error: str, do: Sequence[object], undo: Sequence[object]) -> Does:
+    async def act(field: Field, node: int) -> AsyncIterator[None]:
+        async with refused(field, node, error):
+            await field.servers[node].ask(*do)
+            try:
+                yield
+            finally:
+                await field.servers[node].ask(*undo)
+
+    return act
 
 
-@kind("READONLY", REFUSALS)
-async def read_only(field: Field, node: int) -> AsyncIterator[None]:
-    """It is made the replica of nobody, and a master again, with the data that it had."""
-    async for it in _refused(field, node, "READONLY", ("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")):
-        yield it
-
-
-@kind("NOSCRIPT", REFUSALS, longest=0.3)
-async def no_script(field: Field, node: int) -> AsyncIterator[None]:
-    """Its scripts are flushed."""
-    async for it in _refused(field, node, "NOSCRIPT", ("SCRIPT", "FLUSH"), ("PING",)):
-        yield it
+# No memory is left, and nothing is evicted: it refuses what writes.
+kind("OOM", REFUSALS)(_refuses("OOM", ("CONFIG", "SET", "maxmemory", 1), ("CONFIG", "SET", "maxmemory", 0)))
+# It is made the replica of nobody, and a master again, with the data that it had.
+kind("READONLY", REFUSALS)(_refuses("READONLY", ("REPLICAOF", "127.0.0.1", 1), ("REPLICAOF", "NO", "ONE")))
+# Its scripts are flushed.
+kind("NOSCRIPT", REFUSALS, 0.3)(_refuses("NOSCRIPT", ("SCRIPT", "FLUSH"), ("PING",)))
 
 
 @kind("BUSY", REFUSALS)
 async def busy(field: Field, node: int) -> AsyncIterator[None]:
     """Somebody's script does not end: it says nothing, then that it is busy, until the script is killed."""
     server = field.servers[node]
-    try:
-        before = await server.errors("BUSY")
+    async with refused(field, node, "BUSY"):
         await server.ask("CONFIG", "SET", "lua-time-limit", 30)
         endless = asyncio.create_task(server.ask("EVAL", BUSY_LOOP, 0, patience=30.0))
         try:
@@ -378,31 +335,27 @@ async def busy(field: Field, node: int) -> AsyncIterator[None]:
                     break
                 await asyncio.sleep(0.02)
             await asyncio.gather(endless, return_exceptions=True)
-        if await server.errors("BUSY") <= before:
-            raise Missed(f"node {node} was busy, and nobody asked")
-    except OSError as unheard:
-        raise Missed(f"node {node} did not answer: {unheard}") from None
 
 
 @kind("disk full", REFUSALS, fits=_writes, often=True)
 async def disk_full(field: Field, node: int) -> AsyncIterator[None]:
     """Its append-only file cannot grow: with `everysec` it refuses what writes (MISCONF), with `always` it dies."""
-    server = field.servers[node]
-    try:
+    server, deaths = field.servers[node], 0
+
+    async def met() -> int:
+        return deaths + await server.errors("MISCONF")
+
+    async with shows(node, met, "nothing was written"):
         before = await server.errors("MISCONF")
         server.fill_disk(field.dice.randrange(1, 300))
         try:
             yield
         finally:
-            died = not server.alive
-            if died:
-                await _restarted(field, node, KEPT)
-            else:
+            if server.alive:
                 server.fill_disk(None)
-        if not died and await server.errors("MISCONF") <= before:
-            raise Missed(f"node {node} wrote nothing meanwhile")
-    except OSError as unheard:
-        raise Missed(f"node {node} did not answer: {unheard}") from None
+            else:
+                await _restarted(field, node, KEPT)
+                deaths = before + 1
 
 
 # ------------------------------------------------ clocks
@@ -463,61 +416,47 @@ async def clock_leaps(field: Field, node: int) -> AsyncIterator[None]:
 # ------------------------------------------------ memory
 
 
-@kind("lock evicted", OUTSIDE, longest=0.3, breaks="2 (memory)")
+@kind("lock evicted", OUTSIDE, 0.3, "2 (memory)")
 async def evicted(field: Field, node: int) -> AsyncIterator[None]:
     """Its memory is full, and it throws away whatever has not been used lately: locks, queues, and records of fences."""
     server = field.servers[node]
-    try:
-        before = int((await server.told("stats"))["evicted_keys"])
+
+    async def count() -> int:
+        return int((await server.told("stats"))["evicted_keys"])
+
+    async with shows(node, count, "nothing was evicted"):
         await server.asks([("CONFIG", "SET", "maxmemory-policy", "allkeys-random"), ("CONFIG", "SET", "maxmemory", 1)])
         try:
             await server.ask("SET", "junk", "x", "PX", 1000)  # whoever writes next has room made for it
             yield
         finally:
             await server.asks([("CONFIG", "SET", "maxmemory", 0), ("CONFIG", "SET", "maxmemory-policy", "noeviction")])
-        if int((await server.told("stats"))["evicted_keys"]) <= before:
-            raise Missed(f"node {node} evicted nothing")
-    except OSError as unheard:
-        raise Missed(f"node {node} did not answer: {unheard}") from None
 
 
 # ------------------------------------------------ clients
 
 
-@kind("client stopped", CLIENTS, longest=2.0, client=True, often=True)
+@kind("client stopped", CLIENTS, 2.0, client=True, often=True)
 async def client_stopped(field: Field, client: int) -> AsyncIterator[None]:
     """With SIGSTOP, for longer than its leases last, at times."""
-    pid = field.crowd.pid(client)
-    field.crowd.signal(client, signal.SIGSTOP)
-    try:
-        for _ in range(100):
-            if process_state(pid) == "T":
-                break
-            await asyncio.sleep(0.001)
-        else:
-            raise Missed(f"client {client} ran on")
+    with stopped(pid := field.crowd.pid(client)):
+        await _state(f"client {client}", pid, "T")
         yield
-    finally:
-        field.crowd.signal(client, signal.SIGCONT)
 
 
-@kind("client killed", CLIENTS, longest=0.3, client=True, often=True)
+@kind("client killed", CLIENTS, 0.3, client=True, often=True)
 async def client_killed(field: Field, client: int) -> AsyncIterator[None]:
     """With SIGKILL. What it held ends with its ttl."""
-    pid = field.crowd.pid(client)
     field.crowd.signal(client, signal.SIGKILL)
-    for _ in range(200):
-        if process_state(pid) in ("Z", ""):
-            break
-        await asyncio.sleep(0.001)
     try:
+        await _state(f"client {client}", field.crowd.pid(client), "Z,")
         yield
     finally:
         field.crowd.replace(client)
 
 
 def _forks(field: Field, client: int) -> bool:
-    return field.crowd.settings[client].face == THREADS and field.crowd.owner(client) in field.history.ready
+    return field.crowd.settings[client].face == "threads" and field.crowd.owner(client) in field.history.ready
 
 
 @kind("client forked while it held a lock", CLIENTS, longest=0.3, client=True, fits=_forks)

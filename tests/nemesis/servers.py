@@ -30,6 +30,8 @@ from contract.cluster import asks
 
 from holdfast import embedded
 
+from .processes import bound, compiled, until
+
 EMPTY, KEPT, CUT = "empty", "kept", "cut"  # what a server finds of its past when it starts
 FORGETFUL, EVERY_SECOND, ALWAYS = "no", "everysec", "always"  # how it writes to disk
 CLONE_NEWNET = 0x40000000
@@ -41,13 +43,9 @@ class Cable:
 
     def __init__(self, node: int) -> None:
         self.near, self.here, self.there = f"n{node}", f"10.77.{node}.1", f"10.77.{node}.2"
-        self._holder = _bound(["unshare", "--net", "sleep", "infinity"])
+        self._holder = bound(["unshare", "--net", "sleep", "infinity"])
         inside = f"/proc/{self._holder.pid}/ns/net"
-        deadline = time.monotonic() + 5
-        while os.readlink(inside) == os.readlink("/proc/self/ns/net"):
-            if self._holder.poll() is not None or time.monotonic() > deadline:
-                raise OSError("no network namespace was made")
-            time.sleep(0.002)
+        until(lambda: os.readlink(inside) != os.readlink("/proc/self/ns/net"), 5, "a network namespace was made")
         self.enter = ["nsenter", f"--net={inside}"]
         _run("ip", "link", "add", self.near, "type", "veth", "peer", "name", "e0", "netns", str(self._holder.pid))
         _run("ip", "addr", "add", f"{self.here}/30", "dev", self.near)
@@ -84,7 +82,7 @@ def own_network() -> str:
     try:
         _run("ip", "link", "set", "lo", "up")
         Cable(99).close()
-    except (OSError, subprocess.CalledProcessError) as error:
+    except (AssertionError, OSError, subprocess.CalledProcessError) as error:
         return f"no cable can be laid: {error}"
     return ""
 
@@ -149,7 +147,7 @@ class Server:
         # A disk that is full is an error for the server, and not a signal.
         prelude = ["sh", "-c", 'trap "" XFSZ; exec "$@"', "sh", *(self.cable.enter if self.cable else []), "env", *clock]
         with open(self.folder / "log", "ab") as log:
-            self._process = _bound([*prelude, *command], log.fileno())
+            self._process = bound([*prelude, *command], log.fileno())
         self.pid, self.frozen = self._process.pid, False
 
     def _cut(self) -> None:
@@ -186,9 +184,8 @@ class Server:
         """As an operator does it."""
         with contextlib.suppress(OSError):
             await self.ask("SHUTDOWN", "NOSAVE", patience=0.3)
-        for _ in range(200):
-            if not self.alive:
-                return
+        deadline = time.monotonic() + 1
+        while self.alive and time.monotonic() < deadline:
             await asyncio.sleep(0.005)
         self.kill()
 
@@ -255,10 +252,6 @@ class Server:
             return True
         return False
 
-    def state(self) -> str:
-        """Of its process, as the kernel has it: T is stopped."""
-        return process_state(self.pid)
-
 
 class Servers(list[Server]):
     """Several, in a temporary directory. `cables`: each behind one of its own. `disks`: how each writes to disk."""
@@ -284,28 +277,11 @@ class Servers(list[Server]):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def process_state(pid: int) -> str:
-    """A process's state, as the kernel has it; "" if there is none."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""
-
-
 def compiled_shim(folder: Path) -> Path | None:
     """The clock's shim; None where there is no compiler."""
     if shutil.which("cc") is None:
         return None
-    shim = folder / "skew.so"
-    _run("cc", "-O2", "-shared", "-fPIC", "-o", str(shim), str(Path(__file__).with_name("skew.c")))
-    return shim
-
-
-def _bound(command: list[str], output: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
-    """A process that dies with this one."""
-    command = [shutil.which(command[0]) or command[0], *command[1:]]
-    return embedded._launch([sys.executable, "-I", "-S", "-c", embedded._BOUND, str(os.getpid()), *command], subprocess.DEVNULL, output)
+    return Path(compiled(Path(__file__).with_name("skew.c"), folder / "skew.so", "-shared"))
 
 
 def _run(*command: str) -> None:

@@ -20,9 +20,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from nemesis.faces import FACES, Asyncio, Face
+
 from .ledger import Ledger
 from .measure import measured, memory
-from .users import FACES, Asyncio, Face, User, Walk
+from .users import User, Walk
 
 TELLING = 1.0  # seconds between two reports
 
@@ -34,7 +36,7 @@ class Process:
         self.told = told
         self.ledger = Ledger(Path(told["ledger"]))
         self.bare = measured()  # before there is a client
-        self.face: Face = FACES[told["face"]](told["urls"], told["options"])
+        self.face: Face = FACES[told["face"]](told["urls"], {**told["options"], "observer": _listen})
         self.walk = Walk(told["names"], told["slot"], told["slots"], told["first"])
         self.users = [
             User(self.face, self.walk, self.ledger, told["ttl"], random.Random(f"{told['seed']} {told['slot']} {number}"))
@@ -106,6 +108,10 @@ def main() -> None:
         elif working:
             due = time.monotonic() + TELLING
             _tell({"report": process.report()})
+
+
+def _listen(event: object) -> None:
+    """An observer: with one, every event is made."""
 
 
 def _tell(what: dict[str, Any]) -> None:
