@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
-import socket
-import subprocess
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from contract.cluster import ask
+from nemesis.processes import Running, free_port, until
 
 from holdfast.embedded import find_server
 
@@ -21,65 +17,22 @@ PATIENCE = 180.0  # seconds for anything to happen
 SECRET = "of-the-group"
 
 
-class Late(Exception):
-    """Something did not happen in time."""
+class Process(Running):
+    """A server or a Sentinel with a file of settings. `login`: what an address has of the user who asks."""
 
-
-def until(true: Callable[[], bool], what: str) -> None:
-    """Wait for something.
-
-    Raises:
-        Late: It did not happen.
-    """
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            if true():
-                return
-        time.sleep(0.02)
-    raise Late(what)
-
-
-def free_port() -> int:
-    """A port below those of outgoing connections."""
-    while True:
-        port = random.randrange(20_000, 30_000)
-        with socket.socket() as sock, contextlib.suppress(OSError):
-            sock.bind(("127.0.0.1", port))
-            return port
-
-
-class Process:
-    """A server or a Sentinel with a file of settings."""
-
-    def __init__(self, folder: Path, lines: Sequence[str], *, sentinel: bool = False) -> None:
+    def __init__(self, folder: Path, lines: Sequence[str], *, sentinel: bool = False, login: str | None = None) -> None:
         self.port = free_port()
-        self._folder, self._sentinel = folder / str(self.port), sentinel
-        self._folder.mkdir()
-        self._process: subprocess.Popen[bytes] | None = None
-        self.start(lines)
-
-    def start(self, lines: Sequence[str]) -> None:
-        """Start it, without any data."""
-        file = self._folder / "settings.conf"
-        settings = [f"port {self.port}", f"dir {self._folder}", "bind 127.0.0.1", *lines]
-        file.write_text("\n".join([*settings, ""]))
-        with (self._folder / "log").open("ab") as log:
-            words = [find_server(), str(file), *(["--sentinel"] if self._sentinel else [])]
-            self._process = subprocess.Popen(words, stdout=log, stderr=log)
-        until(lambda: self.ask("PING") == "PONG", f"{self.port} has started")
-
-    def kill(self) -> None:
-        """End it at once, also if it is stopped."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
+        self._login = ("" if sentinel else f":{SECRET}@") if login is None else login
+        own = folder / str(self.port)
+        own.mkdir()
+        (own / "settings").write_text("\n".join([f"port {self.port}", f"dir {own}", "bind 127.0.0.1", *lines, ""]))
+        with (own / "log").open("ab") as log:
+            super().__init__(find_server(), own / "settings", *(["--sentinel"] if sentinel else []), stdout=log, stderr=log)
+        until(lambda: self.ask("PING") == "PONG", PATIENCE, f"{self.port} has started")
 
     def ask(self, *words: object) -> Any:
         """One command as the user of clients."""
-        login = "" if self._sentinel else f":{SECRET}@"
-        return ask(f"redis://{login}127.0.0.1:{self.port}", *words, patience=1.0)
+        return ask(f"redis://{self._login}127.0.0.1:{self.port}", *words, patience=1.0)
 
     def info(self) -> dict[str, str]:
         """What it says of replication."""
@@ -118,7 +71,7 @@ class Group:
 
         On a busy machine, Sentinels may have seen one more failure, so that it is another one than before.
         """
-        until(lambda: any(self._leads(it) for it in self.servers), f"{self.name} has its replicas")
+        until(lambda: any(self._leads(it) for it in self.servers), PATIENCE, f"{self.name} has its replicas")
 
     def _leads(self, server: Process) -> bool:
         leads = server.info().get("min_slaves_good_slaves") == "2"
@@ -129,7 +82,7 @@ class Group:
     def close(self) -> None:
         """End all."""
         for it in self.servers:
-            it.kill()
+            it.end()
 
 
 class Watch:
@@ -161,10 +114,10 @@ class Watch:
         On a busy machine, Sentinels may have seen one more failure. Then the servers have changed places once more.
         """
         try:
-            until(lambda: all(self._sees(it, group) for it in self._sentinels), "")
-        except Late:
+            until(lambda: all(self._sees(it, group) for it in self._sentinels), PATIENCE)
+        except AssertionError:
             told = [it.ask("SENTINEL", word, group.name) for it in self._sentinels for word in ("MASTER", "REPLICAS")]
-            raise Late(f"the Sentinels know {group.name}: {told}") from None
+            raise AssertionError(f"the Sentinels know {group.name}: {told}") from None
 
     @staticmethod
     def _sees(sentinel: Process, group: Group) -> bool:
@@ -181,4 +134,4 @@ class Watch:
     def close(self) -> None:
         """End all."""
         for it in self._sentinels:
-            it.kill()
+            it.end()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,15 +18,6 @@ def connected(nodes: Cluster, **options: Any) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, **options) as client:
         client.ready()
         yield client
-
-
-def until(condition: Callable[[], object], within: float = 15.0) -> float:
-    """Wait until the condition holds; for how long that was."""
-    began = time.monotonic()
-    while not condition():
-        assert time.monotonic() < began + within
-        time.sleep(0.005)
-    return time.monotonic() - began
 
 
 def io_thread_of(client: Holdfast) -> IOThread:

@@ -14,18 +14,15 @@ import logging
 import os
 import re
 import socket
-import subprocess
 import sys
-import textwrap
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import Any, Self
 
 import hiredis
 import pytest
+from contract.programs import run
 from proof.books import word
 
-import holdfast
 from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
@@ -33,7 +30,6 @@ from holdfast.drivers.aio.driver import Driver
 from holdfast.embedded import Nodes
 from holdfast.protocol.exclusive import keys_of
 
-SOURCES = Path(holdfast.__file__).parents[1]
 SOON = 10.0  # seconds in which what has to happen has happened, on a busy machine too
 _numbers = itertools.count()
 
@@ -253,24 +249,13 @@ async def at_every_turn(make: Callable[[], Coroutine[Any, Any, Any]], after: Cal
     raise AssertionError(f"{make} took more than {most} turns")
 
 
-def program(source: str, *arguments: str, environment: dict[str, str] | None = None, **options: Any) -> subprocess.Popen[str]:
-    """A Python program in a process of its own, in which every warning is an error."""
-    command = [sys.executable, "-X", "dev", "-W", "error", "-c", textwrap.dedent(source), *arguments]
-    pipe = subprocess.PIPE
-    given = {**os.environ, "PYTHONPATH": str(SOURCES), **(environment or {})}
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=given, **options)
+STRICT = ("-X", "dev", "-W", "error")  # every warning is an error
 
 
-def ran(nodes: Nodes, source: str, *arguments: str) -> str:
+def ran(nodes: Nodes, source: str) -> str:
     """What such a program, which finds these nodes in its environment, prints; it may not complain, nor fail."""
-    where = {"HOLDFAST_NODES": " ".join(nodes.urls)}
-    with program(source, *arguments, environment=where) as process:
-        try:
-            said, complained = process.communicate(timeout=30)
-        finally:
-            process.kill()
-    assert complaints(complained) == []
-    assert process.returncode == 0
+    status, said, complained = run(source, nodes, flags=STRICT, patience=30)
+    assert (status, complaints(complained)) == (0, [])
     return said
 
 

@@ -7,11 +7,28 @@ import gc
 import logging
 import os
 import threading
-import time
 from typing import Any
 
 import pytest
-from live.test_aio_kit import SOON, Complaints, Eye, calm, client, connected, driver_of, ended, eye, idle, program, ran, some, true, turns
+from contract.programs import program
+from live.test_aio_kit import (
+    SOON,
+    STRICT,
+    Complaints,
+    Eye,
+    calm,
+    client,
+    connected,
+    driver_of,
+    ended,
+    eye,
+    idle,
+    ran,
+    some,
+    true,
+    turns,
+)  # fmt: skip
+from nemesis.processes import until
 from proof.misuse import misuse
 
 from holdfast.aio import Lease
@@ -311,24 +328,17 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
 
         asyncio.run(main())
     """
-    where = {"HOLDFAST_NODES": " ".join(nodes.urls)}
-
     def seen() -> int:
         return sum("name=holdfast:forking:" in it for it in eye.everywhere("CLIENT", "LIST"))
 
-    with program(source, environment=where) as process:
-        assert process.stdout is not None and process.stdin is not None
-        child = int(process.stdout.readline())
+    with program(source, nodes, flags=STRICT) as running:
+        child = int(running.hear())
         try:
             assert seen() == 5
-            process.stdin.write("\n")
-            process.stdin.flush()
-            process.wait(SOON)
-            end = time.monotonic() + SOON
-            while seen() and time.monotonic() < end:
-                time.sleep(0.01)
+            running.tell()
+            running.end(SOON)
+            until(lambda: not seen(), SOON)
             os.kill(child, 0)  # it still lives
-            assert seen() == 0
         finally:
             os.kill(child, 9)
     eye.everywhere("DEL", "forked")

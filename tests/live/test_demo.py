@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from nemesis.processes import ran
 
-RUN = Path(__file__).parents[2] / "examples/demo/run.py"
 PATIENCE = 150.0  # seconds; on an idle machine it takes 17
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
-
-
-def start(folder: Path, *options: str) -> subprocess.Popen[str]:
-    """Start a short demonstration, with `folder` for its temporary files, in a process group of its own (as a terminal does)."""
-    command = [sys.executable, "-u", "-W", "error", str(RUN), "--quick", *options]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True)
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    """What it prints from now on. Killed if it does not end by itself."""
-    try:
-        return process.communicate(timeout=PATIENCE)[0]
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def cells(output: str, title: str) -> list[str]:
@@ -39,9 +20,8 @@ def cells(output: str, title: str) -> list[str]:
 
 
 def test_the_promise_holds(tmp_path: Path) -> None:
-    process = start(tmp_path)
-    output = finish(process)
-    assert process.returncode == 0, output
+    status, output, wrong = ran("-u", "examples/demo/run.py", "--quick", within=PATIENCE, TMPDIR=str(tmp_path))
+    assert (status, wrong) == (0, ""), output + wrong
     assert output.splitlines()[-1].startswith("The promise held: "), output
     assert output.count("\n201 - {") == 3, output
     assert output.count("\n400 - {") == 2, output

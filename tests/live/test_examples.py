@@ -8,13 +8,14 @@ import re
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from nemesis.processes import until
 
 import holdfast
+from holdfast.cli.tree import members
 from holdfast.embedded import Nodes
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -49,20 +50,9 @@ def test_the_promise_holds(file: Path, nodes: Nodes) -> None:
     assert 2 <= len(ended.stdout.splitlines()) <= 12, "a few lines"
 
 
-def alive(group: int) -> list[str]:
-    """The command lines of the processes of a group that are not dead."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            state, _, of = (folder / "stat").read_text().rpartition(")")[2].split()[:3]
-            if int(of) == group and state not in "ZX":
-                found.append((folder / "cmdline").read_text().replace("\0", " "))
-    return found
-
-
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="this looks for processes as Linux shows them")
-@pytest.mark.parametrize("name, until", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")])
-def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: str) -> None:
+@pytest.mark.parametrize("name, says", [("fastapi_service_aio", "requests at once"), ("leader_election", "holdfast:  ")])
+def test_an_example_that_is_killed_leaves_no_process_behind(name: str, says: str) -> None:
     with subprocess.Popen(
         [sys.executable, FOLDER / f"{name}.py"],
         stdout=subprocess.PIPE,
@@ -71,14 +61,10 @@ def test_an_example_that_is_killed_leaves_no_process_behind(name: str, until: st
         text=True,
         start_new_session=True,
     ) as example:
-        assert example.stdout is not None
-        assert any(until in line for line in example.stdout)
-        assert len(alive(example.pid)) > 2, "it has started processes"
+        assert any(says in line for line in example.stdout)
+        assert len(members(example.pid)) > 2, "it has started processes"
         example.kill()
-    deadline = time.monotonic() + 60
-    while left := alive(example.pid):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
+    until(lambda: not members(example.pid), 60)
 
 
 @pytest.fixture

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from nemesis.processes import ran
 
 ROOT = Path(__file__).parents[2]
-RUN = ROOT / "examples/failover/run.py"
 
 pytestmark = pytest.mark.timeout(180)
 
 
-def run(*options: str) -> tuple[int, str]:
-    """Its exit status, and what it printed."""
-    ended = subprocess.run([sys.executable, "-W", "error", str(RUN), *options], capture_output=True, text=True, check=False, timeout=150)
-    return ended.returncode, ended.stdout
-
-
 def test_two_holders_after_a_failover_and_one_on_independent_masters() -> None:
-    status, told = run()
+    status, told, _ = ran(ROOT / "examples/failover/run.py", within=150)
     assert status == 0, told
     assert "the replica has not heard of the lock" in told
     assert told.count("TWO HOLDERS") == 1

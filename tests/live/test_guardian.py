@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from contract.cluster import Cluster, ask
 from contract.programs import program, run
-from live.kit import until
+from nemesis.processes import until
 
 from holdfast import ConfigError, Holdfast, LockBusy, aio
 from holdfast.embedded import Nodes

@@ -14,6 +14,7 @@ import pytest
 import redis
 from contract.cluster import Cluster
 from contract.faces import Face, in_a_thread
+from nemesis.processes import until
 
 from holdfast.errors import LockBusy
 
@@ -65,20 +66,10 @@ async def test_while_we_hold_it_nobody_else_gets_it(face: Face, five: Cluster, o
         await face.sleep(0.25)
     assert five.holders(name) == [lease.token] * 5
     assert lease.held
-    waiting = asyncio.create_task(in_a_thread(taken, other, name))
+    waiting = asyncio.create_task(in_a_thread(until, lambda: other.lock(name, 5), 10))
     await face.release(lease)
     assert await waiting
     assert other.give(name).count(1) >= 3
-
-
-def taken(other: Redlock, name: str) -> bool:
-    """Has it, before long."""
-    deadline = time.monotonic() + 10
-    while not other.lock(name, 5):
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 async def test_what_others_hold_we_neither_get_nor_release(face: Face, five: Cluster, other: Redlock, name: str) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.clock import clock
@@ -92,12 +93,12 @@ def left(source: str, nodes: Cluster, first: str = "") -> None:
     """The lock of a process that has ended is taken when its lease has run out, and not before."""
     status, out, errors = run(source, nodes, first=first)
     assert (status, errors) == (0, "")
-    token, until = out.split()
-    assert clock() < float(until) - TTL / 4, "this machine is too busy to tell"
+    token, ends = out.split()
+    assert clock() < float(ends) - TTL / 4, "this machine is too busy to tell"
     assert nodes.holders("job").count(token) >= 3
     with Holdfast(*nodes.urls) as locks, locks.lock("job", wait=20) as lease:
         taken = clock()
-        assert float(until) <= taken <= float(until) + BUSY
+        assert float(ends) <= taken <= float(ends) + BUSY
         assert lease.contended
 
 
@@ -172,7 +173,4 @@ def test_a_process_ends_soon_beside_a_frozen_node_which_hears_of_it(five: Cluste
         finally:
             five.nodes.thaw(4)
     # Its bytes were on the way, and outlive the process.
-    deadline = time.monotonic() + SOON
-    while five.holders("end") != [None] * 5:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: five.holders("end") == [None] * 5, SOON)

@@ -8,7 +8,6 @@ import random
 import re
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from itertools import pairwise
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster, ask, asks, unmark
 from contract.faces import Face
+from nemesis.processes import until
 from proof.books import word
 
 from holdfast.drivers import sockets
@@ -135,10 +135,9 @@ async def test_s30_nodes_that_die_and_come_back_empty_while_everybody_works(face
                     await nodes.restart(*down)  # a frozen one, too
                     await nodes.kill(3)
                     await nodes.freeze(4)
-            before, end = len(fences), time.monotonic() + 15
-            while len(fences) <= before and time.monotonic() < end:
-                await face.sleep(0.01)
-            assert len(fences) > before, "three of five were left, and nobody got the lock"
+            before = len(fences)
+            # Three of five are left.
+            await face.until(lambda before=before: len(fences) > before)  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
         await nodes.restart(3)
         await nodes.thaw(4)
         over.set()
@@ -202,9 +201,7 @@ def busy(nodes: Cluster, node: int) -> None:
             ask(nodes.urls[node], "EVAL", "while true do end", 0, patience=30)
 
     threading.Thread(target=loop, daemon=True).start()
-    deadline = time.monotonic() + 10
-    while not str(nodes.ask(node, "PING")).startswith("BUSY"):
-        assert time.monotonic() < deadline
+    until(lambda: str(nodes.ask(node, "PING")).startswith("BUSY"))
 
 
 def unsaved(nodes: Cluster, node: int) -> None:
@@ -212,9 +209,7 @@ def unsaved(nodes: Cluster, node: int) -> None:
     (nodes.nodes._servers[node]._folder / "dump.rdb" / "in the way").mkdir(parents=True)
     assert nodes.ask(node, "CONFIG", "SET", "save", "3600 1") == "OK"
     assert "started" in nodes.ask(node, "BGSAVE")
-    deadline = time.monotonic() + 10
-    while "rdb_last_bgsave_status:err" not in nodes.ask(node, "INFO", "persistence"):
-        assert time.monotonic() < deadline
+    until(lambda: "rdb_last_bgsave_status:err" in nodes.ask(node, "INFO", "persistence"))
 
 
 REFUSALS: dict[str, tuple[Callable[[Cluster, int], None], str]] = {

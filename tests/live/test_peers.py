@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import select
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import redis
+from contract.programs import Program
+from nemesis.processes import until
 
 from bench import environments
 from holdfast import Holdfast
@@ -79,36 +80,29 @@ PEERS = {
 
 PAGE = Path(__file__).parents[2] / "docs" / "moving-over.md"
 BRIDGE = re.compile(r"^def signal\(.*?(?=^\w)", re.MULTILINE | re.DOTALL)
-# A waiter of python-redis-lock. It begins when its input ends, and says when it has the lock.
+# A waiter of python-redis-lock. It begins when it is told to, and says when it has the lock.
 WAITER = """
 import sys, redis, redis_lock
 lock = redis_lock.Lock(redis.Redis.from_url(sys.argv[1]), "report", expire=20)
-sys.stdin.read()
+sys.stdin.readline()
 print(lock.acquire(), flush=True)
 """
 
 
-class Other:
+class Other(Program):
     """A process that uses the other library."""
-
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
 
     def does(self, word: str) -> bool:
         """Let it `acquire` or `release`: what came of it."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(f"{word}\n")
-        self._process.stdin.flush()
-        answer = self._process.stdout.readline().strip()
+        self.tell(word)
+        answer = self.hear()
         assert answer in ("True", "False"), answer
         return answer == "True"
 
 
 @contextmanager
-def using(peer: Peer, nodes: Nodes) -> Iterator[Other]:
-    python = environments.python(peer.environment)
-    command = [str(python), "-c", HEAD + peer.program + LOOP, *nodes.urls]
+def using(environment: str, source: str, nodes: Nodes) -> Iterator[Other]:
+    command = [str(environments.python(environment)), "-c", source, *nodes.urls]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield Other(process)
@@ -121,7 +115,7 @@ def both(peer: Peer, prefix: str) -> Iterator[tuple[Holdfast, Other]]:
     with (
         Nodes(peer.nodes, tcp=True) as nodes,
         Holdfast(*nodes.urls, prefix=prefix) as locks,
-        using(peer, nodes) as other,
+        using(peer.environment, HEAD + peer.program + LOOP, nodes) as other,
     ):
         yield locks, other
 
@@ -156,20 +150,11 @@ def woken(*, bridged: bool, within: float) -> bool:
         exec(BRIDGE.findall(PAGE.read_text())[0], names)
         observer = names["signal"] if bridged else None
         locks = Holdfast(*nodes.urls, prefix="lock:", observer=observer)
-        command = [str(environments.python("python-redis-lock")), "-c", WAITER, *nodes.urls]
-        with locks, subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
-            assert process.stdout is not None
-            assert process.stdin is not None
-            try:
-                with locks.lock("report", wait=0):
-                    process.stdin.close()
-                    until = time.monotonic() + 30
-                    while server.info("clients")["blocked_clients"] == 0:
-                        assert time.monotonic() < until, "it does not wait"
-                        time.sleep(0.01)
-                return bool(select.select([process.stdout], [], [], within)[0])
-            finally:
-                process.kill()
+        with locks, using("python-redis-lock", WAITER, nodes) as waiter:
+            with locks.lock("report", wait=0):
+                waiter.tell()
+                until(lambda: server.info("clients")["blocked_clients"], 30)
+            return bool(select.select([waiter.process.stdout], [], [], within)[0])
 
 
 def test_a_waiter_of_python_redis_lock_is_woken_by_the_bridge_of_the_page() -> None:

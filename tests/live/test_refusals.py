@@ -6,7 +6,6 @@ Real servers, a real Sentinel, a real cluster and Debian's twemproxy. What other
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +14,9 @@ from typing import Any
 import pytest
 from contract.cluster import ask
 from contract.faces import Face
-from live.groups import Process, free_port
+from live.groups import Process
 from live.test_promotion import ports
+from nemesis.processes import Running, free_port
 
 from holdfast.errors import ConfigError, NoQuorum, message_of
 
@@ -53,7 +53,7 @@ async def test_a_sentinel_that_is_named_as_a_node(face: Face, tmp_path: Path) ->
         assert told == "it is a Sentinel: write redis+sentinel://host:26379/NAME for the group that it watches"
     finally:
         await face.finish()
-        sentinel.kill()
+        sentinel.end()
 
 
 async def test_a_cluster_of_three_shards(face: Face) -> None:
@@ -85,16 +85,6 @@ async def test_tls_on_a_port_that_has_none(face: Face) -> None:
 # ------------------------------------------------ proxies
 
 
-@contextmanager
-def running(*words: object) -> Iterator[None]:
-    process = subprocess.Popen([str(it) for it in words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
-
-
 def program(name: str) -> str:
     found = shutil.which(name) or f"/usr/sbin/{name}"
     if not Path(found).exists():
@@ -107,7 +97,7 @@ def twemproxy(folder: Path, server: int) -> Iterator[int]:
     """Debian's twemproxy before a server."""
     listens, file = free_port(), folder / "nutcracker.yml"
     file.write_text(f"pool:\n  listen: 127.0.0.1:{listens}\n  redis: true\n  servers:\n   - 127.0.0.1:{server}:1\n")
-    with running(program("nutcracker"), "-c", file, "-s", free_port(), "-a", "127.0.0.1", "-o", folder / "log"):
+    with Running(program("nutcracker"), "-c", file, "-s", free_port(), "-a", "127.0.0.1", "-o", folder / "log"):
         yield listens
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from nemesis.processes import ran
 
 pytestmark = pytest.mark.stories
 
@@ -24,8 +23,7 @@ def told(page: str) -> dict[str, float]:
 
 @pytest.mark.timeout(180)
 def test_the_sizes_are_as_the_page_about_nodes_tells_them() -> None:
-    command = [sys.executable, "-W", "error", str(ROOT / "docs/sizes.py"), "--json"]
-    measured = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, timeout=150).stdout)
+    measured = json.loads(ran("docs/sizes.py", "--json", within=150)[1])
     figures = told((ROOT / "docs/nodes.md").read_text())
     assert measured.keys() == figures.keys()
     for what, size in figures.items():

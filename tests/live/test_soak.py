@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-ROOT = Path(__file__).parents[2]
+from nemesis.processes import WITH_TESTS, ran
 
 pytestmark = [
     pytest.mark.stories,
@@ -20,19 +16,12 @@ pytestmark = [
 ]
 
 
-def soak(folder: Path, *options: str) -> tuple[int, str, dict[str, Any]]:
-    """Its exit status, what it printed, and what it found. (On an idle machine it takes 20 s.)"""
-    file = folder / "found.json"
-    command = [sys.executable, "-m", "soak", "--minutes", "0.14", "--json", str(file), *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "tests")}
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=280)
-    assert file.exists(), ended.stdout + ended.stderr
-    return ended.returncode, ended.stdout + ended.stderr, json.loads(file.read_text())
-
-
 def test_everything_is_back_where_it_was(tmp_path: Path) -> None:
-    status, told, found = soak(tmp_path)
+    """On an idle machine it takes 20 s."""
+    file = tmp_path / "found.json"
+    status, *told = ran("-m", "soak", "--minutes", "0.14", "--json", file, within=280, PYTHONPATH=WITH_TESTS)
     assert status == 0, told
+    found = json.loads(file.read_text())
     assert found["complaints"] == []
     assert found["names"] > 1000, told
     assert found["faults"]["nodes killed"] >= 2, told

@@ -1,36 +1,21 @@
-"""A survey of thousands of locks on real servers: what it takes of a node's time, and what others notice of it."""
+"""A survey of a real server that refuses what a survey asks of others."""
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
 import pytest
 from contract.cluster import Cluster
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy
-
-ROUNDS, PAIRS = 6, 60  # in turn with a survey and without; pairs of acquire and release in each
-
-
-def pairs(client: Any, round_: int) -> list[float]:
-    found = []
-    for number in range(PAIRS):
-        began = time.monotonic()
-        client.lock(f"mine:{round_}:{number}").acquire().release(True)
-        found.append(time.monotonic() - began)
-    return found
 
 
 def test_a_lock_whose_node_is_the_only_shard_of_a_cluster_is_said_to_be_busy_with_its_owner() -> None:
     """Such a node refuses to be asked for the owner and the note in one question."""
     with Cluster(Nodes(1, arguments=("--cluster-enabled", "yes"))) as cluster:
         assert cluster.ask(0, "CLUSTER", "ADDSLOTS", *range(16384)) == "OK"
-        deadline = time.monotonic() + 10
-        while "cluster_state:ok" not in cluster.ask(0, "CLUSTER", "INFO") and time.monotonic() < deadline:
-            time.sleep(0.05)
+        until(lambda: "cluster_state:ok" in cluster.ask(0, "CLUSTER", "INFO"))
         holder, client = [Holdfast(*cluster.urls, owner=it) for it in ("web-3:118", "other")]
         with holder, client, holder.lock("x", note="build 4711"):
             with pytest.raises(LockBusy, match="'x' is held by web-3:118 for up to") as caught:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from live.kit import io_thread_of, until
+from live.kit import io_thread_of
+from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.drivers import unyielding

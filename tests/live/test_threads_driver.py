@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
-from live.kit import connected, io_thread_of, until
+from live.kit import connected, io_thread_of
+from nemesis.processes import until
 
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, unyielding

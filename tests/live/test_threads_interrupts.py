@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.programs import run
-from live.kit import until
+from nemesis.processes import until
 
 from holdfast import Holdfast, Misuse
 

@@ -10,7 +10,7 @@ import time
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
-from live.kit import until
+from nemesis.processes import until
 
 from holdfast import Holdfast, Lease
 
@@ -112,7 +112,7 @@ def test_what_was_released_or_is_held_at_exit_is_free_at_once(three: Cluster, ho
     status, _, errors = run(source, three)
     assert status == (3 if "3" in how else 0)
     assert ("is lost: closed" in errors) == (how == "pass")
-    assert until(lambda: three.holders("exit") == [None] * 3) < 5
+    until(lambda: three.holders("exit") == [None] * 3, 5)
 
 
 def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
@@ -120,7 +120,7 @@ def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
     assert status == 1
     assert "ZeroDivisionError" in errors
     assert "holdfast" not in errors.lower().replace("holdfast(ttl=30)", "")
-    assert until(lambda: three.holders("error") == [None] * 3) < 5
+    until(lambda: three.holders("error") == [None] * 3, 5)
 
 
 def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
@@ -230,7 +230,7 @@ def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:
         holder.expect("held")
         holder.signal(signal.SIGINT)
         assert holder.end() == -signal.SIGINT
-        assert until(lambda: three.holders("interrupted") == [None] * 3) < 5
+        until(lambda: three.holders("interrupted") == [None] * 3, 5)
 
 
 def test_s14_a_stopped_holder_learns_of_it_at_first_use(three: Cluster, client: Holdfast) -> None:

@@ -5,7 +5,6 @@ Needs a server that was built with TLS, as Debian's is. `.ci/run` sees to it tha
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 import pytest
 from contract.cluster import asks
 from contract.faces import Face
-from live.groups import SECRET, free_port, until
+from live.groups import PATIENCE, SECRET, Process
 from live.tls_kit import FRONTS, Papers
+from nemesis.processes import free_port, until
 
-from holdfast.embedded import find_server
 from holdfast.errors import NoQuorum
 
 pytestmark = pytest.mark.skipif("own" not in FRONTS, reason="this server was built without TLS")
@@ -26,24 +25,16 @@ PEER, WORD = "of-the-peers", "of-the-clients"
 RIGHTS = "-@all +auth +sentinel|get-master-addr-by-name"
 
 
-class Started:
-    """A server or a Sentinel: `tls` is its port with TLS, and `plain` one for this test alone."""
+class Started(Process):
+    """A server or a Sentinel: `tls` is its port with TLS, and `port` one for this test alone."""
 
-    def __init__(self, folder: Path, lines: list[str], *more: str) -> None:
-        self.plain, self.tls = free_port(), free_port()
-        file = folder / f"{self.plain}.conf"
-        file.write_text("\n".join([f"port {self.plain}", f"tls-port {self.tls}", f"dir {folder}", "bind 127.0.0.1", *lines, ""]))
-        with (folder / f"{self.plain}.log").open("wb") as log:
-            self._process = subprocess.Popen([find_server(), str(file), *more], stdout=log, stderr=log)
-        until(lambda: self.ask("PING") == "PONG", f"{file} has started")
+    def __init__(self, folder: Path, lines: list[str], sentinel: bool = False) -> None:
+        self.tls = free_port()
+        super().__init__(folder, [f"tls-port {self.tls}", *lines], sentinel=sentinel, login="")
 
-    def ask(self, *words: str, login: tuple[str, ...] = ()) -> Any:
-        first = [("AUTH", *login)] if login else []
-        return asks(f"redis://127.0.0.1:{self.plain}", [*first, words])[-1]
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
+    def told(self, word: str) -> Any:
+        """What a Sentinel tells a peer."""
+        return asks(f"redis://127.0.0.1:{self.port}", [("AUTH", "peer", PEER), ("SENTINEL", word, "it")])[-1]
 
 
 class Place:
@@ -71,26 +62,22 @@ class Place:
             f"user app on >{WORD} {RIGHTS}",
             "user default on nopass -@all +ping",
         ]
-        self.sentinels = [Started(folder, watch, "--sentinel") for _ in range(3)]
+        self.sentinels = [Started(folder, watch, sentinel=True) for _ in range(3)]
         for it in self.sentinels:
-            until(lambda it=it: self._well(it), "the Sentinels know each other and the replica")  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
+            until(lambda it=it: self._well(it), PATIENCE, "the Sentinels know each other and the replica")  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
 
     @property
     def places(self) -> str:
         return ",".join(f"127.0.0.1:{it.tls}" for it in self.sentinels)
 
-    @staticmethod
-    def told(sentinel: Started, word: str) -> Any:
-        return sentinel.ask("SENTINEL", word, "it", login=("peer", PEER))
-
     def _well(self, sentinel: Started) -> bool:
-        told = self.told(sentinel, "MASTER")
+        told = sentinel.told("MASTER")
         facts = dict(zip(told[::2], told[1::2], strict=True))
         return (facts["flags"], facts["num-other-sentinels"], facts["num-slaves"]) == ("master", "2", "1")
 
     def close(self) -> None:
         for it in (*self.sentinels, *self.servers):
-            it.close()
+            it.end()
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +121,7 @@ async def test_a_failover_is_followed_over_tls(face: Face, place: Place, papers:
     await face.release(await face.acquire(one.lock("tls.sentinels", wait=60)), confirm=True)
     (before,) = one.nodes()
     old = next(it for it in place.servers if f"run_id:{before.run_id}" in it.ask("INFO", "server"))
-    until(lambda: any(place.told(it, "FAILOVER") == "OK" for it in place.sentinels), "a failover begins")
+    until(lambda: any(it.told("FAILOVER") == "OK" for it in place.sentinels), PATIENCE, "a failover begins")
     # Until Sentinels have told it, it goes on.
     await face.until(lambda: "role:slave" in old.ask("INFO", "replication"), 60)
     await face.release(await face.acquire(one.lock("tls.sentinels", wait=60)), confirm=True)

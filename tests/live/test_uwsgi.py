@@ -8,16 +8,15 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from contract.cluster import Cluster
+from nemesis.processes import Running, free_port, until
 
 UWSGI = Path(sys.executable).with_name("uwsgi")
 
@@ -62,26 +61,20 @@ CONFIGURATIONS = {
 def served(nodes: Cluster, where: Path, *options: str) -> Iterator[str]:
     """An address at which uWSGI serves the application, with two workers."""
     (where / "application_with_locks.py").write_text(APPLICATION)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     given = {**os.environ, "HOLDFAST_NODES": " ".join(nodes.urls), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [str(UWSGI), "--http-socket", address, "--master", "--processes", "2", "--need-app", "--die-on-term", *options]
     command += ["--wsgi", "application_with_locks"]
     with open(where / "log", "wb") as log:
-        nothing = subprocess.DEVNULL
-        process = subprocess.Popen(command, cwd=where, env=given, stdout=log, stderr=log, stdin=nothing, start_new_session=True)
+        running = Running(*command, cwd=where, env=given, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
-        deadline = time.monotonic() + 20
-        while b"spawned uWSGI worker" not in (where / "log").read_bytes():
-            assert process.poll() is None and time.monotonic() < deadline, (where / "log").read_text()
-            time.sleep(0.05)
+        until(lambda: "spawned uWSGI worker" in (where / "log").read_text(), told=f"{where}/log tells of a worker")
         yield f"http://{address}/"
     finally:
         # The master, and workers that it may have left behind.
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait(10)
+            os.killpg(running.process.pid, signal.SIGKILL)
+        running.process.wait(10)
 
 
 def asked(url: str) -> str:

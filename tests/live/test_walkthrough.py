@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from nemesis.processes import ran
 
-ROOT = Path(__file__).parents[2]
-RUN = ROOT / "examples/walkthrough.py"
 PATIENCE = 150.0  # seconds; on an idle machine the whole walk takes 25
 
 pytestmark = [pytest.mark.stories, pytest.mark.timeout(PATIENCE + 30)]
@@ -41,34 +37,6 @@ TOLD = [
 ]
 
 
-def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
-    """Start a walk, with `folder` for its temporary files, in a process group of its own (as a terminal does)."""
-    return subprocess.Popen(
-        [sys.executable, "-W", "error", str(RUN), *options],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "TMPDIR": str(folder), **environment},
-        start_new_session=True,
-    )
-
-
-def finish(process: subprocess.Popen[str]) -> str:
-    """Return what the walk prints from now on. Kill it if it does not end by itself."""
-    try:
-        return process.communicate(timeout=PATIENCE)[0]
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def walk(folder: Path, *options: str, **environment: str) -> tuple[int, str]:
-    """A walk's exit status, and what it printed."""
-    process = start(folder, *options, **environment)
-    told = finish(process)
-    return process.returncode, told
-
-
 def verdicts(told: str) -> dict[tuple[str, str], str]:
     """The table at the end: for each version and scene, whether it went as told."""
     rows = [re.split(r"\s{2,}", line) for line in told.partition("\nversion  ")[2].splitlines()]
@@ -87,8 +55,8 @@ def scenes(told: str) -> list[tuple[str, list[int]]]:
 
 
 def test_everything_happens_as_told(tmp_path: Path) -> None:
-    status, told = walk(tmp_path)
-    assert status == 0, told
+    status, told, wrong = ran("examples/walkthrough.py", within=PATIENCE, TMPDIR=str(tmp_path))
+    assert (status, wrong) == (0, ""), told + wrong
     assert scenes(told) == [(scene, statuses) for _, scene, statuses in TOLD], told
     assert verdicts(told) == {(version, scene): "yes" for version, scene, _ in TOLD}, told
     assert told.splitlines()[-1].startswith("Everything happened as told. "), told
