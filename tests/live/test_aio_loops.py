@@ -328,6 +328,7 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
 
         asyncio.run(main())
     """
+
     def seen() -> int:
         return sum("name=holdfast:forking:" in it for it in eye.everywhere("CLIENT", "LIST"))
 
