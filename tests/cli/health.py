@@ -22,7 +22,7 @@ import httpx
 from cli.kit import Command
 from nemesis.servers import EVERY_SECOND, FORGETFUL, Server, compiled_shim
 from prometheus_client import CollectorRegistry
-from serve.serving import gateway_app
+from serve.serving import client_of
 
 from holdfast import Holdfast, NoQuorum, embedded
 from holdfast.aio import Holdfast as Tasks
@@ -36,14 +36,24 @@ FORBIDS = "--rename-command PEXPIRE gone"
 KILL_LISTENERS = ("CLIENT", "KILL", "TYPE", "pubsub")  # which clients of holdfast are
 
 
-async def _told(server: Server, *commands: Sequence[object]) -> None:
-    # On one connection: a password is wanted of later ones.
-    answers = await server.asks(commands)
-    assert not [it for it in answers if isinstance(it, Exception)], answers
+Fault = Callable[[Server], Awaitable[None]]
 
 
-def _config(*words: object) -> Callable[[Server], Awaitable[None]]:
-    return lambda server: _told(server, ("CONFIG", "SET", *words))
+def _told(*commands: Sequence[object]) -> Fault:
+    """A server is told this, on one connection: a password is wanted of later ones."""
+
+    async def tell(server: Server) -> None:
+        answers = await server.asks(commands)
+        assert not [it for it in answers if isinstance(it, Exception)], answers
+
+    return tell
+
+
+def _done(harm: Callable[[Server], None]) -> Fault:
+    async def do(server: Server) -> None:
+        harm(server)
+
+    return do
 
 
 async def _full_disk(server: Server) -> None:
@@ -52,59 +62,30 @@ async def _full_disk(server: Server) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _password(server: Server) -> None:
-    await _told(server, ("CONFIG", "SET", "requirepass", "secret"), KILL_LISTENERS)
-
-
-async def _right(server: Server) -> None:
-    await _told(server, ("ACL", "SETUSER", "default", "-set"))
-
-
-async def _replica(server: Server) -> None:
-    await _told(server, ("REPLICAOF", "127.0.0.1", 1), KILL_LISTENERS)
-
-
-async def _read_only(server: Server) -> None:
-    await _told(server, ("REPLICAOF", "127.0.0.1", 1))
-
-
-async def _forbids(server: Server) -> None:
-    server.kill()
-    (server.folder / "more").write_text(FORBIDS)
-    await server.start()
-
-
 async def _restarts(server: Server) -> None:
     server.kill()
     await server.start()
 
 
-async def _freezes(server: Server) -> None:
-    server.freeze()
-
-
-async def _dies(server: Server) -> None:
-    server.kill()
-
-
-async def _steps(server: Server) -> None:
-    server.step(60.0)
+async def _forbids(server: Server) -> None:
+    (server.folder / "more").write_text(FORBIDS)
+    await _restarts(server)
 
 
 # By what an operator calls it: how it is done to a server that runs.
-FAULTS: dict[str, Callable[[Server], Awaitable[None]]] = {
-    "memory is full": _config("maxmemory", "100kb"),
+FAULTS: dict[str, Fault] = {
+    "memory is full": _told(("CONFIG", "SET", "maxmemory", "100kb")),
     "disk is full": _full_disk,
-    "too few replicas": _config("min-replicas-to-write", 1),
-    "became read-only": _read_only,
-    "is a replica": _replica,
-    "wants a password": _password,
-    "user lacks a right": _right,
+    "too few replicas": _told(("CONFIG", "SET", "min-replicas-to-write", 1)),
+    "became read-only": _told(("REPLICAOF", "127.0.0.1", 1)),
+    "is a replica": _told(("REPLICAOF", "127.0.0.1", 1), KILL_LISTENERS),
+    "wants a password": _told(("CONFIG", "SET", "requirepass", "secret"), KILL_LISTENERS),
+    "user lacks a right": _told(("ACL", "SETUSER", "default", "-set")),
     "lacks a command": _forbids,
     "restarted empty": _restarts,
-    "frozen": _freezes,
-    "killed": _dies,
-    "clock is wrong": _steps,
+    "frozen": _done(Server.freeze),
+    "killed": _done(Server.kill),
+    "clock is wrong": _done(lambda server: server.step(60.0)),
 }
 
 
@@ -203,8 +184,7 @@ async def look(faults: Sequence[str], folder: Path) -> Seen:
     command = Command(folder, {"HOLDFAST_NODES": " ".join(urls)})
     try:
         async with Tasks(*urls) as tasks:
-            transport = httpx.ASGITransport(gateway_app(tasks))
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as http:
+            async with client_of(tasks) as http:
                 assert await acquired(locks, "before") == "granted"
                 assert (await lease(http, "before")) == 201
                 log.lines.clear()

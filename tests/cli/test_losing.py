@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +38,19 @@ def everybody_below(supervisor: int) -> list[int]:
     return [it.pid for it in tree.descendants(holder_of(supervisor))]
 
 
+@contextmanager
+def a_tree(holdfast: Command, mark: Path, *words: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A supervisor, and all that is below its holder."""
+    with holdfast.started("run", *words, "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
+        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
+        yield process, everybody_below(process.pid)
+
+
 @pytest.mark.parametrize("victim", ["supervisor", "holder"])
 def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
     # Everybody is dead long before the lease ends: not because it ends.
-    with holdfast.started("run", "--ttl", "30s", "tree", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
-        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
-        below, holder = everybody_below(process.pid), holder_of(process.pid)
+    with a_tree(holdfast, tmp_path / "mark", "--ttl", "30s", "tree") as (process, below):
+        holder = holder_of(process.pid)
         tree.send(process.pid if victim == "supervisor" else holder, signal.SIGKILL)
         until(lambda: not any(map(alive, below)))
         if victim == "holder":
@@ -54,25 +62,19 @@ def test_the_tree_dies_with_either_of_the_two(victim: str, holdfast: Command, no
 
 
 def test_the_tree_of_a_holder_that_is_long_in_dying_dies_at_once(nodes: Nodes, tmp_path: Path) -> None:
-    mark, dies = tmp_path / "mark", tmp_path / "dies"
+    dies = tmp_path / "dies"
     holdfast = Command(tmp_path, {**nodes.environment, "DIES": str(dies)}, copied(tmp_path, *DYING))
-    with holdfast.started("run", "--ttl", "30s", "dying", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
-        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
-        below = everybody_below(process.pid)
+    with a_tree(holdfast, tmp_path / "mark", "--ttl", "30s", "dying") as (process, below):
         dies.touch()
         until(lambda: not any(map(alive, below)))
         assert process.wait(5) == 76
 
 
 def test_the_supervisor_kills_the_tree_of_a_holder_that_is_stopped(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    with holdfast.started("run", "--ttl", "1s", "halt", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.PIPE) as process:
-        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
-        below, holder = everybody_below(process.pid), holder_of(process.pid)
-        tree.send(holder, signal.SIGSTOP)
-        with Holdfast(*nodes.urls) as locks:
-            with locks.lock("halt", wait=10):
-                assert not any(map(alive, below)), "somebody lives, and the lock is another's"
+    with a_tree(holdfast, tmp_path / "mark", "--ttl", "1s", "halt") as (process, below):
+        tree.send(holder_of(process.pid), signal.SIGSTOP)
+        with Holdfast(*nodes.urls) as locks, locks.lock("halt", wait=10):
+            assert not any(map(alive, below)), "somebody lives, and the lock is another's"
         assert process.wait(5) == 76
 
 
@@ -90,10 +92,7 @@ def test_forced_release_kills_at_once(holdfast: Command, nodes: Nodes, tmp_path:
 
 
 def test_a_supervisor_that_is_stopped_keeps_nobody_from_killing(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
-    with holdfast.started("run", "still", "--", "sh", "-c", TREE, str(mark), stderr=subprocess.DEVNULL) as process:
-        until(lambda: mark.exists() and len(everybody_below(process.pid)) >= 7)
-        below = everybody_below(process.pid)
+    with a_tree(holdfast, tmp_path / "mark", "still") as (process, below):
         tree.send(process.pid, signal.SIGSTOP)
         with Holdfast(*nodes.urls) as locks:
             locks.force_release("still", "a test")
@@ -185,9 +184,8 @@ def test_two_hundred_children_are_gone_before_the_lock_is(holdfast: Command, nod
         below = everybody_below(process.pid)
         assert len(below) > 200
         tree.send(process.pid, signal.SIGKILL)
-        with Holdfast(*nodes.urls) as locks:
-            with locks.lock("crowd", wait=10):
-                assert not any(map(alive, below))
+        with Holdfast(*nodes.urls) as locks, locks.lock("crowd", wait=10):
+            assert not any(map(alive, below))
 
 
 def test_a_full_pipe_keeps_nobody_from_the_deadline(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:

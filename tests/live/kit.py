@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from contract.cluster import Cluster
+from contract.programs import Program, program
 
 from holdfast import Holdfast
 from holdfast.drivers.threads.io_thread import IOThread
@@ -18,6 +19,15 @@ def connected(nodes: Cluster, **options: Any) -> Iterator[Holdfast]:
     with Holdfast(*nodes.urls, **options) as client:
         client.ready()
         yield client
+
+
+@contextmanager
+def holding(nodes: Cluster, what: str, options: str = "", **more: str) -> Iterator[Program]:
+    """A program with a client of these options, which holds `locks.WHAT`, and has it."""
+    source = f"locks = Holdfast({options})\nlease = locks.{what}.acquire()\nsay('held')\ntime.sleep(60)"
+    with program(source, nodes, **more) as running:  # type: ignore[arg-type]  # (options of several types)
+        running.expect("held")
+        yield running
 
 
 def io_thread_of(client: Holdfast) -> IOThread:

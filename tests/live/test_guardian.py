@@ -12,16 +12,14 @@ from pathlib import Path
 import pytest
 from contract.cluster import Cluster, ask
 from contract.programs import program, run
+from live.kit import holding
 from nemesis.processes import until
 
 from holdfast import ConfigError, Holdfast, LockBusy, aio
 from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells when another process has died")
-HEAD = """
-import subprocess
-locks = Holdfast(ttl=30, guardian=True, restart_guard=None)
-"""
+GUARDED = "ttl=30, guardian=True, restart_guard=None"
 SLEEPS = "[sys.executable, '-S', '-c', 'import time; time.sleep(60)']"
 
 
@@ -54,9 +52,7 @@ def test_nobody_overlaps_and_nothing_is_left_when_holders_are_killed() -> None:
 
 @pytest.mark.parametrize("kind", ["lock('{}')", "rwlock('{}').read()", "rwlock('{}').write()", "semaphore('{}', 2)"])
 def test_every_kind_of_lock_is_free(three: Cluster, name: str, kind: str) -> None:
-    source = f"{HEAD}lease = locks.{kind.format(name)}.acquire()\nsay('held')\ntime.sleep(60)"
-    with program(source, three) as held, Holdfast(*three.urls) as client:
-        held.expect("held")
+    with holding(three, kind.format(name), GUARDED) as held, Holdfast(*three.urls) as client:
         held.signal(signal.SIGKILL)
         until(lambda: not client.names(f"*{name}*"), within=15)
 
@@ -86,7 +82,7 @@ def test_with_asyncio(three: Cluster, name: str) -> None:
     ],
 )
 def test_the_lock_is_taken_while_a_child_lives(three: Cluster, name: str, child: str) -> None:
-    source = f"{HEAD}lease = locks.lock({name!r}).acquire()\nsay({child})\ntime.sleep(60)"
+    source = f"import subprocess\nlocks = Holdfast({GUARDED})\nlease = locks.lock({name!r}).acquire()\nsay({child})\ntime.sleep(60)"
     with program(source, three) as held, Holdfast(*three.urls) as client:
         other = int(held.hear())
         held.signal(signal.SIGKILL)
@@ -208,8 +204,6 @@ def test_a_user_with_a_password_in_another_database(three: Cluster, name: str) -
     for url in three.urls:
         assert ask(url, "ACL", "SETUSER", "guarded", "on", ">s3cret", "~*", "&*", "+@all") == "OK"
     urls = [f"{it}?username=guarded&password=s3cret&db=3" for it in three.urls]
-    source = f"locks = Holdfast({urls!r}, guardian=True, restart_guard=None)\nlocks.lock({name!r}).acquire()\nsay('held')\ntime.sleep(60)"
-    with program(source, three) as held, Holdfast(urls, restart_guard=None) as client:
-        held.expect("held")
+    with holding(three, f"lock({name!r})", f"{urls!r}, {GUARDED}") as held, Holdfast(urls, restart_guard=None) as client:
         held.signal(signal.SIGKILL)
         client.lock(name, wait=15).acquire().release()

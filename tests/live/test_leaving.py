@@ -21,41 +21,23 @@ ASYNCIO = "import asyncio, holdfast.aio\n"
 GEVENT = "from gevent import monkey; monkey.patch_all()\n"
 
 # Each says its token and until when it holds the lock, and leaves it.
-LEAVES = {
-    "in a block": """
+TAKES = """
+locks = Holdfast(ttl=4)
+lease = locks.lock("job").acquire()
+say(lease.token, lease.until)
+"""
+BLOCK = """
     locks = Holdfast(ttl=4)
     with locks.lock("job") as lease:
         say(lease.token, lease.until)
         lease.leave()
-    """,
-    "and the interpreter exits": """
-    locks = Holdfast(ttl=4)
-    lease = locks.lock("job").acquire()
-    say(lease.token, lease.until)
-    lease.leave()
-    """,
-    "and is gone at once": """
-    locks = Holdfast(ttl=4)
-    lease = locks.lock("job").acquire()
-    say(lease.token, lease.until)
-    lease.leave()
-    os._exit(0)
-    """,
-    "and its lease is collected": """
-    locks = Holdfast(ttl=4)
-    lease = locks.lock("job").acquire()
-    say(lease.token, lease.until)
-    lease.leave()
-    del lease
-    gc.collect()
-    time.sleep(0.2)
-    """,
-    "by closing its client": """
-    locks = Holdfast(ttl=4)
-    lease = locks.lock("job").acquire()
-    say(lease.token, lease.until)
-    locks.close(leave=True)
-    """,
+"""
+LEAVES = {
+    "in a block": BLOCK,
+    "and the interpreter exits": TAKES + "lease.leave()",
+    "and is gone at once": TAKES + "lease.leave(); os._exit(0)",
+    "and its lease is collected": TAKES + "lease.leave(); del lease; gc.collect(); time.sleep(0.2)",
+    "by closing its client": TAKES + "locks.close(leave=True)",
     "in asyncio": """
     async def main():
         async with holdfast.aio.Holdfast(ttl=4) as locks:
@@ -72,13 +54,7 @@ LEAVES = {
         await locks.close(leave=True)
     asyncio.run(main())
     """,
-    "under gevent": """
-    locks = Holdfast(ttl=4)
-    with locks.lock("job") as lease:
-        say(lease.token, lease.until)
-        lease.leave()
-    locks.close()
-    """,
+    "under gevent": BLOCK + "    locks.close()",
 }
 FIRST = {"in asyncio": ASYNCIO, "by closing its client in asyncio": ASYNCIO, "under gevent": GEVENT}
 
@@ -122,25 +98,17 @@ def test_what_was_left_is_not_listed_before_the_io_thread_has_heard_of_it(
 
 OPTIONS = "ttl=60, max_ttl=100, node_timeout=8"
 IN_TIME = 3.0  # seconds for the end of a whole process; beside a node that is waited for, it would take 8
+EXITS = """
+locks = Holdfast(%s)
+locks.ready()
+lease = locks.lock("end").acquire()
+time.sleep(0.3)
+say(lease.votes)
+sys.stdin.readline()
+"""
 ENDS = {
-    "threads": """
-    locks = Holdfast(%s)
-    locks.ready()
-    lease = locks.lock("end").acquire()
-    time.sleep(0.3)
-    say(lease.votes)
-    sys.stdin.readline()
-    locks.close()
-    os._exit(0)
-    """,
-    "at the interpreter's exit": """
-    locks = Holdfast(%s)
-    locks.ready()
-    lease = locks.lock("end").acquire()
-    time.sleep(0.3)
-    say(lease.votes)
-    sys.stdin.readline()
-    """,
+    "threads": EXITS + "locks.close(); os._exit(0)",
+    "at the interpreter's exit": EXITS,
     "asyncio": """
     async def main():
         locks = holdfast.aio.Holdfast(%s)

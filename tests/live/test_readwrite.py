@@ -7,7 +7,7 @@ import time
 
 import pytest
 from contract.cluster import Cluster
-from contract.programs import program
+from live.kit import holding
 from live.test_acl import DOCUMENT, RULES
 
 from holdfast import Holdfast, NoQuorum
@@ -16,13 +16,7 @@ from holdfast import Holdfast, NoQuorum
 
 
 def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(three: Cluster) -> None:
-    source = """
-    lease = Holdfast(ttl=2).rwlock("killed").read().acquire()
-    say("reads")
-    time.sleep(60)
-    """
-    with Holdfast(*three.urls, ttl=2) as client, program(source, three) as reader:
-        reader.expect("reads")
+    with Holdfast(*three.urls, ttl=2) as client, holding(three, "rwlock('killed').read()", "ttl=2") as reader:
         mine = client.rwlock("killed").read().acquire()
         reader.process.kill()
         killed = time.monotonic()
@@ -36,13 +30,7 @@ def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(th
 
 
 def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
-    source = """
-    lease = Holdfast(ttl=2).rwlock("written").write().acquire()
-    say("writes")
-    time.sleep(60)
-    """
-    with Holdfast(*three.urls, ttl=2) as client, program(source, three) as writer:
-        writer.expect("writes")
+    with Holdfast(*three.urls, ttl=2) as client, holding(three, "rwlock('written').write()", "ttl=2") as writer:
         assert client.rwlock("written").read().try_acquire() is None
         writer.process.kill()
         leases = [client.rwlock("written").read(wait=30).acquire() for _ in range(3)]

@@ -10,11 +10,27 @@ import time
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
+from nemesis.harm import frozen
 from nemesis.processes import until
 
 from holdfast import Holdfast, Lease
 
 # ------------------------------------------------ fork
+
+# In how many ways a child may not use its parent's lease.
+REFUSED = """
+def refused(lease):
+    wrong = 0
+    for access in ("state", "held", "remaining", "votes", "lost", "check", "extend", "release"):
+        try:
+            found = getattr(lease, access)
+            if callable(found):
+                found()
+        except Misuse as error:
+            wrong += "forked" in str(error)
+    return wrong
+
+"""
 
 
 def test_s23_a_forked_child_and_its_parent_s_lease(three: Cluster) -> None:
@@ -26,14 +42,7 @@ def test_s23_a_forked_child_and_its_parent_s_lease(three: Cluster) -> None:
     event, inbox = lease.lost, lease.token.split(":")[1]
     child = os.fork()
     if child == 0:
-        wrong = 0
-        for access in ("state", "held", "remaining", "votes", "lost", "check", "extend", "release"):
-            try:
-                found = getattr(lease, access)
-                if callable(found):
-                    found()
-            except Misuse as error:
-                wrong += "forked" in str(error)
+        wrong = refused(lease)
         own = locks.lock("child's").acquire()
         assert own.token.split(":")[1] != inbox
         assert locks.lock("parent's").try_acquire() is None
@@ -49,7 +58,7 @@ def test_s23_a_forked_child_and_its_parent_s_lease(three: Cluster) -> None:
     waiting.join()
     locks.close()
     """
-    status, out, errors = run(source, three)
+    status, out, errors = run(REFUSED + textwrap.dedent(source), three)
     assert (status, errors) == (0, "")
     assert out.splitlines() == ["child 8 True True", "parent 7 True False True 3"]
     until(lambda: three.holders("parent's") == three.holders("child's") == [None] * 3)
@@ -135,14 +144,11 @@ def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
     """
     with program(source, three) as holder:
         holder.expect("held")
-        three.nodes.freeze(0)
-        three.nodes.freeze(1)
-        began = time.monotonic()
-        holder.tell()
-        assert holder.end() == 0
-        assert time.monotonic() - began < 5
-        three.nodes.thaw(0)
-        three.nodes.thaw(1)
+        with frozen(three.nodes, 0, 1):
+            began = time.monotonic()
+            holder.tell()
+            assert holder.end() == 0
+            assert time.monotonic() - began < 5
     until(lambda: three.holders("hang") == [None] * 3)
 
 
@@ -221,12 +227,7 @@ def test_b07_tokens_of_two_processes_that_were_seeded_alike(three: Cluster) -> N
 
 
 def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:
-    source = """
-    with Holdfast(ttl=30).lock("interrupted"):
-        say("held")
-        time.sleep(60)
-    """
-    with program(source, three) as holder:
+    with program("with Holdfast(ttl=30).lock('interrupted'): say('held'); time.sleep(60)", three) as holder:
         holder.expect("held")
         holder.signal(signal.SIGINT)
         assert holder.end() == -signal.SIGINT
@@ -312,7 +313,7 @@ def child(work):
 
 def untold(body: str, nodes: Cluster, **options: str) -> tuple[int, str, str]:
     """Run a program that forks without telling Python."""
-    return run(UNTOLD + textwrap.dedent(body), nodes, **options)  # type: ignore[arg-type]  # (options of several types)
+    return run(REFUSED + UNTOLD + textwrap.dedent(body), nodes, **options)  # type: ignore[arg-type]  # (options of several types)
 
 
 USED = """
@@ -323,14 +324,7 @@ USED = """
     inbox = lease.token.split(":")[1]
 
     def work():
-        wrong = 0
-        for access in ("state", "held", "remaining", "votes", "lost", "check", "extend", "release"):
-            try:
-                found = getattr(lease, access)
-                if callable(found):
-                    found()
-            except Misuse as error:
-                wrong += "forked" in str(error)
+        wrong = refused(lease)
         own = locks.lock("child's", wait=5).acquire()
         say("child", wrong, own.held, own.token.split(":")[1] != inbox, locks.lock("parent's").try_acquire())
         own.release()

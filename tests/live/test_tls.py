@@ -23,8 +23,8 @@ from urllib.parse import quote
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
-from contract.programs import program, run
-from live.kit import io_thread_of
+from contract.programs import run
+from live.kit import holding, io_thread_of
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
@@ -97,13 +97,10 @@ async def test_a_lock_over_tls(face: Face, front: Front, name: str) -> None:
 
 
 async def test_the_guardian_of_a_killed_process_speaks_tls(face: Face, front: Front, name: str) -> None:
-    source = f"""
-    lease = Holdfast({front.trusted!r}, ttl=20, guardian=True, restart_guard=None).lock({name!r}).acquire()
-    say("held")
-    time.sleep(60)
-    """
-    with program(source, front.nodes) as held:
-        await asyncio.to_thread(held.expect, "held")
+    options = f"{front.trusted!r}, ttl=20, guardian=True, restart_guard=None"
+    program = holding(front.nodes, f"lock({name!r})", options)
+    with contextlib.ExitStack() as stack:
+        held = await asyncio.to_thread(stack.enter_context, program)
         held.process.kill()
         await face.release(await face.acquire(client(face, front).lock(name, wait=15)))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 from cli.kit import Command
-from serve.serving import gateway_app
+from serve.serving import client_of
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
@@ -22,8 +22,7 @@ async def locks(nodes: Nodes) -> AsyncIterator[Holdfast]:
 
 @pytest.fixture
 async def client(locks: Holdfast) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(gateway_app(locks, allow_force=True))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:7420") as client:
+    async with client_of(locks, allow_force=True) as client:
         yield client
 
 

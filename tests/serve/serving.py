@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import socket
+import ssl
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import httpx
+import trustme
 import uvicorn
 from cli.kit import Command
 from nemesis.processes import PIPES
@@ -26,6 +31,35 @@ PATIENT = 60.0
 def gateway_app(locks: Holdfast, **options: Any) -> Starlette:
     """The application, which serves all requests however busy the machine is."""
     return app(locks, **{"max_lag": PATIENT, **options})
+
+
+def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
+    """A client of an application of its own, without a server between them."""
+    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway_app(locks, **options)), base_url="http://localhost:7420", timeout=30)
+
+
+def gateway_of(client: httpx.AsyncClient) -> Gateway:
+    """The gateway behind such a client."""
+    transport: Any = client._transport
+    found: Gateway = transport.app.state.gateway
+    return found
+
+
+def write_tokens(path: Path, **scopes: str) -> None:
+    """A file of clients whose tokens are their names."""
+    path.touch(0o600)
+    clients = {it: hashlib.sha256(it.encode()).hexdigest() for it in scopes}
+    path.write_text("".join(f'[client.{it}]\nsha256 = "{clients[it]}"\nscopes = [{scope}]\n' for it, scope in scopes.items()))
+
+
+def certified(folder: Path) -> tuple[list[str], ssl.SSLContext]:
+    """The options of a gateway with TLS, and what trusts it."""
+    authority, paths = trustme.CA(), [str(folder / it) for it in ("cert.pem", "key.pem")]
+    paper, context = authority.issue_cert("127.0.0.1", "localhost"), ssl.create_default_context()
+    paper.cert_chain_pems[0].write_to_path(paths[0])
+    paper.private_key_pem.write_to_path(paths[1])
+    authority.configure_trust(context)
+    return ["--server-cert", paths[0], "--server-key", paths[1]], context
 
 
 @dataclass

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import socket
-import ssl
 import subprocess
 import time
 import tomllib
@@ -22,9 +21,8 @@ from typing import Any
 import httpx
 import pytest
 import redis
-import trustme
 from cli.kit import Command
-from serve.serving import gateway_app, served, serving
+from serve.serving import certified, client_of, gateway_app, served, serving, write_tokens
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast
@@ -136,16 +134,10 @@ def test_a_body_that_does_not_come_ends_the_connection(url: str) -> None:
 
 
 def test_a_handshake_that_does_not_come_ends_the_connection(holdfast: Command, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    ours = authority.issue_cert("localhost")
-    ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
-    words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"))
+    words, context = certified(tmp_path)
     with served(holdfast, *words) as (url, _):
         with opened(url) as stranger:
             assert until_closed(stranger) < 20
-        context = ssl.create_default_context()
-        authority.configure_trust(context)
         port = url.rpartition(":")[2]
         assert httpx.get(f"https://localhost:{port}/healthz", verify=context).status_code == 200
 
@@ -279,14 +271,6 @@ async def test_a_result_of_another_program_is_no_fault_of_the_gateway(client: ht
     assert (answer.status_code, answer.json()["type"]) == (409, "/problems/no-result")
     assert "DELETE /v1/once/" in answer.json()["detail"]
     assert (await client.delete("/v1/once/door:other")).json()["forgotten"]
-
-
-def write_tokens(path: Path, **scopes: str) -> None:
-    """A file of clients whose tokens are their names."""
-    path.touch(0o600)
-    path.write_text("".join(
-        f'[client.{it}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nscopes = [{scope}]\n' for it, scope in scopes.items()
-    ))
 
 
 ALL = '"lock:*", "look:*", "lead:*", "once:*"'
@@ -474,8 +458,7 @@ async def test_every_problem_is_in_the_form_that_the_client_reads(
     if "tokens" in options:
         write_tokens(tmp_path / "tokens")
         options = {"tokens": str(tmp_path / "tokens")}
-    application = gateway_app(locks, **options)
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as client:
+    async with client_of(locks, **options) as client:
         headers = {"accept": "text/plain", "content-type": "application/json", **more.get("headers", {})}
         await client.get("/v1/leases")
         answer = await client.put(f"/v1/leases/{ID}", content=more.get("content", b"{}"), headers=headers)

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from serve.serving import Serving, gateway_app, serving
+from serve.serving import Serving, client_of, gateway_app, gateway_of, serving
 
 from holdfast.aio import Holdfast
 from holdfast.fencing.http import fences_in
@@ -25,9 +25,7 @@ def new(name: str = "") -> str:
 
 @pytest.fixture
 async def gateway(client: httpx.AsyncClient) -> Gateway:
-    transport: Any = client._transport
-    found: Gateway = transport.app.state.gateway
-    return found
+    return gateway_of(client)
 
 
 @pytest.fixture
@@ -276,8 +274,7 @@ async def test_events_are_hints(live: Serving, locks: Holdfast) -> None:
 
 
 async def test_limits(locks: Holdfast) -> None:
-    transport = httpx.ASGITransport(gateway_app(locks, max_leases=2, max_waiters=1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+    async with client_of(locks, max_leases=2, max_waiters=1) as client:
         held = await locks.lock("leases:limits").acquire()
         first = new()
         assert (await put(client, first, "leases:limits", wait_ms=10)).status_code == 202

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import random
 import shlex
 from collections.abc import AsyncIterator, Callable
@@ -14,7 +13,8 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from serve.serving import Serving, gateway_app, listening, serving, url_of
+from serve import serving as serving_kit
+from serve.serving import Serving, gateway_app, listening, serving, url_of, write_tokens
 
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
@@ -185,11 +185,10 @@ async def test_a_gateway_in_the_place_of_another_says_that_it_ended(pair: tuple[
 
 async def test_nothing_is_granted_before_others_can_find_it(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Peers, "announce", lambda peers: asyncio.sleep(0))
-    application = gateway_app(locks, advertise="http://127.0.0.1:7421")
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as client:
+    async with serving_kit.client_of(locks, advertise="http://127.0.0.1:7421") as client:
         assert await kind_of(await client.put(f"/v1/leases/{ID}", json={"names": ["peers:early"]})) == "no-quorum"
         assert (await client.get("/readyz")).status_code == 503
-    await application.state.gateway.stop()
+        await serving_kit.gateway_of(client).stop()
 
 
 async def test_an_entry_that_was_taken_away_is_there_again(pair: tuple[Serving, Serving], locks: Holdfast) -> None:
@@ -214,10 +213,7 @@ async def test_clients_cannot_announce_gateways(pair: tuple[Serving, Serving]) -
 
 async def test_who_somebody_is_goes_along(nodes: Nodes, tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
-    tokens.touch(0o600)
-    tokens.write_text("".join(
-        f'[client.{it}]\nsha256 = "{hashlib.sha256(it.encode()).hexdigest()}"\nscopes = ["lock:peers:*"]\n' for it in ("ann", "ben")
-    ))
+    write_tokens(tokens, ann='"lock:peers:*"', ben='"lock:peers:*"')
     async with gateway_of(nodes, tokens=str(tokens)) as one, gateway_of(nodes, tokens=str(tokens)) as two:
         async with httpx.AsyncClient() as client:
 

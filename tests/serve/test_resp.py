@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import os
 import random
 import shutil
@@ -25,7 +24,7 @@ import pytest
 import redis
 from cli.kit import Command
 from nemesis.processes import until
-from serve.serving import PATIENT, served
+from serve.serving import PATIENT, served, write_tokens
 
 from holdfast import Holdfast as Locks
 from holdfast.aio import Holdfast
@@ -301,8 +300,7 @@ async def test_a_command_that_does_not_end_is_not_waited_for(connect: Connect) -
 
 def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path) -> None:
     tokens = tmp_path / "tokens.toml"
-    tokens.write_text(f'[client.me]\nsha256 = "{hashlib.sha256(b"secret").hexdigest()}"\nscopes = ["lock:mine:*"]\n')
-    tokens.chmod(0o600)
+    write_tokens(tokens, secret='"lock:mine:*"')
 
     async def whole() -> None:
         async with world.client() as locks:

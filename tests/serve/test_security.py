@@ -7,16 +7,17 @@ import hashlib
 import json
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from serve.serving import PATIENT, gateway_app, serving
+from serve.serving import PATIENT, client_of, gateway_app, gateway_of, serving
 
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, audit, http, identity
+from holdfast.serve import audit, http, identity
 from holdfast.serve.http import Connection
 from holdfast.serve.identity import Identity
 from holdfast.serve.load import Lag, Limits
@@ -49,16 +50,6 @@ def tokens(tmp_path: Path) -> Path:
         certificate = "{"ab" * 32}"
     """)
     return path
-
-
-def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
-    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway_app(locks, **options)), base_url="http://localhost:7420")
-
-
-def gateway_of(client: httpx.AsyncClient) -> Gateway:
-    transport: Any = client._transport
-    found: Gateway = transport.app.state.gateway
-    return found
 
 
 def bearer(name: str) -> dict[str, str]:
@@ -183,7 +174,6 @@ async def test_a_body_without_a_length_is_bounded_too(client: httpx.AsyncClient)
 
 async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = tmp_path / "audit.jsonl"
-    gateway: Gateway
     with caplog.at_level(logging.DEBUG):
         async with client_of(locks, tokens=str(tokens), audit=str(log), allow_force=True) as client:
             held = await locks.lock("invoice:audit").acquire()
@@ -192,8 +182,7 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
             headers = {**bearer("operator"), "if-match": f'"{held.token}"'}
             forced = await client.request("DELETE", "/v1/locks/invoice:audit", json={"reason": "stuck"}, headers=headers)
             log.rename(tmp_path / "rotated")
-            transport: Any = client._transport
-            gateway = transport.app.state.gateway
+            gateway = gateway_of(client)
             gateway.reload()
             await client.get("/v1/nodes")
     first, second, third = [json.loads(it) for it in (tmp_path / "rotated").read_text().splitlines()]
@@ -214,8 +203,7 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
 
 async def test_tokens_are_read_again_and_wrong_ones_change_nothing(locks: Holdfast, tokens: Path) -> None:
     async with client_of(locks, tokens=str(tokens)) as client:
-        transport: Any = client._transport
-        gateway: Gateway = transport.app.state.gateway
+        gateway = gateway_of(client)
         tokens.write_text("[client.importer]\nscopes = 3")
         with pytest.raises(ConfigError):
             gateway.reload()
@@ -304,8 +292,6 @@ async def test_the_lag_of_the_loop_is_seen() -> None:
     await asyncio.sleep(0.15)
     assert lag.late < 0.25
     os.sched_yield()
-    import time
-
     time.sleep(0.6)
     assert lag.late > 0.3
     measuring.cancel()
@@ -405,15 +391,13 @@ async def test_a_client_has_a_quota_of_keepalives(locks: Holdfast, tokens: Path)
 
 
 async def test_a_client_has_a_quota_of_streams(locks: Holdfast, tokens: Path) -> None:
-    application = gateway_app(locks, tokens=str(tokens), max_streams=2, max_streams_in_all=3)
-    gateway: Gateway = application.state.gateway
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost:7420") as client:
+    async with client_of(locks, tokens=str(tokens), max_streams=2, max_streams_in_all=3) as client:
+        gateway = gateway_of(client)
 
         async def status(who: str) -> int:
             return (await client.head("/v1/elections/invoice:1/events", headers=bearer(who))).status_code
 
         assert await status("importer") == 200
-        assert gateway.clients is not None
         of = {it.name: it for it in gateway.clients.tokens.values()}
         gateway.streams.update({asyncio.Event(): of["importer"], asyncio.Event(): of["importer"]})
         assert (await status("importer"), await status("watcher")) == (429, 200)

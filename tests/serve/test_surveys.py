@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from serve.page.kit import commands
-from serve.serving import gateway_app
+from serve.serving import client_of
 
 from holdfast.aio import Holdfast
 from holdfast.embedded import Nodes
@@ -125,11 +125,6 @@ async def test_with_no_viewer_no_command_reaches_the_nodes() -> None:
             assert commands(own) == before
             await shared.next()
             assert commands(own) > before
-
-
-def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(gateway_app(locks, **options))
-    return httpx.AsyncClient(transport=transport, base_url="http://localhost:7420", timeout=30)
 
 
 async def complete(client: httpx.AsyncClient) -> httpx.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import ssl
 import subprocess
 import sys
 import time
@@ -12,10 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-import trustme
 from cli.kit import Command
 from nemesis.processes import PIPES, until
-from serve.serving import served
+from serve.serving import certified, served
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -66,17 +64,11 @@ def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Com
 
 
 def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    ours = authority.issue_cert("127.0.0.1", "localhost")
-    ours.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
-    ours.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    words, context = certified(tmp_path)
     tokens = tmp_path / "tokens.toml"
     token = holdfast.run("serve", "--new-token", "importer", "--tokens", str(tokens)).stdout.strip()
-    words = ("--server-cert", str(tmp_path / "cert.pem"), "--server-key", str(tmp_path / "key.pem"), "--tokens", str(tokens))
-    with served(holdfast, *words, at=("--bind", "0.0.0.0:0")) as (url, process):
+    with served(holdfast, *words, "--tokens", str(tokens), at=("--bind", "0.0.0.0:0")) as (url, process):
         port = url.rpartition(":")[2]
-        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
         bearer = {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=f"https://localhost:{port}", verify=context) as client:
             assert client.get("/v1/nodes").status_code == 401
