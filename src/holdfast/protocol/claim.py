@@ -397,7 +397,7 @@ class Decision(Ballot):
     def lose(self, now: float, reason: str) -> bool:
         """Lose it, for good. The caller is told at once; the release is a courtesy to waiters."""
         # The reason first: another thread that sees the state reads it.
-        if reason == "expired" and self.votes:
+        if reason == "expired":
             self.why = outcome.obstacles(self.votes, self._node_set, self._patience, now)
             # Nobody would look for a cause among nodes that are up.
             if self._away() and any(vote.error is not None for vote in self.votes):
