@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from math import inf
 
 import pytest
@@ -129,18 +128,6 @@ def test_silence_that_may_have_been_ours_is_excused_once_for_each_question() -> 
     assert connection.due() == inf
     connection.say(Asked(b"three", 20.0))
     assert connection.due() == 21.5
-
-
-def test_a_question_that_was_excused_is_not_kept_beyond_its_answer() -> None:
-    connection, question = a_connection(patience=1.5), Asked(b"?", 6.0)
-    up(connection)
-    connection.say(question)
-    alive = weakref.ref(question)
-    del question
-    connection.excuse(7.0, 1.0)
-    assert alive() is not None
-    connection.received(b":1\r\n", 7.1)
-    assert alive() is None
 
 
 def test_the_round_trip_is_the_shortest_that_was_seen_on_this_connection() -> None:

@@ -189,7 +189,8 @@ class Connection(Generic[Q]):
         self._opened = inf
         # Until when its silence may have been ours.
         self._excused = -inf
-        self._pardoned: Q | Greeting | None = None
+        # How many answers had come when a question was last excused; -1: none ever was.
+        self._pardoned = -1
         self._subscribed = False
 
     # ------------------------------------------------ what the engine wants
@@ -310,9 +311,6 @@ class Connection(Generic[Q]):
                     self.bad = handshake.foreign(data, error)
                     return
                 if reply is MORE:
-                    if not ledger:
-                        # A quiet client would keep it, and the claim that it was asked for.
-                        self._pardoned = None
                     return
                 if type(reply) is Push:
                     self._pushed(reply, now)
@@ -378,8 +376,6 @@ class Connection(Generic[Q]):
         if answers:
             self.heard = now
             self._time(sent, answers, now)
-            if not ledger:
-                self._pardoned = None
         return data[at:]
 
     def _time(self, sent: float, answers: int, now: float) -> None:
@@ -584,8 +580,8 @@ class Connection(Generic[Q]):
         This happens only once for each question. A connection that is being made has as much time
         from now as we were late, because each of its steps waits for our own side.
         """
-        if self.ledger and self.ledger[0] is not self._pardoned:
-            self._pardoned = self.ledger[0]
+        if self.ledger and self.answered != self._pardoned:
+            self._pardoned = self.answered
             self._excused = now
         if self.state in UNDERWAY:
             self.wake = max(self.wake, now + min(lag, self.settings.timeout))
