@@ -171,7 +171,7 @@ class Registry:
         me, asked = b"%b %b" % (settings.owner.encode(), self._inbox[:8]), {}
         self._runs = runs
         for node in due:
-            self._dues[node] = now + again if node in up else inf
+            self._dues[node] = now + again
             if node in up:
                 asked[node] = _question(settings.prefix, note, self._inbox, me, self._was[node] or note)
                 self._was[node] = note
