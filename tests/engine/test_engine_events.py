@@ -71,15 +71,6 @@ def test_nodes_whose_clocks_are_all_set_are_believed_and_who_waits_starts_over()
         assert lines(world) == ["up"] * nodes
 
 
-def test_clocks_are_asked_again_now_and_then() -> None:
-    world = World().connect()
-    world.run(1300.0)
-    world.nodes[1].ahead = -20.0
-    world.claim()
-    world.run(2.0)
-    assert lines(world) == ["up", "down", "up"]
-
-
 def test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whatever_it_is() -> None:
     """A lock of redis-py without a timeout has another value each time."""
     world = World().connect()

@@ -10,6 +10,7 @@ from engine.world import START, TRIP, WALL, World, away, causes, granted, lines,
 from proof.books import word
 
 from holdfast import events
+from holdfast.engine.health import RECHECK
 from holdfast.engine.status import NodeStatus
 from holdfast.errors import ConfigError, NoQuorum, message_of
 from holdfast.protocol.claim import State
@@ -403,6 +404,34 @@ def test_a_fence_that_no_clock_allows_is_warned_of_once_and_clocks_are_asked_aga
     assert len(world.nodes[0].of("TIME")) == before + 1
     assert len(warnings(world)) == 1
     assert lines(world) == ["up"] * 3
+
+
+def test_only_a_node_that_is_connected_is_given_up_for_its_clock() -> None:
+    world = World(3)
+    world.nodes[0].ahead = 9.0
+    world.run(0.3)
+    world.nodes[0].dialled = "refuses"
+    world.run(3.0)
+    told = world.engine.health.status(world.now)[0].cause
+    assert "its clock" not in str(told)
+    world.engine.health._judge_clocks(world.now)
+    assert world.engine.health.status(world.now)[0].cause is told
+
+
+def test_a_client_that_is_in_use_asks_for_the_clocks_every_twenty_minutes() -> None:
+    world = World().connect()
+    asked = [len(world.nodes[0].of("TIME"))]
+    for seconds in (0.0, RECHECK, 60.0, RECHECK):
+        world.run(seconds)
+        world.end(world.claim())
+        world.run(0.1)
+        asked.append(len(world.nodes[0].of("TIME")))
+    assert asked == [1, 1, 2, 2, 3]
+    world.nodes[1].ahead = -20.0
+    world.run(RECHECK)
+    world.claim()
+    world.run(2.0)
+    assert lines(world) == ["up", "down", "up"], "a clock that was set meanwhile is found out"
 
 
 # ------------------------------------------------ what callers want

@@ -6,7 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, busy, guarded, lines, loads, near, plant, run_id, slow
+from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, away, busy, guarded, lines, loads, near, plant, run_id, slow
 from proof.books import word
 
 from holdfast.engine.engine import Engine
@@ -93,14 +93,15 @@ def test_a_short_lease_that_ends_leaves_the_others_the_time_that_they_had(end: s
     if end == "of several names":
         short: Any = world.want("a", "b", ttl=0.3)
     elif end == "of a semaphore":
-        busy(world, b"s:0")
-        busy(world, b"s:1")
+        for slot in range(3):
+            busy(world, b"s[slot %d]" % slot)
         short = world.engine.want(Slots("s", 3, 1, 0.3, horizon=world.settings.horizon), Timing(0.3), world.now)
         world.engine.begin(short, world.now)
     else:
         short = world.claim("short", ttl=0.3)
     world.run(0.05)
     assert world.engine.upkeep.patience == near(0.1) and world.engine.node_set.patience == 1.0
+    assert len(short.claims) == {"of several names": 2, "of a semaphore": 3}.get(end, 1)
     if end == "lost":
         world.now += 1.0
         world.run(0.5)
@@ -114,6 +115,8 @@ def test_a_short_lease_that_ends_leaves_the_others_the_time_that_they_had(end: s
         world.end(short, heard=end == "released")
         world.run(0.1)
     assert world.engine.upkeep.patience == 1.0
+    world.end(world.claim("another", ttl=0.3))
+    assert world.engine.upkeep.patience == 1.0, "it was counted as often as it ended"
     for node in world.nodes:
         node.mute = True
     connections = [it.connection for it in world.nodes]
@@ -280,6 +283,7 @@ def test_a_node_that_has_moved_is_left_at_once() -> None:
 
 def test_what_is_said_along_is_answered_to_nobody_and_has_to_be_answered() -> None:
     world = World().connect()
+    world.run(3.0)  # nothing is due
     world.engine.upkeep.say_along(pack(b"PING"), (0, 1), world.now)
     world._send()
     world.nodes[1].mute = True
@@ -302,6 +306,13 @@ def test_a_script_that_needs_rights_of_its_own_is_used_after_they_were_asked_for
     world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", ARRIVE.sha, b"1", b"k")), world.now)
     world.run(0.1)
     assert all(it.writes[-1].startswith(loads(ARRIVE) + question("", b"more") + b"*4\r\n") for it in world.nodes)
+
+
+def test_a_node_that_is_away_is_not_asked_for_rights() -> None:
+    world = World().connect()
+    away(world, 0)
+    world.engine.consult({1: pack(b"EVALSHA", ARRIVE.sha, b"1", b"k")}, world.now)
+    assert world.engine.connections[0].take() == b""
 
 
 def test_a_client_stays_connected_where_a_function_says_which_server_a_node_is() -> None:
