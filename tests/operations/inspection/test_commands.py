@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,11 @@ def test_whatever_is_certain_stays_true_when_the_others_answer(everything: list[
         assert value == at_last[1]
 
 
+@pytest.mark.parametrize("lefts, left", [([3000, 1000, 2000], 2000), ([-1, 5, -1], inf), ([0, -1, 0], 0)])
+def test_for_how_long_a_majority_keeps_a_value(lefts: list[int], left: float) -> None:
+    assert inspection.lasting(dict(enumerate(lefts)), Quorum(range(3))) == left
+
+
 # ------------------------------------------------ all of it
 
 
@@ -223,6 +229,11 @@ def test_the_holder_s_fence_is_that_of_the_nodes_that_it_has() -> None:
     assert seen({0: told(ONE, 9, 5), 1: told(ONE, 9, 5), 2: told(TWO, 9, 99)}).fence == 5
     assert seen({0: told(ONE, 9, 5), 1: told(ONE, 9, 7), 2: told(fence=9)}).fence == 7, "while it is written back, the highest"
     assert seen({0: told(fence=5), 1: told(fence=7), 2: told()}).fence == 7, "of a free lock, the last one that was seen"
+
+
+def test_a_lease_that_ends_at_this_moment_has_no_time_left() -> None:
+    status = seen({it: told(ONE, 0, 5) for it in range(3)})
+    assert (status.ttl_left, status.nodes[0].ttl_left) == (0.0, 0.0)
 
 
 def test_a_split_lock() -> None:

@@ -158,6 +158,11 @@ def test_what_no_script_of_ours_says_is_no_answer(reply: object) -> None:
     assert RepairAnswer(seen({0: reply}), [RESULT], 1).silent == {0}
 
 
+@pytest.mark.parametrize("key, state", [(RATE, [17, 0, 5000]), (RESULT, [0, 0, 5000]), (RESULT, [17, 0, 0])])
+def test_what_is_no_copy_of_a_version_is_held_by_nobody(key: bytes, state: list[int]) -> None:
+    assert table(key, state, state).holders(key) == []
+
+
 # ------------------------------------------------ counts
 
 
@@ -225,6 +230,10 @@ def test_an_open_latch_is_open() -> None:
 def test_generations_that_are_over() -> None:
     told = lacking(MET, [3, 4, 5000, b"a"], [3, 2, 5000, b"x"], [])
     assert told == ([1, 2], say(BARRIER, 3, 4, 5000 - TOOK, [b"a"]))
+
+
+def test_what_was_over_when_it_was_told_ends_at_once() -> None:
+    assert lacking(MET, [3, 4, TOOK, b"a"], []) == ([1], say(BARRIER, 3, 4, 1, [b"a"]))
 
 
 def test_a_name_with_a_hash_tag() -> None:
