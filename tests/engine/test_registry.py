@@ -217,7 +217,8 @@ def test_another_number_of_nodes_is_a_difference() -> None:
     same = ": their majorities need not meet. Name the same nodes everywhere."
     assert difference(note(), note(five)) == f"5 nodes at you:2, and 3 at this client{same}"
     assert difference(note(five), note()) == f"3 nodes at you:2, and 5 at this client{same}"
-    assert difference(note(spreads=BOTH), note(five, spreads=BOTH)) == f"5 nodes at you:2, and 3 at this client{same}"
+    for ours, theirs in ((BOTH, BOTH), (BOTH[:1], BOTH[1:])):
+        assert difference(note(spreads=ours), note(five, spreads=theirs)) == f"5 nodes at you:2, and 3 at this client{same}"
 
 
 def test_a_joint_shard_has_more_nodes_and_tells_of_no_other_client() -> None:
@@ -242,6 +243,12 @@ def test_another_failover_is_a_difference() -> None:
 def test_another_node_is_a_difference() -> None:
     assert difference(note(), note([*RUNS[:2], "d" * 40])) == OTHERS.format("you:2")
     assert "other nodes" in difference(note([RUNS[0], "", RUNS[2]]), note([RUNS[1], "d" * 40, RUNS[0]]))
+
+
+def test_a_client_that_has_ended_makes_no_difference() -> None:
+    other, strange = note(max_ttl=12.5), [entry("b2", ("a:1 00000001", RECENT + 1.0))]
+    assert difference(note(), other, age=RECENT) and not difference(note(), other, age=RECENT + 1.0)
+    assert told(a_registry(*BOTH), {0: strange}) == [], "though it may come back, and so is shown"
 
 
 def test_a_server_that_restarted_is_no_difference() -> None:

@@ -473,8 +473,8 @@ def test_a_clock_is_measured_again() -> None:
     assert connection.server.ahead == pytest.approx(before + 60.0, abs=1e-3) and connection.server.blur == 0.5
 
 
-@pytest.mark.parametrize("first, second", [(1.0, 0.25), (0.25, 1.0)])
-def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float) -> None:
+@pytest.mark.parametrize("first, second, side", [(1.0, 0.25, 1), (0.25, 1.0, 1), (1.0, 1.0, -1)])
+def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(first: float, second: float, side: int) -> None:
     connection = a_connection(prompt=2.0)
     connection.dial(0.0)
     connection.connected(0.0)
@@ -482,7 +482,7 @@ def test_a_clock_was_set_only_if_both_measures_together_cannot_be_wrong_by_that(
     ahead = connection.server.ahead
     assert ahead is not None
     for off, counts in (((first + second) / 2 - 0.01, False), ((first + second) / 2 + 0.01, True)):
-        told = ahead + 10.0 + second / 2 + off
+        told = ahead + 10.0 + second / 2 + side * off
         connection.server.told_time([b"%d" % told, b"%06d" % (told % 1 * 1e6)], 10.0, 10.0 + second)
         assert (connection.server.ahead != ahead) is counts
 
