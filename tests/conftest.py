@@ -60,8 +60,9 @@ KINDS = {
     "worlds": "simulates many worlds, or explores one",
     "stories": "takes long on every server and event loop",
 }
-# Folders of tests that have a command of their own.
+# Folders of tests that have a command of their own, and modules in them that need no process, node or browser: these run here, too.
 APART = ("live", "cli", "serve", "clients", "metrics", "site/test_browser.py")
+NEAR = ("cli/test_holder.py", "serve/test_holds.py")
 MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(\w+)", re.MULTILINE)
 # What a test without such a mark may take: seconds of a core, which are six times the half that it should take, and seconds that it asks
 # to sleep. Neither is read from the clock, so that no test fails because the machine is busy.
@@ -84,8 +85,9 @@ def left_out(config: pytest.Config) -> set[str]:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave whole files out before anything imports them. None says that this is no reason."""
-    out = left_out(config)
-    if out and any(collection_path == Path(__file__).parent / it for it in APART):
+    out, tests = left_out(config), Path(__file__).parent
+    apart = any(collection_path.is_relative_to(tests / it) for it in APART)
+    if out and apart and not any((tests / it).is_relative_to(collection_path) for it in NEAR):
         return True
     if out and collection_path.name.startswith("test_") and (found := MARKED.search(collection_path.read_text())):
         return found[1] in out or None

@@ -9,10 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from math import inf
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import redis
@@ -20,7 +17,6 @@ from cli.kit import Command, lines
 from nemesis.processes import until
 
 from holdfast import Holdfast
-from holdfast.cli import holder, tree
 from holdfast.cli.command import ENDING, FORWARDED
 from holdfast.embedded import Nodes
 
@@ -281,30 +277,6 @@ def test_what_the_command_leaves(policy: str, holdfast: Command, tmp_path: Path)
     assert ("ending them too" in done.stderr) == (policy == "kill")
     if policy == "leave":
         until(mark.exists)
-
-
-@pytest.mark.skipif(not tree.LINUX, reason="elsewhere it is not known what a command leaves")
-def test_what_the_command_leaves_stopped_can_end_by_itself(holdfast: Command, tmp_path: Path) -> None:
-    """A process that is stopped gets no TERM before it is continued."""
-    mark, ready, child = (tmp_path / it for it in ("mark", "ready", "child"))
-    child.write_text(f"trap 'echo > {mark}; exit' TERM\necho > {ready}\nkill -STOP $$\nsleep 1\n")
-    line = f"setsid sh {child} >/dev/null 2>&1 & while [ ! -e {ready} ]; do sleep 0.01; done; sleep 0.2"
-    done = holdfast.run("run", "--kill-after", "5s", "x", "-c", line)
-    assert done.returncode == 0, done.stderr
-    assert mark.exists()
-
-
-def test_a_command_is_told_each_time_that_its_lease_is_in_danger(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The renewals come back in between."""
-    told: list[str] = []
-    it: Any = object.__new__(holder.Holder)
-    it._lease, it._phase, it._killing, it._told, it._kill_at = object(), holder.HolderPhase.RUNNING, "", "", inf
-    it._job = SimpleNamespace(kill_after=1.0)
-    monkeypatch.setattr(holder.Holder, "_end_of", lambda self, lease, now: self.end)
-    monkeypatch.setattr(holder.Holder, "_terminate", lambda self, why, left: told.append(why) or setattr(self, "_told", why))
-    for it.end in (10.5, 20.0, 10.5):
-        it._guard(10.0)
-    assert told == ["danger", "danger"]
 
 
 def test_a_password_is_never_shown(holdfast: Command) -> None:

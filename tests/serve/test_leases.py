@@ -178,20 +178,6 @@ async def test_a_grant_that_nobody_listens_to_lives_for_its_linger(live: Serving
     await other.release()
 
 
-async def test_an_attempt_goes_on_while_one_of_two_requests_waits_for_it(live: Serving, locks: Holdfast) -> None:
-    held = await locks.lock("leases:two").acquire()
-    lease, wanted = new(), {"names": ["leases:two"], "wait_ms": 30_000, "linger_ms": 500}
-    async with httpx.AsyncClient(base_url=live.url) as client, httpx.AsyncClient(base_url=live.url) as other:
-        stays = asyncio.create_task(client.put(f"/v1/leases/{lease}", json=wanted))
-        with contextlib.suppress(httpx.ReadTimeout):
-            await other.put(f"/v1/leases/{lease}", json=wanted, timeout=0.3)
-        await asyncio.sleep(0.8)
-        assert live.gateway.leases.waiting == 1
-        await held.release()
-        assert (await stays).json()["state"] == "held"
-        assert (await client.delete(f"/v1/leases/{lease}")).status_code == 200
-
-
 async def test_a_lease_that_is_taken_away_says_so_at_once(client: httpx.AsyncClient, locks: Holdfast) -> None:
     lease = new()
     await put(client, lease, "leases:forced")
