@@ -6,7 +6,6 @@ import asyncio
 import logging
 import re
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -141,20 +140,6 @@ async def test_an_event_that_is_asked_for_while_one_is_made(face: Face, three: C
     assert events[1] is other.lost is not lease.lost
     for it in (lease, other):
         await face.release(it)
-
-
-@pytest.mark.slow
-async def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.4)
-    lease = await face.acquire(client.lock(name))
-    await three.freeze(1, 2)
-    time.sleep(0.5)  # with asyncio, nothing else happens meanwhile
-    assert client.leases() == ()
-    assert lease.state is LeaseState.LOST
-    assert lease.lost.is_set()
-    with pytest.raises(LockLost):
-        lease.check()
-    await three.thaw(1, 2)
 
 
 async def test_s21_callbacks_that_raise_are_logged_and_hurt_nobody(
