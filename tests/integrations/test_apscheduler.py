@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -172,6 +173,18 @@ def test_an_interval_is_run_once_in_each_of_its_lengths(stage: Stage) -> None:
     stage.until(lambda: len(stage.entries("executed")) >= 5 * PROCESSES, "some intervals have passed", 60)
     times = [it.at for it in stage.entries("interval")]
     assert len(times) <= (times[-1] - times[0]) + 2
+
+
+@pytest.mark.parametrize("seconds, keep", [(10, 86_400.0), (100_000, 200_000.0)])
+def test_that_an_interval_was_run_is_known_for_twice_its_length(seconds: int, keep: float) -> None:
+    """Another process may come to it when it is nearly over."""
+    from apscheduler.triggers.interval import IntervalTrigger
+
+    from holdfast.integrations.apscheduler import OnceThreadPoolExecutor
+
+    job = SimpleNamespace(id="job", trigger=IntervalTrigger(seconds=seconds, timezone="UTC"))
+    with Holdfast("redis://nobody") as locks:
+        assert OnceThreadPoolExecutor(locks)._once(job, now()).keep == keep
 
 
 @pytest.mark.parametrize("kind", ["threads", "asyncio"])

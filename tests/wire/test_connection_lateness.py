@@ -377,10 +377,11 @@ def test_a_clock_that_was_read_late_is_asked_for_again_before_the_node_is_used(s
 
 def test_facts_are_of_this_connection() -> None:
     connection = a_connection()
-    up(connection, 0.0, Server({"valkey_version": "8.1.0"}))
+    up(connection, 0.0, Server({"valkey_version": "8.1.0"}, product=b"valkey"))
+    assert connection.server.product == "valkey"
     connection.broke(5.0)
     meet(connection, 6.0, Server())
-    assert "valkey_version" not in connection.server.facts
+    assert "valkey_version" not in connection.server.facts and connection.server.product == "redis"
 
 
 TIMES = {
