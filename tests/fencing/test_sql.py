@@ -186,7 +186,8 @@ def test_old_records_are_forgotten(database: Database, cursor: Any) -> None:
 
 @pytest.mark.parametrize("style", PARAMSTYLES)
 def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
-    asked = _Statement("SET x = :fence WHERE id = :key AND x <= :fence", "sqlite", style).asks(key=1, fence=5)
+    made = _Statement("SET x = :fence WHERE id = :key AND x <= :fence", "sqlite", style)
+    statement, parameters = made.with_values(key=1, fence=5)
     marks = {
         "qmark": "SET x = ? WHERE id = ? AND x <= ?",
         "format": "SET x = %s WHERE id = %s AND x <= %s",
@@ -195,8 +196,8 @@ def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
         "named": "SET x = :fence WHERE id = :key AND x <= :fence",
         "pyformat": "SET x = %(fence)s WHERE id = %(key)s AND x <= %(fence)s",
     }
-    assert asked.statement == marks[style]
-    assert asked.parameters == ({"key": 1, "fence": 5} if style in ("named", "pyformat") else (5, 1, 5))
+    assert statement == marks[style]
+    assert parameters == ({"key": 1, "fence": 5} if style in ("named", "pyformat") else (5, 1, 5))
 
 
 @pytest.mark.parametrize(
@@ -235,13 +236,25 @@ def test_a_row_refuses_late_holders(database: Database, cursor: Any) -> None:
 
 
 def test_a_row_that_comes_between_the_two_questions_is_stamped() -> None:
-    asking = FenceColumn("mysql", "data")._guarding(1, "a", 5)
-    assert next(asking).statement.startswith("UPDATE")
-    assert asking.send(0).statement.endswith("FOR UPDATE")
-    assert asking.send([(4,)]).statement.startswith("UPDATE")
-    assert asking.send(1).statement.endswith("FOR UPDATE")
-    with pytest.raises(StopIteration):
-        asking.send([(5,)])
+    class Cursor:
+        """One row: the first UPDATE does not see it, and the first SELECT does."""
+
+        rowcount = 0
+
+        def __init__(self) -> None:
+            self.rows: list[tuple[int]] = []
+            self.asked: list[str] = []
+
+        def execute(self, operation: str, parameters: Any, /) -> None:
+            self.asked.append(operation.split()[0])
+            self.rows = [(4,)] if self.asked == ["UPDATE", "SELECT"] else [(5,)]
+
+        def fetchone(self) -> tuple[int] | None:
+            return self.rows.pop() if self.rows else None
+
+    cursor = Cursor()
+    FenceColumn("mysql", "data").guard(cursor, 1, {"a": 5})
+    assert cursor.asked == ["UPDATE", "SELECT", "UPDATE", "SELECT"]
 
 
 def test_a_key_that_several_rows_share_is_misuse(database: Database, cursor: Any) -> None:

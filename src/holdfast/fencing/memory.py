@@ -76,18 +76,18 @@ class Seen:
             Misuse: This thread runs an event loop, this `Seen` is for tasks, or the lease has no
                 fence.
         """
-        if _loop_runs():
+        if asyncio._get_running_loop() is not None:
             raise Misuse(
                 "this thread runs an event loop, which waiting here would stop for good: "
                 "use `async with seen.aguard(lease)`"
             )
         with ExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
-                record = stack.enter_context(self._record(name, threading.Lock))
+                record = stack.enter_context(self._record(name, threading.Lock, threading.get_ident()))
                 assert isinstance(record.lock, type(self._latch))
-                _see_owner(record, name, threading.get_ident())
                 stack.enter_context(record.lock)
-                stack.enter_context(_reentrancy(record, threading.get_ident()))
+                record.owner = threading.get_ident()
+                stack.callback(setattr, record, "owner", None)
                 self._judge(name, fence, record, read)
             yield
 
@@ -112,11 +112,11 @@ class Seen:
         """
         async with AsyncExitStack() as stack:
             for name, fence in fences_of(lease, unfenced).items():
-                record = stack.enter_context(self._record(name, asyncio.Lock))
+                record = stack.enter_context(self._record(name, asyncio.Lock, asyncio.current_task()))
                 assert isinstance(record.lock, asyncio.Lock)
-                _see_owner(record, name, asyncio.current_task())
                 await stack.enter_async_context(record.lock)
-                stack.enter_context(_reentrancy(record, asyncio.current_task()))
+                record.owner = asyncio.current_task()
+                stack.callback(setattr, record, "owner", None)
                 self._judge(name, fence, record, read)
             yield
 
@@ -125,8 +125,13 @@ class Seen:
         return len(self._records)
 
     @contextmanager
-    def _record(self, name: str, kind: Callable[[], threading.Lock | asyncio.Lock]) -> Iterator[_Record]:
-        """Keep the record of a name from being forgotten during the block."""
+    def _record(
+        self, name: str, kind: Callable[[], threading.Lock | asyncio.Lock], caller: object
+    ) -> Iterator[_Record]:
+        """Keep the record of a name from being forgotten during the block.
+
+        Refuse a thread or task that is inside with it already.
+        """
         with self._latch:
             record = self._records.get(name)
             if record is None:
@@ -136,6 +141,12 @@ class Seen:
                 raise Misuse(
                     "one `Seen` is for threads (`guard`) or for tasks (`aguard`), not for both: "
                     "make two, of different names"
+                )
+            if record.owner == caller:
+                raise Misuse(
+                    f"this thread or task is inside with {shown(name)} already, and would wait for itself: "
+                    "enter it once",
+                    "self_deadlock",
                 )
             record.users += 1
         try:
@@ -164,28 +175,3 @@ class Seen:
         if self._keep is not None:
             # By then the floor is above the fence. The millisecond covers the rounding of floats.
             record.until = max(now, record.seen / 1_000_000) + self._keep + 0.001
-
-
-def _loop_runs() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _see_owner(record: _Record, name: str, caller: object) -> None:
-    if record.owner == caller:
-        raise Misuse(
-            f"this thread or task is inside with {shown(name)} already, and would wait for itself: enter it once",
-            "self_deadlock",
-        )
-
-
-@contextmanager
-def _reentrancy(record: _Record, owner: object) -> Iterator[None]:
-    record.owner = owner
-    try:
-        yield
-    finally:
-        record.owner = None

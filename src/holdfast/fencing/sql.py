@@ -4,8 +4,8 @@ Knows SQL and what DB-API drivers have in common. Must not know whose transactio
 it.
 
 The guard is one statement. It locks a record until the transaction ends and raises its fence. If
-the holder is late, the statement finds a higher fence. The questions to the database are written
-once, as a generator that is sent the answers. Threads and tasks differ only in how they wait.
+the holder is late, the statement finds a higher fence. Each guard is written once, as a generator.
+It yields what a cursor's method has returned: a result, or with asyncio an awaitable of one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Generator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from .. import checks
 from ..errors import ConfigError, Misuse, StaleFence
@@ -144,9 +144,7 @@ class FenceTable:
                 that the guard was over before the write. Or the lease has no fence.
             ConfigError: The table does not store the fence or the name as they are.
         """
-        if fences := fences_of(lease, unfenced):
-            _asked(cursor, self._guarding(fences, read))
-            _in_transaction(cursor)
+        _called(self._guarding(cursor, fences_of(lease, unfenced), read))
 
     async def aguard(self, cursor: Cursor, lease: Fences, *, read: bool = False, unfenced: bool = False) -> None:
         """Refuse a late holder, as `guard` does, with a cursor whose methods are awaited.
@@ -165,9 +163,7 @@ class FenceTable:
                 the lease has no fence.
             ConfigError: The table does not store the fence or the name as they are.
         """
-        if fences := fences_of(lease, unfenced):
-            await _awaited(cursor, self._guarding(fences, read))
-            _in_transaction(cursor)
+        await _awaited(self._guarding(cursor, fences_of(lease, unfenced), read))
 
     def forget(self, cursor: Cursor, older_than: checks.Seconds) -> None:
         """Delete the records of names that nobody has used for `older_than` seconds.
@@ -183,7 +179,7 @@ class FenceTable:
         Raises:
             ConfigError: `older_than` is no such time.
         """
-        _asked(cursor, self._forgetting(older_than))
+        cursor.execute(*self._forgetting(older_than))
 
     async def aforget(self, cursor: Cursor, older_than: checks.Seconds) -> None:
         """Delete old records, as `forget` does, with a cursor whose methods are awaited.
@@ -195,22 +191,23 @@ class FenceTable:
         Raises:
             ConfigError: `older_than` is no such time.
         """
-        await _awaited(cursor, self._forgetting(older_than))
+        await cursor.execute(*self._forgetting(older_than))
 
-    def _guarding(self, fences: dict[str, int], read: bool) -> _Asking:
+    def _guarding(self, cursor: Cursor, fences: dict[str, int], read: bool) -> _Calls:
         for name, fence in fences.items():
             key = name.encode() if self._mysql else name
-            raised = yield (self._read if read else self._write).asks(name=key, fence=fence)
+            yield cursor.execute(*(self._read if read else self._write).with_values(name=key, fence=fence))
             # A driver that does not count says -1.
-            if raised == 1 and not self._mysql:
+            if cursor.rowcount == 1 and not self._mysql:
                 continue
-            rows = yield self._look.asks(rows=1, name=key)
-            if not rows:
+            yield cursor.execute(*self._look.with_values(name=key))
+            row = yield cursor.fetchone()
+            if row is None:
                 raise ConfigError(
                     f"{self.table} does not store the name {checks.shown(name)} as it is: "
                     "create it with `FenceTable.ddl`"
                 )
-            seen, written = rows[0]
+            seen, written = _values(row)
             if fence < (written if read else seen):
                 raise StaleFence(name, fence, written if read else seen)
             # Without its strict mode, MySQL stores the largest number that a narrow column holds:
@@ -219,10 +216,12 @@ class FenceTable:
                 raise ConfigError(
                     f"{self.table} has stored {min(seen, written or seen)} for the fence {fence}: {NARROW}"
                 )
+        if fences:
+            _check_transaction(cursor)
 
-    def _forgetting(self, older_than: checks.Seconds) -> _Asking:
+    def _forgetting(self, older_than: checks.Seconds) -> tuple[str, _Parameters]:
         oldest = time.time() - checks.seconds(older_than, "older_than")
-        yield self._forget.asks(fence=round(oldest * 1_000_000))
+        return self._forget.with_values(fence=round(oldest * 1_000_000))
 
     def __repr__(self) -> str:
         return f"<FenceTable {self.table!r} {self.dialect}>"
@@ -279,8 +278,7 @@ class FenceColumn:
             ConfigError: The column does not store the fence as it is. Roll back.
         """
         if borne := fence_of(lease, unfenced):
-            _asked(cursor, self._guarding(key, *borne))
-            _in_transaction(cursor)
+            _called(self._guarding(cursor, key, *borne))
 
     async def aguard(self, cursor: Cursor, key: object, lease: Fences, *, unfenced: bool = False) -> None:
         """Stamp the row, as `guard` does, with a cursor whose methods are awaited.
@@ -299,25 +297,26 @@ class FenceColumn:
             ConfigError: The column does not store the fence as it is. Roll back.
         """
         if borne := fence_of(lease, unfenced):
-            await _awaited(cursor, self._guarding(key, *borne))
-            _in_transaction(cursor)
+            await _awaited(self._guarding(cursor, key, *borne))
 
-    def _guarding(self, key: object, name: str, fence: int) -> _Asking:
+    def _guarding(self, cursor: Cursor, key: object, name: str, fence: int) -> _Calls:
         stored: Any = None
         # The second time is for a row that came between the two statements of the first.
         for _ in range(2):
-            rows = yield self._stamp.asks(rows=2 if self._returning else 0, key=key, fence=fence)
+            yield cursor.execute(*self._stamp.with_values(key=key, fence=fence))
             if not self._returning:
-                rows = yield self._stamped.asks(rows=2, key=key)
-            if not rows:
+                yield cursor.execute(*self._stamped.with_values(key=key))
+            row = yield cursor.fetchone()
+            if row is None:
                 raise LookupError(f"{self.table} has no row {checks.shown(key)} (compared with its column {self._key})")
-            if len(rows) > 1:
+            if (yield cursor.fetchone()) is not None:
                 raise Misuse(
                     f"several rows of {self.table} have {checks.shown(key)} as {self._key}: "
                     "a fence is compared with one row, so pass the key of one, or use a FenceTable"
                 )
-            (stored,) = rows[0]
+            (stored,) = _values(row)
             if stored == fence:
+                _check_transaction(cursor)
                 return
             if isinstance(stored, int | float | Decimal) and stored > fence:
                 raise StaleFence(name, fence, int(stored))
@@ -329,18 +328,8 @@ class FenceColumn:
         return f"<FenceColumn of {self.table!r} {self.dialect}>"
 
 
-class _Question(NamedTuple):
-    """A statement to execute.
-
-    `rows` is how many rows the answer has at most. If it is 0, the answer is how many rows changed.
-    """
-
-    statement: str
-    parameters: dict[str, object] | tuple[object, ...]
-    rows: int
-
-
-_Asking = Generator[_Question, Any, None]
+_Parameters = dict[str, object] | tuple[object, ...]
+_Calls = Generator[Any, Any, None]
 
 
 class _Statement:
@@ -365,38 +354,27 @@ class _Statement:
 
         self._text = re.sub(r":(\w+)", mark, text)
 
-    def asks(self, *, rows: int = 0, **values: object) -> _Question:
-        return _Question(self._text, values if self._named else tuple(values[it] for it in self._order), rows)
+    def with_values(self, **values: object) -> tuple[str, _Parameters]:
+        """Return the statement and its parameters, for `execute`."""
+        return self._text, values if self._named else tuple(values[it] for it in self._order)
 
 
-def _asked(cursor: Cursor, asking: _Asking) -> None:
-    """Execute the statements of a generator, and send it the answers."""
-    answer: Any = None
+def _called(calls: _Calls) -> None:
+    """Send each result back to the generator that has yielded it."""
+    result: Any = None
     try:
         while True:
-            question = asking.send(answer)
-            cursor.execute(question.statement, question.parameters)
-            answer = cursor.rowcount
-            if question.rows:
-                answer = []
-                while len(answer) < question.rows and (row := cursor.fetchone()) is not None:
-                    answer.append(_values(row))
+            result = calls.send(result)
     except StopIteration:
         return
 
 
-async def _awaited(cursor: Cursor, asking: _Asking) -> None:
-    """Do the same as `_asked` with a cursor whose methods are awaited."""
-    answer: Any = None
+async def _awaited(calls: _Calls) -> None:
+    """Do the same as `_called` with a cursor whose methods are awaited."""
+    result: Any = None
     try:
         while True:
-            question = asking.send(answer)
-            await cursor.execute(question.statement, question.parameters)
-            answer = cursor.rowcount
-            if question.rows:
-                answer = []
-                while len(answer) < question.rows and (row := await cursor.fetchone()) is not None:
-                    answer.append(_values(row))
+            result = await calls.send(result)
     except StopIteration:
         return
 
@@ -406,7 +384,7 @@ def _values(row: Any) -> Sequence[Any]:
     return list(row.values()) if isinstance(row, Mapping) else row
 
 
-def _in_transaction(cursor: object) -> None:
+def _check_transaction(cursor: object) -> None:
     """Raise Misuse if the connection is in no transaction after a statement.
 
     Then the guard held nothing. Not all drivers tell.

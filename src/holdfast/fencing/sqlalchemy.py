@@ -392,7 +392,7 @@ class _Cursor:
 
     def __init__(self, connection: Connection) -> None:
         self._asked = connection
-        self._result: CursorResult[Any] | None = None
+        self._last: CursorResult[Any]
 
     @property
     def connection(self) -> object:
@@ -406,16 +406,11 @@ class _Cursor:
 
     def execute(self, operation: str, parameters: Any, /) -> None:
         """Execute a statement that is written for the driver."""
-        self._result = self._asked.exec_driver_sql(operation, parameters)
+        self._last = self._asked.exec_driver_sql(operation, parameters)
 
     def fetchone(self) -> Any:
         """The next row of the last statement's."""
         return self._last.fetchone()
-
-    @property
-    def _last(self) -> CursorResult[Any]:
-        assert self._result is not None
-        return self._result
 
 
 @lru_cache(64)
