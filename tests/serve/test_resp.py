@@ -47,7 +47,7 @@ class Client:
         self._heard = asyncio.Queue[Any]()
         self._parser = hiredis.Reader(encoding="utf-8", notEnoughData=MORE)
         self.gone = False
-        self._connection = door.speak(Arrived(of, None, lambda client: None, lambda: makes_room), lambda: None)
+        self._connection = door.speak(Arrived(of, cut=lambda: makes_room))
         self._connection.connection_made(self)  # type: ignore[arg-type]
 
     def write(self, data: bytes) -> None:
@@ -110,6 +110,13 @@ def simulated(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     run.__signature__ = its.replace(parameters=list(its.parameters.values())[1:])  # type: ignore[attr-defined]
     return run
+
+
+async def test_a_connection_whose_tls_handshake_has_failed_keeps_no_door_open() -> None:
+    door = await gateway_for(Holdfast("redis://nowhere"))
+    # asyncio makes the protocol before the handshake, and then tells it nothing.
+    door.speak(Arrived("192.0.2.1"))
+    await asyncio.wait_for(door.close(), 1)
 
 
 @simulated

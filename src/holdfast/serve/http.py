@@ -9,8 +9,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import h11
 import uvicorn
@@ -18,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .application import application_of
 from .gateway import Gateway
-from .identity import ARRIVED, Arrived
+from .identity import ARRIVED, Arrived, arrived_of
 from .server import OFTEN, REQUEST
 
 # Seconds for which an idle connection stays open.
@@ -30,11 +29,7 @@ LAST = 5
 class Connection(H11Protocol):
     """A connection that is closed if a request does not arrive in time, with all of its body."""
 
-    def __init__(self, *arguments: Any, gone: Callable[[], None] = lambda: None, **more: Any) -> None:
-        """Wait for nothing yet. `gone` is called at its end."""
-        super().__init__(*arguments, **more)
-        self._late: asyncio.TimerHandle | None = None
-        self._gone = gone
+    _late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Begin to wait for the first request."""
@@ -66,7 +61,7 @@ class Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop waiting."""
         self._wait(False)
-        self._gone()
+        arrived_of({"state": self.app_state}).gone()
         super().connection_lost(exc)
 
 
@@ -111,10 +106,10 @@ class Http:
         while not self._server.started and not self._running.done():  # noqa: ASYNC110
             await asyncio.sleep(OFTEN)
 
-    def speak(self, arrived: Arrived, gone: Callable[[], None]) -> Connection:
-        """Make what serves one connection. It calls `gone` at its end."""
+    def speak(self, arrived: Arrived) -> Connection:
+        """Make what serves one connection."""
         state = {**self._server.lifespan.state, ARRIVED: arrived}
-        return Connection(self._config, self._server.server_state, state, gone=gone)
+        return Connection(self._config, self._server.server_state, state)
 
     async def close(self) -> None:
         """Let answers end, and close all connections."""

@@ -95,12 +95,14 @@ class Arrived(NamedTuple):
         uid: The user, on a Unix socket.
         known: Notes the client that the connection is from. It stays open for that client.
         cut: Whether the gateway itself has ended the connection, to make room.
+        gone: Notes that the connection has ended.
     """
 
     address: str
-    uid: int | None
-    known: Callable[[str], None]
+    uid: int | None = None
+    known: Callable[[str], object] = str
     cut: Callable[[], bool] = bool
+    gone: Callable[[], object] = bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ def identify(
 def arrived_of(scope: Mapping[str, Any]) -> Arrived:
     """Return how a request has arrived, also if the server is not the gateway's own."""
     found: Arrived | None = scope.get("state", {}).get(ARRIVED)
-    return found or Arrived(str((scope.get("client") or ("",))[0]), None, lambda client: None)
+    return found or Arrived(str((scope.get("client") or ("",))[0]))
 
 
 def _certificate(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], trusted: tuple[str, ...]) -> str:

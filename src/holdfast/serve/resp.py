@@ -104,38 +104,32 @@ class Resp:
     """The door that speaks RESP."""
 
     def __init__(self) -> None:
-        self._open = dict["Connection", None]()
+        self._open = set["Connection"]()
 
     async def open(self, gateway: Gateway) -> None:
         """Begin to serve."""
         self._gateway = gateway
 
-    def speak(self, arrived: Arrived, gone: Callable[[], None]) -> Connection:
-        """Make what serves one connection. It calls `gone` at its end."""
-
-        def over() -> None:
-            self._open.pop(connection, None)
-            gone()
-
-        connection = Connection(self._gateway, arrived, over)
-        self._open[connection] = None
-        return connection
+    def speak(self, arrived: Arrived) -> Connection:
+        """Make what serves one connection."""
+        return Connection(self._gateway, arrived, self._open)
 
     async def close(self) -> None:
         """Close all connections."""
-        for it in list(self._open):
+        for it in self._open:
             it.close()
         # Their tasks end, and sessions are released.
-        await asyncio.gather(*[it.ended for it in list(self._open)], return_exceptions=True)
+        await asyncio.gather(*[it.ended for it in self._open])
 
 
 class Connection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, gateway: Gateway, arrived: Arrived, gone: Callable[[], None]) -> None:
+    def __init__(self, gateway: Gateway, arrived: Arrived, connections: set[Connection]) -> None:
         self.gateway = gateway
         self._arrived = arrived
-        self._gone = gone
+        # All that are open. One whose TLS handshake fails is never among them.
+        self._connections = connections
         self._loop = loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[None] = loop.create_future()
         self.client: Identity | None = anybody(arrived.uid) if gateway.clients is None else None
@@ -158,6 +152,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as asyncio calls it
         """Begin to serve."""
         self._transport = transport
+        self._connections.add(self)
         self._task = self._loop.create_task(self._serve())
 
     def data_received(self, data: bytes) -> None:
@@ -209,7 +204,8 @@ class Connection(asyncio.Protocol):
         gone = not (self._closed or self._arrived.cut())
         for hold in self.sessions if self.near else ():
             hold.abandon() if gone else hold.leave()
-        self._gone()
+        self._connections.discard(self)
+        self._arrived.gone()
         self.ended.set_result(None)
 
     def close(self) -> None:

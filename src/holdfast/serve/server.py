@@ -198,8 +198,8 @@ class Endpoint(Protocol):
     async def open(self, gateway: Gateway) -> None:
         """Begin to serve."""
 
-    def speak(self, arrived: Arrived, gone: Callable[[], None]) -> asyncio.BaseProtocol:
-        """Make what serves one connection. It calls `gone` at its end."""
+    def speak(self, arrived: Arrived) -> asyncio.BaseProtocol:
+        """Make what serves one connection. It calls `arrived.gone` at its end."""
         ...
 
     async def close(self) -> None:
@@ -223,8 +223,9 @@ async def _accept(
             continue
         address = str(peer[0]) if uid is None else f"uid:{uid}"
         if connections.come(it, address):
-            arrived = Arrived(address, uid, partial(connections.known, it), partial(connections.cut, it))
-            task = loop.create_task(_take(it, door, arrived, partial(connections.gone, it), tls))
+            known, cut = partial(connections.known, it), partial(connections.cut, it)
+            arrived = Arrived(address, uid, known, cut, partial(connections.gone, it))
+            task = loop.create_task(_take(it, door, arrived, tls))
             coming.add(task)
             task.add_done_callback(coming.discard)
         else:
@@ -233,16 +234,14 @@ async def _accept(
         await asyncio.sleep(0)
 
 
-async def _take(
-    it: socket.socket, door: Endpoint, arrived: Arrived, gone: Callable[[], None], tls: ssl.SSLContext | None
-) -> None:
+async def _take(it: socket.socket, door: Endpoint, arrived: Arrived, tls: ssl.SSLContext | None) -> None:
     try:
         await asyncio.get_running_loop().connect_accepted_socket(
-            partial(door.speak, arrived, gone), it, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE
+            partial(door.speak, arrived), it, ssl=tls, ssl_handshake_timeout=None if tls is None else HANDSHAKE
         )
     except OSError:
         # It has gone, or was no TLS, or did not say anything in time.
-        gone()
+        arrived.gone()
         it.close()
 
 
