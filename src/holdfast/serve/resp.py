@@ -33,7 +33,7 @@ from .server import REQUEST, is_loopback
 
 LARGEST = 65_536  # bytes of a command
 LONGEST = 2**53  # a number of milliseconds, or anything else that is counted
-# Commands that have arrived before others are answered. Then no more is read.
+# Commands that have arrived before others are answered. Then no more is read until all are answered.
 AHEAD = 100
 # The header of a command, that of a word, and the beginning of either.
 _COUNT = re.compile(rb"\*([0-9]{1,2})\r\n")
@@ -139,11 +139,10 @@ class Connection(asyncio.Protocol):
         self.version = 2
         # What has arrived of a command that is not complete.
         self._rest = b""
-        self._commands: deque[list[bytes]] = deque()
-        self._malformed = ""
+        # Commands that are not answered yet. Nothing follows what is malformed.
+        self._commands = asyncio.Queue[list[bytes] | Malformed]()
         # Whether the gateway has ended it. That says nothing of the client.
         self._closed = False
-        self._more: asyncio.Future[None] | None = None
         self._late: asyncio.TimerHandle | None = None
         self._writable: asyncio.Future[None] | None = None
 
@@ -167,9 +166,9 @@ class Connection(asyncio.Protocol):
                     break
                 at = after
                 if words:
-                    self._commands.append(words)
+                    self._commands.put_nowait(words)
         except Malformed as error:
-            self._malformed = str(error)
+            self._commands.put_nowait(error)
             self._transport.pause_reading()
         self._rest = data[at:]
         if at and self._late is not None:
@@ -177,10 +176,8 @@ class Connection(asyncio.Protocol):
             self._late = None
         if self._rest and self._late is None:
             self._late = self._loop.call_later(REQUEST, self.close)
-        if len(self._commands) > AHEAD:
+        if self._commands.qsize() > AHEAD:
             self._transport.pause_reading()
-        if self._more is not None and not self._more.done():
-            self._more.set_result(None)
 
     def eof_received(self) -> bool:
         """Close: who says nothing any more has no session."""
@@ -218,16 +215,13 @@ class Connection(asyncio.Protocol):
     async def _serve(self) -> None:
         asking.set({"address": self._arrived.address})
         while True:
-            while not self._commands:
-                if self._malformed:
-                    self._transport.write(_packed(Problem("malformed", self._malformed), self.version))
-                    self.close()
-                    return
-                self._more = self._loop.create_future()
-                await self._more
-            words = self._commands.popleft()
-            if len(self._commands) == AHEAD and not self._malformed:
+            if self._commands.empty():
                 self._transport.resume_reading()
+            words = await self._commands.get()
+            if isinstance(words, Malformed):
+                self._transport.write(_packed(Problem("malformed", str(words)), self.version))
+                self.close()
+                return
             self._transport.write(_packed(await self._answer(words), self.version))
             if self._writable is not None:
                 await self._writable
