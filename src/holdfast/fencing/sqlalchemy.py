@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 from weakref import WeakKeyDictionary, ref
 
 from ..checks import shown
@@ -110,10 +110,9 @@ def guard(
         Misuse: The connection commits each statement by itself, or the lease has no fence.
         ConfigError: The fence table cannot hold the fence or the name.
     """
-    cursor = _Cursor(connection)
-    _table(connection.dialect.name, table, connection.dialect.paramstyle).guard(
-        cursor, lease, read=read, unfenced=unfenced
-    )
+    dialect = connection.dialect
+    fences = _table(dialect.name, table=table, paramstyle=dialect.paramstyle)
+    fences.guard(_Cursor(connection), lease, read=read, unfenced=unfenced)
 
 
 @overload
@@ -240,21 +239,13 @@ class Fenced:
         return None
 
 
-class _Row(NamedTuple):
-    """A row that was to be changed, and what by."""
-
-    mapper: Mapper[Any]
-    identity: tuple[Any, ...]
-    name: str
-    fence: int
-
-
 class _GuardedBlock:
     """What `fenced` knows while it is open."""
 
     def __init__(self, fences: dict[str, int], table: str | None, read: bool) -> None:
         self.fences, self.table, self.read = fences, table, read
-        self.rows: list[_Row] = []
+        # The rows that were to be changed, by their primary keys, and the name and fence to do it with.
+        self.rows: list[tuple[Mapper[Any], tuple[Any, ...], str, int]] = []
         self._guarded: list[Connection] = []
         self._failed: Exception | None = None
         self._listeners: tuple[tuple[str, Any], ...] = ()
@@ -305,7 +296,7 @@ class _GuardedBlock:
         name, fence = held
         if row.fence > fence:
             raise StaleFence(name, fence, row.fence)
-        self.rows.append(_Row(mapper, mapper.primary_key_from_instance(row), name, fence))
+        self.rows.append((mapper, mapper.primary_key_from_instance(row), name, fence))
         return fence
 
     def stamps_all(self, mapper: Mapper[Any]) -> tuple[str, int] | None:
@@ -413,9 +404,7 @@ class _Cursor:
         return self._last.fetchone()
 
 
-@lru_cache(64)
-def _table(dialect: str, table: str, paramstyle: str) -> FenceTable:
-    return FenceTable(dialect, table=table, paramstyle=paramstyle)
+_table = lru_cache(64)(FenceTable)
 
 
 # ---- objects: what the session flushes row by row
