@@ -124,7 +124,7 @@ def locked_by(settings: Settings, name: str) -> Plan[str | None]:
     certain, value = inspection.on_majority(seen.answers, decides)
     if not certain:
         raise unheard(settings, seen, name, "look at")
-    return None if value is None else value.decode("utf-8", "backslashreplace")
+    return inspection.text_of(value)
 
 
 def straggling(settings: Settings, nodes: tuple[NodeStatus, ...]) -> Plan[tuple[NodeStatus, ...]]:
@@ -186,8 +186,7 @@ def force_release(settings: Settings, name: str, reason: str, only: str | None) 
             seen = yield from _everywhere(settings, told, name, "force the release of")
             holders += [it for it in seen.answers.values() if isinstance(it, bytes)]
     holder = max(holders, key=holders.count, default=None)
-    text = None if holder is None else holder.decode("utf-8", "backslashreplace")
-    return Forced(name=name, holder=text, nodes=len(holders), reason=reason)
+    return Forced(name=name, holder=inspection.text_of(holder), nodes=len(holders), reason=reason)
 
 
 def _everywhere(settings: Settings, command: bytes, name: str, doing: str) -> Plan[Query]:
