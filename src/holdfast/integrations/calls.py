@@ -87,9 +87,7 @@ class Single:
         # How many seconds the function took lately in this process. 0: it is not known.
         self._usual = 0.0
 
-    def call(
-        self, locks: Holdfast, args: Any, kwargs: Any, message: bool, abortable: Any, *refusals: type[Exception]
-    ) -> Any:
+    def call(self, locks: Holdfast, args: Any, kwargs: Any, message: bool, abortable: Any) -> Any:
         """Call the function under its lock.
 
         Args:
@@ -99,7 +97,6 @@ class Single:
             message: Whether a message wants it, which can come back.
             abortable: Makes a function and its options those of one that a loss interrupts, or
                 None.
-            refusals: As for `attempt`.
 
         Raises:
             Busy: As `attempt` does.
@@ -107,7 +104,7 @@ class Single:
         options = {"wait": PATIENCE if message and self._busy == "later" else 0, **self._options}
         body, options = abortable(self._function, options) if abortable else (self._function, options)
         done = partial(self._took, locks)
-        return attempt(body, locks.locked(self._name, **options), args, kwargs, *refusals, done=done)
+        return attempt(body, locks.locked(self._name, **options), args, kwargs, done)
 
     def _took(self, locks: Holdfast) -> None:
         """Note for how long the lock was held, if it still is."""
@@ -283,7 +280,6 @@ def attempt(
     decorator: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    *refusals: type[Exception],
     done: Callable[[], object] | None = None,
 ) -> Any:
     """Call a function under a decorator of a client.
@@ -293,18 +289,15 @@ def attempt(
         decorator: What `locked` or `once` returned.
         args: The function's arguments.
         kwargs: The function's named arguments.
-        refusals: Other errors of the decorator's own lock that become Busy.
         done: Is called under the lock when the function is over.
 
     Returns:
         What the function returned.
 
     Raises:
-        Busy: The decorator's own lock is busy, or one of `refusals` was raised before the function
-            was called.
+        Busy: The decorator's own lock is busy, or too few nodes answered.
     """
     entered = False
-    known: tuple[type[Exception], ...] = (LockBusy, *refusals)
 
     @wraps(function)
     def body(*args: Any, **kwargs: Any) -> Any:
@@ -318,7 +311,7 @@ def attempt(
 
     try:
         return decorator(body)(*args, **kwargs)
-    except known as error:
+    except (LockBusy, NoQuorum) as error:
         if entered:
             raise
         raise Busy(error) from error

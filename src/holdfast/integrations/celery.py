@@ -170,7 +170,7 @@ def once(
             name = key or (lambda *_, **__: f"celery:{task.request.id}" if task is not None else "")
             locks = _client(on, task)
             try:
-                return attempt(function, locks.once(name, **limits), args, kwargs, NoQuorum)
+                return attempt(function, locks.once(name, **limits), args, kwargs)
             except Busy as error:
                 _back(task, locks, error.busy, lambda: countdown)
 
@@ -220,7 +220,7 @@ def single(
             interrupts = _abortable if abort and _running() is not None else None
             locks = _client(on, task)
             try:
-                return one.call(locks, args, kwargs, task is not None, interrupts, NoQuorum)
+                return one.call(locks, args, kwargs, task is not None, interrupts)
             except Busy as refused:
                 error = refused.busy
                 if busy != "later" and isinstance(error, LockBusy):

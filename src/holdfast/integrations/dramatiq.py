@@ -19,7 +19,7 @@ from dramatiq.rate_limits import RateLimiter
 
 from .. import Holdfast, Lease
 from ..checks import seconds
-from ..errors import ConfigError, LockBusy, message_of
+from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
 from .calls import BUSY, UNIQUE, Body, Busy, Delivery, Single, Unique, abortable, chosen
 
@@ -221,7 +221,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
             try:
                 return one.call(self._locks, args, kwargs, mine, interrupts)
             except Busy as error:
-                if work is None or not mine or busy == "raise":
+                if work is None or not mine or busy == "raise" or isinstance(error.busy, NoQuorum):
                     raise error.busy from None
                 if busy == "later":
                     _later(*work, one.back(self._locks, error.busy.name), error.busy)

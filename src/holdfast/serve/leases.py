@@ -189,12 +189,7 @@ class Hold:
         finally:
             self._listeners -= 1
             if self.state != "over" and not self._heard and not self._listeners:
-                self._linger = self._loop.call_later(self.wanted.linger_ms / 1000, self._left_alone)
-
-    def _left_alone(self) -> None:
-        self._linger = None
-        if not self._heard:
-            self.abandon()
+                self._linger = self._loop.call_later(self.wanted.linger_ms / 1000, self.abandon)
 
     def abandon(self) -> None:
         """Stop waiting for it, or release it: nobody wants it any more."""
