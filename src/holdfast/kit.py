@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .engine.plans import Ask, Plan
     from .engine.registry import ALL_CLIENTS, RECENT, ask_registry, registered
     from .engine.status import EFFICIENT, majorities
-    from .face.decorators import Current, fill, function_of, kinds, named, noted, unlocked, written
+    from .face.decorators import Current, fields, fill, function_of, kinds, named, noted, unlocked, written
     from .face.environment import utf8
     from .face.values import JSON, packed
     from .primitives.once.plan import digest
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .wire.resp import pack
     from .wire.rights import OPTIONAL, refused, rule
 else:
-    _DECORATORS = ["Current", "fill", "function_of", "kinds", "named", "noted", "unlocked", "written"]
+    _DECORATORS = ["Current", "fields", "fill", "function_of", "kinds", "named", "noted", "unlocked", "written"]
     __getattr__, __dir__ = lazy(
         __name__,
         {
@@ -45,6 +45,6 @@ else:
 
 __all__ = [
     "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
-    "ask_registry", "digest", "fill", "function_of", "kinds", "majorities", "majority", "named", "noted", "pack",
-    "packed", "refused", "registered", "rule", "unlocked", "utf8", "written",
+    "ask_registry", "digest", "fields", "fill", "function_of", "kinds", "majorities", "majority", "named", "noted",
+    "pack", "packed", "refused", "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

@@ -460,9 +460,7 @@ class Leases:
             hold.check()
 
     def _forget(self, hold: Hold) -> None:
-        known = hold.client.name, hold.id.partition(".")[2]
-        if self._holds.get(known) is hold:
-            del self._holds[known]
+        del self._holds[hold.client.name, hold.id.partition(".")[2]]
 
     def place(self, hold: Hold, owners: Sequence[str | None]) -> int | None:
         """Return the place in line of a lease that is waited for: 1 is next.

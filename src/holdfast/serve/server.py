@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
-from weakref import WeakSet
 
 from ..errors import ConfigError, HoldfastError, message_of
 from .gateway import Gateway
@@ -149,11 +148,10 @@ class Connections:
         self._strangers: dict[socket.socket, str] = {}
         self._known: dict[socket.socket, str] = {}
         self._counts: Counter[str] = Counter()
-        self._cut: WeakSet[socket.socket] = WeakSet()
 
     def cut(self, it: socket.socket) -> bool:
-        """Return whether a connection has made room for another one."""
-        return it in self._cut
+        """Return whether a connection that has not ended yet has made room for another one."""
+        return it not in self._strangers and it not in self._known
 
     def come(self, it: socket.socket, address: str) -> bool:
         """Take in a connection. If there are too many, cut the oldest one of a stranger.
@@ -168,7 +166,6 @@ class Connections:
             if oldest is None:
                 return False
             self.gone(oldest)
-            self._cut.add(oldest)
             with contextlib.suppress(OSError):
                 # Its transport notices that, and closes it.
                 oldest.shutdown(socket.SHUT_RDWR)

@@ -6,9 +6,7 @@ Knows Django's checks and URLs. Starts no servers, also if the settings say "loc
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Set
-from string import Formatter
 from typing import Any
 
 from django.conf import settings
@@ -20,7 +18,7 @@ from django.views import View
 from ... import Holdfast
 from ...config import Clients
 from ...errors import ConfigError, NoQuorum
-from ...kit import kinds, unlocked
+from ...kit import fields, kinds, unlocked
 from .locks import MARK, class_of, clients, given, handlers_of, is_local
 
 MIDDLEWARE = "holdfast.integrations.django.Middleware"
@@ -64,8 +62,7 @@ def check_views(**_: object) -> list[CheckMessage]:
         if marks and MIDDLEWARE not in settings.MIDDLEWARE:
             found += [(f"{label} has a lock that nobody takes.", f"Add {MIDDLEWARE!r} to MIDDLEWARE.", "E003")]
         for name in [it[0] for it in marks if isinstance(it[0], str)]:
-            fields = [re.split(r"[.\[]", it)[0] for _, it, _, _ in Formatter().parse(name) if it is not None]
-            for field in {it or str(at) for at, it in enumerate(fields)} - captured:
+            for field in {it or str(at) for at, it in enumerate(fields(name))} - captured:
                 told = f"{label} has the lock {name!r}, and its URL does not capture {field!r}."
                 found += [(told, f"It captures {', '.join(sorted(captured)) or 'nothing'}.", "E006")]
         without = getattr(view, "_non_atomic_requests", ())

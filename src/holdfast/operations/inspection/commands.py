@@ -469,6 +469,6 @@ def text_of(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "backslashreplace")
 
 
-def owner_of(token: bytes | None, known: Mapping[bytes, str]) -> str | None:
+def owner_of(token: bytes | None, known: Mapping[bytes, str | None]) -> str | None:
     """Whose client has made a token. `known`: whose each inbox is."""
     return known.get(inbox_of(token)) if token and TOKEN.fullmatch(token) else None

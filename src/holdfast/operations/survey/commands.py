@@ -104,7 +104,7 @@ def holder_of(views: Mapping[int, SurveyAnswer], decides: Quorum) -> bytes | Non
 
 
 def row(
-    key: bytes, prefix: str, views: Mapping[int, SurveyAnswer], decides: Quorum, known: Mapping[bytes, str]
+    key: bytes, prefix: str, views: Mapping[int, SurveyAnswer], decides: Quorum, known: Mapping[bytes, str | None]
 ) -> Row | None:
     """Return how a lock is, from what the nodes say.
 

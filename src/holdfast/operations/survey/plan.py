@@ -62,9 +62,8 @@ class Search:
         self._known: set[bytes] = set()
         # Locks without a holder on a majority: shown at the end, if none was found later.
         self._split: dict[bytes, Row] = {}
-        # The inboxes that were asked about, and whose they are.
-        self._met: set[bytes] = set()
-        self._owners: dict[bytes, str] = {}
+        # The inboxes that were asked about, and whose they are, as far as nodes know.
+        self._owners: dict[bytes, str | None] = {}
         # Seconds to rest before the next step.
         self._rest = 0.0
         # The set that is looked through; and in it where, how many nodes are done, why others were
@@ -154,10 +153,10 @@ class Search:
             How many seconds the nodes worked.
         """
         inboxes = dict.fromkeys(inbox_of(it) for it in holders if it and TOKEN.fullmatch(it))
-        new = [it for it in inboxes if it not in self._met]
+        new = [it for it in inboxes if it not in self._owners]
         if not new:
             return 0.0
-        self._met.update(new)
+        self._owners.update(dict.fromkeys(new))
         told: Query = yield Ask(dict.fromkeys(seen.answers, registry.owned(settings.prefix, new)), shard=self._at)
         self._owners.update(registry.owners(new, told.answers.values()))
         return told.heard - told.began
