@@ -6,10 +6,7 @@ Knows uvicorn and h11. Must not know how connections are accepted: `server` does
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-import socket
-from collections.abc import Iterator
 
 import h11
 import uvicorn
@@ -18,7 +15,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .application import application_of
 from .gateway import Gateway
 from .identity import ARRIVED, Arrived, arrived_of
-from .server import OFTEN, REQUEST
+from .server import REQUEST
 
 # Seconds for which an idle connection stays open.
 IDLE = 75
@@ -65,21 +62,6 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
 
-class _Uvicorn(uvicorn.Server):
-    """A server that leaves it to others to accept connections, and to handle signals."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leave signals alone."""
-        yield
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start the application."""
-        await self.lifespan.startup()
-        self.servers = []
-        self.started = True
-
-
 class Http:
     """The door that speaks HTTP."""
 
@@ -100,11 +82,12 @@ class Http:
             timeout_graceful_shutdown=LAST,
         )
         self._config.load()
-        self._server = _Uvicorn(self._config)
-        self._running = asyncio.ensure_future(self._server.serve())
-        # The server has no event for it.
-        while not self._server.started and not self._running.done():  # noqa: ASYNC110
-            await asyncio.sleep(OFTEN)
+        # The steps of `uvicorn.Server.serve`, but for those that accept connections and handle signals.
+        self._server = uvicorn.Server(self._config)
+        self._server.servers = []
+        self._server.lifespan = self._config.lifespan_class(self._config)
+        await self._server.lifespan.startup()
+        self._running = asyncio.ensure_future(self._server.main_loop())
 
     def speak(self, arrived: Arrived) -> Connection:
         """Make what serves one connection."""
@@ -115,3 +98,4 @@ class Http:
         """Let answers end, and close all connections."""
         self._server.should_exit = True
         await self._running
+        await self._server.shutdown()
