@@ -7,7 +7,7 @@ names.
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NoReturn, overload
@@ -275,8 +275,8 @@ class _GuardedBlock:
         self._stops_listening(session)
         with session.begin():
             for mapper, identity, name, fence in self.rows:
-                same = [column == it for column, it in zip(mapper.primary_key, identity, strict=True)]
-                seen = session.scalar(select(_column(mapper)).where(*same), bind_arguments={"mapper": mapper})
+                query = select(_column(mapper)).where(*_is(mapper, identity))
+                seen = session.scalar(query, bind_arguments={"mapper": mapper})
                 if seen is not None and seen > fence:
                     raise StaleFence(name, fence, seen)
 
@@ -461,8 +461,8 @@ def _deleted(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
 def _compare(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
     """Lock a row that no UPDATE is sent for, and see that it still has the fence that was read."""
     column = _column(mapper)
-    same = [key == it for key, it in zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)]
-    found = connection.execute(column.table.update().where(*same, column == row.fence).values({column: row.fence}))
+    here = _is(mapper, mapper.primary_key_from_instance(row))
+    found = connection.execute(column.table.update().where(*here, column == row.fence).values({column: row.fence}))
     if found.rowcount != 1:
         raise StaleDataError(f"{row!r} was changed or deleted since it was read")
 
@@ -477,8 +477,7 @@ def _stored(mapper: Mapper[Any], connection: Connection, row: Fenced) -> None:
         return
     column, known = _column(mapper), _wide.setdefault(connection.engine, set())
     if column.table.key not in known:
-        same = [key == it for key, it in zip(mapper.primary_key, mapper.primary_key_from_instance(row), strict=True)]
-        found = connection.scalar(select(column).where(*same))
+        found = connection.scalar(select(column).where(*_is(mapper, mapper.primary_key_from_instance(row))))
         if found != row.fence:
             raise ConfigError(f"{column} has stored {found} for the fence {row.fence}: {NARROW}")
         known.add(column.table.key)
@@ -488,6 +487,11 @@ def _needed(block: _GuardedBlock | None, row: object) -> _GuardedBlock:
     if block is None:
         raise Misuse(f"{row!r} changes only under its lock: do it inside of `with fenced(session, lease)`")
     return block
+
+
+def _is(mapper: Mapper[Any], identity: Sequence[Any]) -> list[Any]:
+    """The conditions that only the row with this primary key meets."""
+    return [column == it for column, it in zip(mapper.primary_key, identity, strict=True)]
 
 
 def _column(mapper: Mapper[Any]) -> Any:
