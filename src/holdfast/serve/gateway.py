@@ -17,7 +17,7 @@ from ..errors import ConfigError, HoldfastError
 from . import identity
 from .audit import Audit
 from .identity import Identity, TokenFile
-from .leases import LONGEST_NAME, VERBS, Hold, Leases
+from .leases import LONGEST_NAME, VERBS, Leases
 from .load import Lag, Limits
 from .options import Options
 from .problems import Problem
@@ -88,7 +88,7 @@ class Gateway:
         """
         if self.options.tokens is not None:
             self.clients = identity.read(self.options.tokens)
-            self.leases.end_waits(self._why_not)
+            self._end_waits()
             self.end_streams()
 
     def end_streams(self) -> None:
@@ -108,15 +108,16 @@ class Gateway:
             raise Problem("unauthenticated", f"The token or the certificate of {client.name} is not valid any more.")
         return found
 
-    def _why_not(self, hold: Hold) -> Problem | None:
-        """Return why a client may not wait for a lease any more."""
-        try:
-            if self.draining:
-                self.refuse_unless_open()
-            self.authorize(self.now(hold.client), VERBS[hold.wanted.kind], *hold.wanted.names)
-        except Problem as problem:
-            return problem
-        return None
+    def _end_waits(self) -> None:
+        """End the waits of clients that may not wait any more, and all of them at the end."""
+        for hold in self.leases:
+            if hold.state == "waiting":
+                try:
+                    if self.draining:
+                        self.refuse_unless_open()
+                    self.authorize(self.now(hold.client), VERBS[hold.wanted.kind], *hold.wanted.names)
+                except Problem as problem:
+                    hold.fail(problem)
 
     def refuse_too_many(self, who: str, beats: int = 0) -> None:
         """Count a request of a client, or leases that it keeps or releases.
@@ -135,7 +136,7 @@ class Gateway:
     def drain(self) -> None:
         """Grant nothing any more. Leases that are held can still be kept and released."""
         self.draining = True
-        self.leases.end_waits(self._why_not)
+        self._end_waits()
         self.end_streams()
 
     @property

@@ -478,12 +478,6 @@ class Leases:
         places = [at for at, it in enumerate(owners, 1) if it == own]
         return places[before] if before < len(places) else None
 
-    def end_waits(self, why: Callable[[Hold], Problem | None]) -> None:
-        """End the waits that a function gives a reason for."""
-        for it in self:
-            if it.state == "waiting" and (problem := why(it)) is not None:
-                it.fail(problem)
-
 
 def described(locks: Holdfast, on_lost: Callable[[Lease], object], wanted: Wanted, note: str) -> Any:
     """Describe the lock that a client wants, with what the nodes show of its holder.
