@@ -186,8 +186,7 @@ def test_old_records_are_forgotten(database: Database, cursor: Any) -> None:
 
 @pytest.mark.parametrize("style", PARAMSTYLES)
 def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
-    made = _Statement("SET x = :fence WHERE id = :key AND x <= :fence", "sqlite", style)
-    statement, parameters = made.with_values(key=1, fence=5)
+    statement, parameters = _Statement("SET x = :fence WHERE id = :key AND x <= :fence", "sqlite", style).with_values(key=1, fence=5)
     marks = {
         "qmark": "SET x = ? WHERE id = ? AND x <= ?",
         "format": "SET x = %s WHERE id = %s AND x <= %s",
@@ -236,25 +235,10 @@ def test_a_row_refuses_late_holders(database: Database, cursor: Any) -> None:
 
 
 def test_a_row_that_comes_between_the_two_questions_is_stamped() -> None:
-    class Cursor:
-        """One row: the first UPDATE does not see it, and the first SELECT does."""
-
-        rowcount = 0
-
-        def __init__(self) -> None:
-            self.rows: list[tuple[int]] = []
-            self.asked: list[str] = []
-
-        def execute(self, operation: str, parameters: Any, /) -> None:
-            self.asked.append(operation.split()[0])
-            self.rows = [(4,)] if self.asked == ["UPDATE", "SELECT"] else [(5,)]
-
-        def fetchone(self) -> tuple[int] | None:
-            return self.rows.pop() if self.rows else None
-
-    cursor = Cursor()
+    rows, asked = iter([(4,), None, (5,), None]), list[str]()
+    cursor: Any = SimpleNamespace(execute=lambda statement, _: asked.append(statement[:6]), fetchone=lambda: next(rows))
     FenceColumn("mysql", "data").guard(cursor, 1, {"a": 5})
-    assert cursor.asked == ["UPDATE", "SELECT", "UPDATE", "SELECT"]
+    assert asked == ["UPDATE", "SELECT", "UPDATE", "SELECT"]
 
 
 def test_a_key_that_several_rows_share_is_misuse(database: Database, cursor: Any) -> None:
