@@ -23,8 +23,8 @@ from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from scripts import talk as node_talk
 from wire import servers as wire
+from wire import talk as connection_talk
 from wire import test_handshake
-from wire.test_server import opens
 
 from holdfast.errors import ConfigError
 from holdfast.protocol import exclusive
@@ -35,6 +35,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
 # The folders of conversations, and how they are played.
 TEXTS = {"protocol": script.ways, "scripts/locks": node_talk.ways}
+TEXTS |= dict.fromkeys(("wire/connection", "wire/server", "wire/handshake"), connection_talk.ways)
 TALKS = sorted((ROOT / "tests/protocol/claim").glob("*.txt"))
 # Conversations in which a client may say something else.
 OWN = {
@@ -286,7 +287,8 @@ def guards() -> list[dict[str, Any]]:
         connection = wire.a_connection(guard=wire.GUARD)
         steps = []
         for at, run, uptime in story:
-            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(opens(connection, at, run, uptime))})
+            wire.meet(connection, at, wire.Server({"run_id": run, "uptime_in_seconds": uptime}))
+            steps.append({"at": ms(at), "run": run, "uptime": uptime, "usable": ms(connection.wake)})
             connection.broke(at + 1)
         found.append({"guard": ms(wire.GUARD), "steps": steps})
     return found

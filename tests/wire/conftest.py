@@ -1,12 +1,22 @@
-"""What holds in every test of connections."""
+"""What holds in every test of connections, and conversations with one node: text files are tests, too."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import conversations
 import pytest
+from wire import talk
 
 from holdfast.wire.connection import Connection
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> conversations.File | None:
+    """Collect the conversations of a file."""
+    if file_path.suffix != ".txt" or file_path.parent.name == "wire":
+        return None
+    return conversations.File.from_parent(parent, path=file_path, ways=talk.ways)
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import pytest
-
 from holdfast.scripts import PROBE
 from holdfast.wire.address import parse
 from holdfast.wire.connection import Connection, ConnectionState
@@ -138,15 +136,13 @@ class Ear:
         self.log.append((node, ("changed", key), now))
 
 
-def near(value: float) -> Any:
-    return pytest.approx(value, abs=1e-5)
-
-
 def a_connection(
-    url: str = "redis://h", *, scripts: tuple[bytes, ...] = SCRIPTS, keep: float = 30.0, jitter: float = 1.0, **options: object
+    url: str = "redis://h", *, moves: bool = False, scripts: tuple[bytes, ...] = SCRIPTS, keep: float = 30.0, **options: Any
 ) -> Connection[Asked]:
-    manners = ConnectionSettings(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, jitter=jitter, **options)  # type: ignore[arg-type]  # (options of several types)
-    return Connection(Ear(), 7, parse(url), manners)
+    """A connection. `moves`: a function of the user's finds the place."""
+    options = {"jitter": 1.0, **options}
+    manners = ConnectionSettings(INBOX, name=b"holdfast:me", version=b"1.2", scripts=scripts, keep=keep, **options)
+    return Connection(Ear(), 7, parse(url).but(moves=True) if moves else parse(url), manners)
 
 
 def log(connection: Connection[Asked]) -> list[tuple[object, ...]]:
@@ -197,70 +193,5 @@ PLAIN = [
 HUGE = b"-ERR \x1b[2J" + b"no" * 10**6 + b"\r\n"
 
 
-OTHER = {
-    "Dragonfly": ({"dragonfly_version": "df-v1.30.0", "redis_version": "7.4.0", "run_id": None}, b"redis", "Dragonfly"),
-    "Garnet": ({"garnet_version": "1.0.80", "redis_version": "7.4.3"}, b"redis", "Garnet"),
-    "Kvrocks": ({"kvrocks_version": "2.10.1", "redis_version": "4.0.0"}, b"redis", "Apache Kvrocks"),
-    "KeyDB by its program": ({"redis_version": "6.3.4", "executable": "/data/keydb-server"}, b"redis", "KeyDB"),
-    "KeyDB by its features": ({"redis_version": "6.3.4", "executable": "/cache", "features": "cluster_mget"}, b"redis", "KeyDB"),
-    "by HELLO": ({}, b"redict", "redict"),
-    "by its name": ({"server_name": "other"}, b"redis", "other"),
-}
-
-
-def reigning(**options: Any) -> Connection[Asked]:
-    return a_connection(guard=GUARD, prefix="app:", **options)
-
-
-MOVES = "redis+sentinel://s1,s2/it?failover=15"
-
-
-# What the node's clock says at each greeting here, and how its notes of reigns are called.
+# What the node's clock says at each greeting here.
 CLOCK = 1700000000.5
-NOTE = b"{app:}:reign:"
-
-
-def noted(connection: Connection[Asked], now: float, server: Server, reply: bytes | None, trip: float = 0.0) -> float:
-    """When a connection that connects now may be used, if this is what the node's note says; None: what the connection has just written."""
-    connection.dial(now)
-    connection.connected(now, asked=now)
-    connection.take()
-    connection.received(server.greets(), now + trip)
-    assert (connection.state, connection.bad) == (ConnectionState.GREETING, None)
-    said = connection.take()
-    tenure = str(server.facts.get("master_replid") or "a" * 40)
-    again = "master_replid" in server.facts and connection.server.reign == tenure
-    since = connection.server._known if again else now + trip
-    at = b"%d" % round((CLOCK + since - now) * 1e6)
-    key = NOTE + tenure.encode()
-    assert said == b"".join(
-        [
-            command(b"SET", key, at, b"NX", b"PX", b"3024000000"),
-            command(b"PEXPIRE", key, b"3024000000"),
-            command(b"GET", key),
-        ]
-    )
-    connection.received(b"_\r\n:1\r\n", now + trip)
-    assert connection.state is ConnectionState.GREETING
-    connection.received(bulk(at) if reply is None else reply, now + trip)
-    assert (connection.state, connection.bad) == (ConnectionState.GUARDED, None)
-    return connection.wake
-
-
-def microseconds(seconds: float) -> bytes:
-    return bulk(b"%d" % round(seconds * 1e6))
-
-
-def found(connection: Connection[Asked], now: float, note: bytes | None = None) -> float:
-    """When a connection whose place a function finds may be used, if it connects now and this is what the node's note says."""
-    connection.address = connection.address.but(moves=True)
-    connection.dial(now)
-    connection.connected(now, asked=now)
-    connection.take()
-    connection.received(Server().greets(), now)
-    at = b"%d" % round(CLOCK * 1e6)
-    key, ends = NOTE + b"a" * 40, b"%d" % round((CLOCK + connection.server.outlives) * 1000)  # type: ignore[operator]  # (it is known here)
-    assert connection.take() == command(b"SET", key, at, b"NX", b"PXAT", ends) + command(b"GET", key)
-    connection.received(OK + bulk(note or at), now)
-    assert connection.take() == command(b"SET", key, note or at, b"PXAT", ends)
-    return connection.wake

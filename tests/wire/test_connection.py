@@ -1,6 +1,6 @@
-"""The connection: how it introduces itself, when it may speak, who gets which answer, and what becomes of all that when it breaks.
+"""The connection: streams that are cut or damaged, answers that are as usual, and what conversations do not show.
 
-Everything here is bytes in and bytes out.
+Most of its tests are conversations: `tests/wire/connection/*.txt`.
 """
 
 from __future__ import annotations
@@ -13,81 +13,29 @@ from typing import Any
 import pytest
 from wire.servers import (
     GUARD,
+    HUGE,
     LOADED,
     OK,
-    PLAIN,
     SCRIPTS,
     Asked,
     Server,
     a_connection,
     array,
     bulk,
-    command,
     invalidate,
     log,
-    meet,
     message,
     push,
     up,
 )
 
-from holdfast.errors import ConfigError, message_of
-from holdfast.wire.connection import AVERAGED, PROMPT, SHORT, Connection, ConnectionState
-from holdfast.wire.resp import Refusal
+from holdfast.errors import ConfigError
+from holdfast.scripts import REQUEST, RW_REQUEST
+from holdfast.wire import rights
+from holdfast.wire.connection import AVERAGED, PROMPT, Connection, ConnectionState
+from holdfast.wire.resp import Refusal, pack
 
-# ------------------------------------------------ when it may speak
-
-
-def test_nothing_but_the_greeting_is_said_before_the_guard_is_over() -> None:
-    # Rule G1.
-    connection = a_connection(guard=GUARD, keep=60.0)
-    connection.dial(0.0)
-    connection.say(Asked(b"dialling"))
-    connection.connected(0.0)
-    connection.say(Asked(b"greeting", again=True))
-    assert connection.take() == b"".join(command(*words) for words in PLAIN)
-    connection.received(Server({"uptime_in_seconds": 2}).greets(), 0.0)
-    connection.say(Asked(b"guarded"))
-    connection.say(Asked(b"a release", again=True))
-    assert (connection.state, connection.wake, connection.take(), list(connection.ledger)) == (ConnectionState.GUARDED, 31.0, b"", [])
-    assert not connection.late(31.0) and not connection.late(1000.0)  # it owes nothing
-    connection.opened(31.0)
-    connection.say(Asked(b"and then"))
-    scripts = b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS)
-    assert connection.take() == scripts + b"greeting" + b"a release" + b"and then"
-    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.UP, inf, 32.0)
-
-
-LATER = b"return 'later'"
-
-
-def test_a_script_goes_with_the_others_where_they_are_not_loaded_yet() -> None:
-    connection = a_connection()
-    connection.learn(LATER, 0.0)
-    meet(connection)
-    connection.learn(LATER, 0.0)
-    assert connection.take() == b""
-    connection.broke(0.0)
-    connection.learn(LATER, 0.0)
-    meet(connection, 1.0)
-    connection.opened(1.0)
-    assert (connection.state, connection.fails) == (ConnectionState.LOADING, 1)
-    connection.take()
-    connection.learn(LATER, 1.0)
-    assert connection.take() == command(b"SCRIPT", b"LOAD", LATER)
-    connection.received(LOADED, 1.0)
-    assert connection.state is ConnectionState.LOADING, "it is of use when it has taken all of them"
-    connection.received(bulk(b"%040d" % 0), 1.0)
-    assert connection.state is ConnectionState.UP
-
-
-def test_a_script_that_is_loaded_later_does_not_make_a_connection_of_use_look_new() -> None:
-    connection = a_connection()
-    up(connection)
-    connection.learn(LATER, 10.0)
-    connection.received(bulk(b"%040d" % 0), 10.0)
-    connection.broke(10.0 + SHORT / 2)
-    assert connection.fails == 0
+# ------------------------------------------------ what is known of the node
 
 
 def test_the_mean_round_trip_is_that_of_the_latest_prompt_answers() -> None:
@@ -105,14 +53,31 @@ def test_the_mean_round_trip_is_that_of_the_latest_prompt_answers() -> None:
     assert connection.answered == answered + AVERAGED * 8 + 1
 
 
-def test_a_guard_over_begins_with_the_scripts_even_if_nothing_else_is_to_be_said() -> None:
-    # Rule G4.
-    connection = a_connection(scripts=(b"return 5",))
-    meet(connection)
-    connection.opened(0.0)
-    assert connection.take() == command(b"SCRIPT", b"LOAD", b"return 5")
-    connection.received(b"-NOPERM no\r\n", 0.0)
-    assert type(connection.bad) is ConfigError and "it does not take the scripts: NOPERM no. Grant it: " in message_of(connection.bad)
+def test_what_only_some_primitives_need_is_asked_for_by_the_larger_probe_and_makes_no_node_unfit() -> None:
+    connection = a_connection()
+    up(connection)
+    told: list[object] = [b"ZSCORE", b"NOPERM User app has no permissions to run the 'zscore' command"]
+    call = pack(b"EVALSHA", RW_REQUEST.sha, b"6")
+    connection.judge(told, connection.settings.basic)
+    assert (connection.lacks, connection.forbids(call, 5.0), connection.bad) == ({}, None, None)
+    connection.judge(told, rights.question("", b"more"))
+    assert (list(connection.lacks), connection.bad, connection.wake) == (["ZSCORE"], None, inf)
+    assert isinstance(connection.forbids(call, 5.0), ConfigError)
+    assert connection.wake == 5.0, "a probe tells whether it was granted meanwhile"
+    assert connection.forbids(pack(b"EVALSHA", REQUEST.sha, b"4"), 5.0) is None
+    connection.judge([], rights.question("", b"more"))
+    assert (connection.lacks, connection.forbids(call, 5.0)) == ({}, None)
+
+
+def test_an_error_that_answers_a_question_is_short_and_can_be_printed() -> None:
+    connection = a_connection()
+    up(connection, 0.0)
+    for number, reply in enumerate((HUGE, b"-NOSCRIPT " + HUGE[1:])):
+        connection.say(Asked(b"%d" % number))
+        connection.received(reply, 1.0)
+    ((_, _, told, _),) = log(connection)
+    assert isinstance(told, str) and "ERR \\x1b[2Jnono" in told and len(told) < 500
+    assert type(connection.bad) is Refusal and len(str(connection.bad)) < 500
 
 
 # ------------------------------------------------ answers and pushes
@@ -262,16 +227,6 @@ def test_the_connection_may_end_while_a_usual_answer_is_handed_out() -> None:
     assert not connection.ledger
 
 
-def test_what_can_be_said_at_once_is_not_put_into_the_line() -> None:
-    connection, _, _ = in_use()
-    assert connection.ready(Asked(b"one", 1.0)) and not connection.out and not connection.ledger
-    assert not connection.ready(Asked(b"two", 1.0, watch=True)) and len(connection.ledger) == 2, (
-        "it is said, with what makes the node watch"
-    )
-    connection.broke(2.0)
-    assert not connection.ready(Asked(b"three", 2.0, again=True)) and [it.data for it in connection.unsaid] == [b"three"]
-
-
 def test_answers_go_to_whoever_asked_and_pushes_to_the_engine_in_the_order_of_the_stream() -> None:
     # Rule T1.
     assert_understood(converse(whole, whole))
@@ -280,16 +235,6 @@ def test_answers_go_to_whoever_asked_and_pushes_to_the_engine_in_the_order_of_th
 def test_the_same_wherever_the_stream_is_cut() -> None:
     for at in range(max(len(Server().greets()), len(LOADED + TALK))):
         assert_understood(converse(cut(at), cut(at)))
-
-
-def test_an_answer_that_nobody_asked_for() -> None:
-    # Rule T5.
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(b":1\r\n:2\r\n:3\r\n" + message(b"more"), 1.0)
-    assert log(connection) == [(7, b"?", 1, 1.0)]  # nothing that comes later is believed
-    assert type(connection.bad) is ConnectionError and str(connection.bad).startswith("it says what nobody asked for")
 
 
 RUBBISH = {
@@ -301,18 +246,6 @@ RUBBISH = {
     "a map whose key is a list": b"%1\r\n*0\r\n:1\r\n",  # (hiredis raises a TypeError)
     "a map whose key is a map": b"%1\r\n%0\r\n:1\r\n",
 }
-
-
-def test_what_is_larger_than_any_answer_is_refused_before_it_is_read() -> None:
-    # Rule T10.
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"?"))
-    connection.received(b"*2147", 1.0)
-    connection.received(b"483647\r\n", 1.0)
-    assert type(connection.bad) is ConnectionError
-    assert str(connection.bad) == "it sends more than any answer to this client can be: a list of 2147483647 items"
-    assert log(connection) == []
 
 
 INSERTS = (b"~1\r\n*0\r\n", b"*0\r\n", b">0\r\n", b"(99\r\n", b"|1\r\n+a\r\n+b\r\n", b"-\xff\r\n", b"$-1\r\n", b"=1\r\nt\r\n", b",nan\r\n")
@@ -360,109 +293,3 @@ def test_a_damaged_greeting_never_raises_and_never_lets_anybody_in_early(seed: i
         assert connection.wake == 9.0 + max(0, min(GUARD, GUARD + 1 - int(connection.server.facts["uptime_in_seconds"])))
     else:
         assert connection.state is ConnectionState.GREETING and (connection.bad is not None or connection.ledger)
-
-
-@pytest.mark.parametrize(
-    "error", ["NOSCRIPT No matching script.", "LOADING Redis is loading", "NOAUTH Authentication required.", "MASTERDOWN Link"]
-)
-def test_an_error_after_which_a_connection_begins_anew(error: str) -> None:
-    connection = a_connection()
-    up(connection)
-    connection.say(Asked(b"one"))
-    connection.say(Asked(b"two"))
-    connection.received(b"-" + error.encode() + b"\r\n:1\r\n", 1.0)
-    # It answers nothing: those who asked hear that the connection broke.
-    assert (log(connection), [it.data for it in connection.ledger]) == ([], [b"one", b"two"])
-    assert str(connection.bad) == error
-
-
-@pytest.mark.parametrize(
-    "error, told", [("MOVED 3999 h:1", "it belongs to a cluster with several shards"), ("NOSCRIPT No matching script.", "NOSCRIPT")]
-)
-def test_a_probe_that_the_node_cannot_run_is_not_taken_for_a_lack_of_rights(error: str, told: str) -> None:
-    connection = a_connection()
-    up(connection)
-    connection.probe(1.0)
-    connection.received(f"-{error}\r\n".encode(), 1.0)
-    assert message_of(connection.bad).startswith(told) and "Grant it" not in message_of(connection.bad)
-
-
-# ------------------------------------------------ breaks
-
-
-def test_what_is_on_its_way_at_a_break_is_forgotten_but_for_releases() -> None:
-    connection = a_connection(patience=10.0)
-    up(connection)
-    for question in (Asked(b"answered", again=True), Asked(b"request"), Asked(b"release", again=True)):
-        connection.say(question)
-    connection.received(OK, 1.0)
-    assert connection.take() == b"answered" + b"request" + b"release"
-    connection.say(Asked(b"unsent"))
-    connection.say(Asked(b"unsent release", again=True))
-    connection.broke(5.0)
-    assert (connection.state, connection.take(), list(connection.ledger)) == (ConnectionState.DOWN, b"", [])
-    connection.say(Asked(b"while it is down"))
-    connection.say(Asked(b"release while it is down", again=True))
-    assert connection.take() == b""
-
-    meet(connection, 6.0)
-    connection.opened(6.0)
-    said = b"release" + b"unsent release" + b"release while it is down"
-    assert connection.take() == b"".join(command(b"SCRIPT", b"LOAD", it) for it in SCRIPTS) + said
-    connection.received(LOADED + b":0\r\n" * 3, 7.0)
-    assert [it[1] for it in log(connection)] == [b"answered", b"release", b"unsent release", b"release while it is down"]
-
-    connection.broke(8.0)  # answered: not said once more
-    up(connection, 9.0)
-    assert (connection.take(), list(connection.ledger), log(connection)[4:]) == (b"", [], [])
-
-
-def test_a_release_is_said_until_it_is_answered_or_its_lease_has_run_out() -> None:
-    connection = a_connection(keep=30.0, patience=50.0)
-    up(connection)
-    connection.say(Asked(b"late", 9.9, again=True))
-    connection.say(Asked(b"in time", 10.1, again=True))
-    for now in (11.0, 20.0, 38.0):
-        connection.broke(now)
-        meet(connection, now)
-        connection.opened(now)
-        assert connection.take().endswith(b"late" + b"in time")
-        connection.received(LOADED, now)
-    connection.broke(39.9)
-    meet(connection, 39.9)
-    connection.opened(39.9)
-    assert connection.take().endswith(command(b"SCRIPT", b"LOAD", SCRIPTS[-1]) + b"in time")
-    connection.received(LOADED, 39.9)
-    assert [it.data for it in connection.ledger] == [b"in time"]  # once
-
-
-def test_the_back_off_grows_and_is_capped() -> None:
-    connection = a_connection(jitter=1.0)
-    assert (connection.state, connection.wake, connection.due()) == (ConnectionState.DOWN, 0.0, 0.0)  # to be dialled at once
-    delays = []
-    for _ in range(9):
-        connection.dial(100.0)
-        connection.broke(100.0)
-        delays.append(connection.wake - 100.0)
-        connection.hurry(100.0)  # a caller has come
-        assert connection.wake == pytest.approx(100.0 + min(delays[-1], 0.1))
-    assert delays == pytest.approx([0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 1.28, 1.28])
-    up(connection, 101.0)
-    connection.hurry(101.0)
-    assert connection.wake == inf, "it does not rest"
-    assert connection.fails == 9
-
-
-def test_a_connection_that_was_of_use_is_dialled_at_once_and_the_back_off_starts_anew() -> None:
-    connection = a_connection()
-    for _ in range(5):
-        connection.dial(0.0)
-        connection.broke(0.0)
-    meet(connection, 10.0)
-    connection.opened(11.0)
-    connection.received(LOADED, 11.0)
-    connection.broke(11.0 + SHORT)
-    assert (connection.fails, connection.wake) == (0, 12.0)
-    connection.dial(12.0)
-    connection.broke(12.0)
-    assert connection.fails == 1 and connection.wake == pytest.approx(12.02)
