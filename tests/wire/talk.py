@@ -265,7 +265,7 @@ class Talk:
         return f"{type(wrong).__name__}: {message_of(wrong)}".replace("\n", " ")
 
     def _shown(self, value: object) -> str:
-        return number(value) if isinstance(value, float) else shortened(value) if isinstance(value, bytes) else str(value)
+        return number(value) if isinstance(value, float) else shortened(value) if isinstance(value, bytes) else str(value) or "nothing"
 
 
 def ways(text: str) -> Mapping[str, Callable[[], Step]]:
