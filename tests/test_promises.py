@@ -68,7 +68,7 @@ def complaints(page: str, files: Mapping[str, str], counts: Mapping[str, int]) -
 
 
 def test_the_page_and_the_tests_agree() -> None:
-    folders = ("protocol", "scripts/locks", "wire/connection", "wire/server", "wire/handshake")
+    folders = ("protocol", "scripts/locks", "wire/connection", "wire/server", "wire/handshake", "engine")
     paths = [*(ROOT / "tests").glob("**/test_*.py"), *(path for it in folders for path in (ROOT / "tests" / it).rglob("*.txt"))]
     files = {str(path.relative_to(ROOT)): path.read_text() for path in paths}
     assert complaints((ROOT / "docs/promises.md").read_text(), files, COUNTS) == []

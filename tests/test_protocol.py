@@ -140,7 +140,7 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def tests() -> dict[str, str]:
-    folders = ("protocol", "scripts/locks", "wire/connection", "wire/server", "wire/handshake")
+    folders = ("protocol", "scripts/locks", "wire/connection", "wire/server", "wire/handshake", "engine")
     paths = [*(ROOT / "tests").rglob("*.py"), *(path for it in folders for path in (ROOT / "tests" / it).rglob("*.txt"))]
     return {str(path.relative_to(ROOT / "tests")): path.read_text() for path in paths}
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import conversations
+from engine import talk as engine_talk
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from scripts import talk as node_talk
@@ -35,7 +36,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
 # The folders of conversations, and how they are played.
 TEXTS = {"protocol": script.ways, "scripts/locks": node_talk.ways}
-TEXTS |= dict.fromkeys(("wire/connection", "wire/server", "wire/handshake"), connection_talk.ways)
+TEXTS |= {"engine": engine_talk.ways} | dict.fromkeys(("wire/connection", "wire/server", "wire/handshake"), connection_talk.ways)
 TALKS = sorted((ROOT / "tests/protocol/claim").glob("*.txt"))
 # Conversations in which a client may say something else.
 OWN = {

@@ -1,19 +1,18 @@
 """The engine: claims and connections joined. What is said to which node and when, what is made of the answers, and what observers hear.
 
-Everything runs in `World`: virtual time, real connections, real bytes, and nodes that say what a test wants.
+Everything runs in `World`: virtual time, real connections, real bytes, and nodes that say what a test wants. What can be told line by
+line is a conversation: `tests/engine/engine/*.txt`.
 """
 
 from __future__ import annotations
 
 from math import inf
-from typing import Any
 
 import pytest
-from engine.world import ANOTHER, INBOX, TRIP, World, away, busy, causes, granted, lines, near, run_id, usual
+from engine.world import ANOTHER, INBOX, TRIP, World, away, busy, granted, lines, near, usual
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready
-from holdfast.engine.settings import DEFAULT_GUARD
 from holdfast.errors import Overtaken
 from holdfast.protocol.claim import State
 from holdfast.protocol.exclusive import Exclusive, undo
@@ -30,16 +29,6 @@ def test_an_engine_begins_with_nothing() -> None:
     assert fresh.claim(Exclusive("a", ttl=10, horizon=1), Timing(10.0), 5.0).ticket == 5_000_000  # (no driver has told it the wall clock)
     fresh.upkeep.connected(0, 5.0)
     assert b"LIB-VER\r\n$1\r\n0\r\n" in fresh.connections[0].take()
-
-
-def test_a_node_that_cannot_be_dialled_is_found_out_by_node_timeout() -> None:
-    world = World(node_timeout=0.7)
-    world.nodes[0].dialled = "hangs"
-    world.run(0.69)
-    assert lines(world) == ["connecting", "up", "up"]
-    world.run(0.01)
-    assert lines(world) == ["down", "up", "up"]
-    assert str(world.engine.health.status(world.now)[0].cause) == "no connection within 0.7 s"
 
 
 def test_only_a_tick_finds_a_node_late() -> None:
@@ -103,38 +92,6 @@ def test_leases_that_have_run_out_are_ended_in_the_order_of_their_ends() -> None
 # ------------------------------------------------ outages
 
 
-def test_waiting_ends_when_a_majority_was_away_for_the_outage() -> None:
-    world = World(outage=7.0).connect()
-    busy(world)
-    claim = world.claim()
-    world.run(3.0)
-    away(world, 0, 1)
-    began = world.now
-    world.run(6.99)
-    assert claim.state is State.WAITING
-    world.run(0.02)
-    assert (claim.state, world.settled) == (State.OVER, [claim])
-    assert causes(claim) == {"redis://n0:1": "refused 0", "redis://n1:1": "refused 1"}
-    assert claim.refusal is not None and "fewer than 2 nodes are usable" in str(claim.refusal)
-    assert world.now - began == near(7.01)
-
-
-def test_an_outage_counts_only_without_a_break() -> None:
-    world = World(outage=7.0).connect()
-    busy(world)
-    claim = world.claim()
-    away(world, 0, 1)
-    world.run(6.0)
-    world.nodes[0].dialled = "accepts"
-    world.run(2.0)  # it is back, and soon away again
-    assert lines(world) == ["up", "down", "up"]
-    away(world, 0)
-    world.run(6.9)
-    assert claim.state is State.WAITING
-    world.run(0.2)
-    assert claim.state is State.OVER
-
-
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_caller_that_comes_late_to_an_outage_has_the_lock_as_soon_as_the_nodes_are_back(patient: bool) -> None:
     """Rule C17: it does not wait for the next attempt to connect, which is up to 1.28 s away, and does not fail before it."""
@@ -165,37 +122,6 @@ def test_callers_of_an_outage_dial_no_more_than_ten_times_a_second() -> None:
 # ------------------------------------------------ reconnects
 
 
-@pytest.mark.parametrize("guard, restarted, asked", [(None, True, 1), (None, False, 0), (DEFAULT_GUARD, True, 0)])
-def test_without_a_guard_a_holder_asks_a_node_that_has_restarted_at_once(guard: Any, restarted: bool, asked: int) -> None:
-    # Rule C15.
-    world = World(in_step=True, restart_guard=guard).connect()
-    claim = world.claim()
-    world.run(1.0)
-    node = world.nodes[0]
-    if restarted:
-        node.facts = {"run_id": run_id(7), "uptime_in_seconds": 0}
-        node.holders.clear()
-    for told in (asked, 0):  # the second time it is the same run as before
-        node.asked.clear()
-        world.cut(0)
-        world.run(0.5)
-        assert len(node.of("request")) == told
-        assert claim.state is State.HELD
-
-
-def test_without_a_guard_a_restart_of_all_nodes_is_told_as_soon_as_they_are_connected_to() -> None:
-    # Rule C15.
-    world = World(in_step=True, restart_guard=None).connect()
-    claim = world.claim()
-    world.run(1.0)
-    for node in world.nodes:
-        node.facts = {"run_id": run_id(node.number + 7), "uptime_in_seconds": 0}
-        node.holders.clear()
-        world.cut(node.number)
-    world.run(0.1)
-    assert (claim.state, claim.reason) == (State.LOST, "gap")
-
-
 def test_claims_in_doubt_ask_again_at_once() -> None:
     world = World(node_timeout=0.5).connect()
     claim = world.claim()
@@ -213,55 +139,6 @@ def test_claims_in_doubt_ask_again_at_once() -> None:
     assert not claim.doubt
 
 
-def test_a_release_while_a_node_is_down_is_said_when_it_is_back_before_anything_else() -> None:
-    world = World(in_step=True).connect()
-    claim = world.claim()
-    world.run(1.0)
-    away(world, 2)
-    world.run(1.0)
-    world.end(claim)
-    world.run(1.0)
-    waits = world.claim()
-    world.run(1.0)
-    assert world.nodes[2].holders == {b"a": claim.token}
-    world.nodes[2].asked.clear()
-    world.nodes[2].dialled = "accepts"
-    world.run(2.0)
-    told = [(it.word, it.token) for it in world.nodes[2].asked if it.token]
-    assert told == [("release", claim.token)]
-    assert waits.state is State.HELD and world.nodes[2].holders == {}
-    world.run(3.0)
-    assert world.nodes[2].holders == {b"a": waits.token}
-
-
-def test_a_release_that_was_not_answered_is_said_again_once() -> None:
-    # Rule T6.
-    world = World().connect()
-    claim = world.claim()
-    world.run(1.1)
-    world.end(claim)
-    world.cut(0)
-    world.run(1.0)
-    world.cut(1)
-    world.run(10.0)
-    assert [len(node.of("release")) for node in world.nodes] == [1, 1, 1]
-    assert [node.connection for node in world.nodes] == [2, 2, 1]
-    assert [node.holders for node in world.nodes] == [{}, {}, {}]
-
-
-def test_a_release_is_not_said_any_more_when_its_lease_has_run_out() -> None:
-    for pause, said in ((29.0, 1), (31.0, 0)):
-        world = World().connect()
-        claim = world.claim()
-        world.run(1.0)
-        away(world, 2)
-        world.end(claim)
-        world.run(pause)
-        world.nodes[2].dialled = "accepts"
-        world.run(3.0)
-        assert (lines(world)[2], len(world.nodes[2].of("release"))) == ("up", said)
-
-
 # ------------------------------------------------ what nodes say of their own accord
 
 
@@ -276,42 +153,6 @@ def test_a_grant_that_nobody_wants_is_given_back() -> None:
     assert world.nodes[1].writes[-1] == undo(b"a name {with} spaces %s and \xff", ANOTHER, world.settings.horizon)
     assert releases(world, 1) == [(b"a name {with} spaces %s and \xff", ANOTHER)]
     assert releases(world, 0) == releases(world, 2) == []
-
-
-def test_a_grant_that_nobody_wants_any_more_is_given_back() -> None:
-    world = World().connect()
-    busy(world)
-    claim = world.claim()
-    world.run(0.1)
-    for node in world.nodes:
-        node.mute = True  # the release is not answered yet
-    world.end(claim, heard=True)
-    assert (claim.state, claim.done) == (State.OVER, False)
-    for node in world.nodes:
-        node.asked.clear()
-    world.publishes(0, b"g %b 5 a" % claim.token)
-    assert releases(world, 0)[-1] == (b"a", claim.token) and claim.state is State.OVER
-
-
-def test_a_push_with_the_right_token_and_the_wrong_name_does_not_reach_the_claim() -> None:
-    # Rule T7.
-    world = World().connect()
-    busy(world)
-    claim = world.claim()
-    world.run(0.1)
-    for name in (b"b", b"", b"a ", b"A"):
-        for number in range(3):
-            world.publishes(number, b"g %b 1800000000000000 %b" % (claim.token, name))
-    world.run(0.1)
-    assert (claim.state, claim.contended, claim.counting(world.now)) == (State.WAITING, True, 0)
-    assert releases(world, 0) == [(name, claim.token) for name in (b"b", b"", b"a ", b"A")]
-
-    held = world.claim("held")
-    world.run(0.1)
-    for kind in (b"x", b"i"):
-        for number in range(3):
-            world.publishes(number, b"%b %b 0 a" % (kind, held.token))
-    assert (held.state, held.contended) == (State.HELD, False)
 
 
 def test_news_are_for_a_watch_for_as_long_as_somebody_refers_to_it() -> None:
@@ -346,28 +187,6 @@ def test_news_end_the_wait_of_a_claim_that_heeds_them() -> None:
     assert (deaf.state, claim.state) == (State.WAITING, State.OVER)
     assert isinstance(claim.refusal, Overtaken)
     assert releases(world, 1) == [(b"a", claim.token)]
-
-
-def test_a_lock_that_is_taken_away_is_lost() -> None:
-    world = World().connect()
-    claim = world.claim()
-    world.run(1.0)
-    world.publishes(0, b"x %b 0 a" % claim.token)
-    assert (claim.state, world.settled) == (State.HELD, [claim])  # a minority
-    world.publishes(1, b"x %b 0 a" % claim.token)
-    assert (claim.state, claim.reason, world.settled) == (State.LOST, "forced", [claim, claim])
-    assert claim.token not in world.engine.live
-
-
-def test_a_message_about_a_claim_that_no_script_of_ours_sends_is_ignored() -> None:
-    world = World().connect()
-    busy(world)
-    claim = world.claim()
-    world.run(0.1)
-    for message in (b"g %b a", b"g %b x a", b"g %b -1 a", b"g %b 1.5 a", b"%b 5 a", b"g %b " + b"1" * 5000 + b" a", b"? %b 5 a"):
-        for number in range(3):
-            world.publishes(number, message % claim.token)
-    assert (claim.state, claim.counting(world.now), world.settled) == (State.WAITING, 0, [])
 
 
 # ------------------------------------------------ starting over

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import count
-from math import inf
 from typing import Any
 
 import pytest
 from engine.world import TRIP, WALL, World, away, busy, denied, granted, lines, near, rests, timers, usual, warnings
-from proof.books import word
 
 from holdfast import events
 from holdfast.engine.recorder import Stats
@@ -109,24 +107,6 @@ def test_several_names_are_renewed_for_as_long_as_they_are_wanted() -> None:
     assert 59 <= world.engine.stats(world.now).renewed <= 61, "one for both names"
 
 
-@pytest.mark.parametrize("reason", ["forced", "expired", "max_hold"])
-def test_the_loss_of_several_names_is_told_once(reason: str) -> None:
-    world = World().connect()
-    joint = world.want("a", "b", ttl=3.0, **({"max_hold": 1.0} if reason == "max_hold" else {}))
-    world.run(0.5)
-    world.settled.clear()
-    if reason == "forced":
-        for number in range(2):
-            world.publishes(number, b"x %b 0 b" % joint.claims[1].token)
-    elif reason == "expired":
-        away(world, 0, 1)
-    world.run(5.0)
-    assert (joint.state, joint.reason, world.settled, world.engine.live) == (State.LOST, reason, [joint], {})
-    assert [(it.name, it.reason) for it in world.events if word(it) == "lost"] == [("a,b", reason)]
-    world.end(joint)
-    assert world.engine.next_wake() == inf or joint.done
-
-
 # ------------------------------------------------ queries
 
 
@@ -138,13 +118,6 @@ def test_a_round_is_one_question_to_each_node() -> None:
     assert [len(node.of("PING")) for node in world.nodes] == [1, 1, 1]
     world.run(50.0)
     assert (world.found, world.engine.queries, timers(world), rests(world)) == ([query], {}, 0, True)
-
-
-def test_a_round_before_anything_is_connected_waits_for_it() -> None:
-    world = World()
-    query = world.consult(0, 2)
-    world.run(5 * TRIP)
-    assert (world.found, set(query.answers)) == ([query], {0, 2})
 
 
 def test_a_shared_question_has_its_own_time() -> None:
@@ -201,5 +174,3 @@ def test_a_thousand_leases_ask_a_flushed_node_in_one_write() -> None:
     assert len(node.writes) - writes == 1
     assert {it.state for it in (*leases, reader)} == {State.HELD} and waiter.state is State.WAITING
     assert all(node.holders[it.recipe.name] == it.token for it in leases)
-
-

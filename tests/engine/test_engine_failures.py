@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import FULL, SCRIPTS, START, TRIP, Notebook, World, away, busy, granted, lines, loads, plant, rests, states, timers
+from engine.world import FULL, START, TRIP, Notebook, World, busy, lines, loads, plant, rests, states, timers
 from proof.books import word
 
 from holdfast.errors import ConfigError, NoQuorum
@@ -36,80 +36,6 @@ def test_a_read_write_lock_loads_its_scripts_before_its_first_use() -> None:
     world.run(0.1)
     assert all(it.writes[-1].startswith(loads(RW_RELEASE) + b"*11\r\n") for it in world.nodes)
     assert [len(it.of("release")) for it in world.nodes] == [1, 1, 1]
-
-
-# ------------------------------------------------ scripts that went away
-
-
-def test_a_node_that_forgot_the_scripts_is_connected_to_anew() -> None:
-    world = World().connect()
-    world.nodes[0].answer = lambda asked: b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
-    claim = world.claim()
-    world.run(2 * TRIP)
-    assert not world.nodes[0].linked and lines(world)[0] != "up"
-    assert claim.state is State.HELD
-    world.nodes[0].answer = world.nodes[0].first_come
-    world.run(1.0)
-    assert lines(world)[0] == "up" and world.nodes[0].connection == 2
-    assert world.nodes[0].writes[1].startswith(SCRIPTS)
-
-
-def test_a_try_and_a_release_that_meet_a_node_without_the_scripts_are_said_again_to_it() -> None:
-    """Rules T5, T6 and Q15: after a SCRIPT FLUSH a try ended with NoQuorum, and a release left the lock taken."""
-    world = World().connect()
-    away(world, 2)
-    world.run(1.1)
-    world.nodes[1].scripts.clear()
-    claim = world.claim(patient=False)
-    world.run(1.1)
-    assert (claim.state, claim.refusal) == (State.HELD, None)
-    world.nodes[1].scripts.clear()
-    world.end(claim)
-    world.run(0.1)
-    assert [(node.holders, node.connection) for node in world.nodes[:2]] == [({}, 1), ({}, 3)]
-
-
-@pytest.mark.parametrize("reply", [b":1\r\n", b"$16\r\n0000000000000001\r\n", granted(1)])
-def test_a_grant_below_the_proposed_fence_is_out_of_step_and_ends_the_connection(reply: bytes) -> None:
-    """Rules F1 and T5: two such answers made it held, with fence 1."""
-    world = World().connect()
-    for node in world.nodes[:2]:
-        node.answer = lambda asked: reply
-    claim = world.claim()
-    world.run(2 * TRIP)
-    assert claim.state is State.WAITING
-    assert [node.linked for node in world.nodes] == [False, False, True]
-    assert str(world.engine.health.status(world.now)[0].cause).startswith("it answers another request")
-
-
-ANSWERS = {
-    "no fence": b":0\r\n",
-    "a word that is no fence": b"$2\r\nOK\r\n",
-    "an empty list": b"*0\r\n",
-    "too short a list": b"*2\r\n:5\r\n:0\r\n",
-    "a word": b"*3\r\n+x\r\n:0\r\n:0\r\n",
-    "a list": b"*3\r\n*0\r\n:0\r\n:0\r\n",
-    "nothing": b"*3\r\n_\r\n:0\r\n:0\r\n",
-    "an error inside": b"*3\r\n-ERR x\r\n:0\r\n:0\r\n",
-    "an infinity": b"*3\r\n,inf\r\n:0\r\n:0\r\n",
-    "a fence below nothing": b"*3\r\n:-5\r\n:0\r\n:0\r\n",
-    "a fence that Lua cannot hold": b"*3\r\n:9007199254740992\r\n:0\r\n:0\r\n",
-    "no PTTL": b"*4\r\n:0\r\n_\r\n:0\r\n_\r\n",
-    "a PTTL that is none": b"*4\r\n:0\r\n+x\r\n:0\r\n_\r\n",
-    "a holder that is none": b"*4\r\n:0\r\n:5\r\n:0\r\n:7\r\n",
-}
-
-
-@pytest.mark.parametrize("which", ANSWERS)
-def test_one_node_that_answers_rubbish_takes_nothing_from_the_others(which: str) -> None:
-    world = World(telling=True).connect()
-    world.nodes[1].answer = lambda asked: ANSWERS[which]
-    claim = world.claim()
-    world.run(5.0)
-    assert (claim.state, claim.fence, claim.counting(world.now)) == (State.HELD, claim.ticket, 2)
-    tries = world.claim("b", patient=False)
-    world.run(1.0)
-    assert tries.state is State.HELD
 
 
 # ------------------------------------------------ everything at once

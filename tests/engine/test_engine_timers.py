@@ -7,26 +7,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
-from engine.world import START, TRIP, World, busy, denied, lines, near, slow, timers
+from engine.world import TRIP, World, busy, denied, lines, near, slow, timers
 from proof.books import word
 
 from holdfast import events
-from holdfast.engine.engine import GRACE, TURN
+from holdfast.engine.engine import TURN
 from holdfast.errors import ConfigError, message_of
 from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 
 # ------------------------------------------------ timers
-
-
-def test_a_claim_that_waits_asks_again_every_third_of_its_lease() -> None:
-    world = World(in_step=True).connect()
-    busy(world)
-    claim = world.claim(ttl=3.0)
-    world.run(3.5)
-    assert [it.at - START - 0.5 - TRIP for it in world.nodes[0].of("request")] == near([0.0, 1.0, 2.0, 3.0])
-    assert claim.state is State.WAITING
 
 
 def test_renewals_that_are_due_soon_leave_together_with_the_one_that_is_due() -> None:
@@ -207,73 +198,6 @@ def test_an_extension_that_finds_the_lease_run_out_tells_so() -> None:
     world.run(0.0)
     assert (claim.state, claim.reason, world.settled) == (State.LOST, "slow", [claim])
     assert [word(it) for it in world.events] == ["lost"]
-
-
-def test_a_release_that_cannot_be_confirmed_is_told_when_that_is_known() -> None:
-    world = World(node_timeout=0.5).connect()
-    claim = world.claim()
-    world.run(0.1)
-    world.settled.clear()
-    for number in (0, 1):
-        world.nodes[number].mute = True
-    world.end(claim, heard=True)
-    world.run(0.45)
-    assert (claim.done, world.settled, world.engine.owing) == (False, [], True)
-    world.run(0.1)
-    assert (claim.done, claim.freed, world.settled, world.engine.live) == (True, 1, [claim], {})
-
-
-def test_what_stays_is_not_released_by_closing() -> None:
-    world = World(telling=True).connect()
-    stays, goes = world.claim("stays"), world.claim("goes")
-    world.run(0.1)
-    stays.stay()
-    world.events.clear()
-    world.engine.close(world.now)
-    world.run(0.1)
-    assert (stays.state, stays.reason, goes.reason, world.engine.live) == (State.LOST, "closed", "closed", {})
-    assert {it.token for node in world.nodes for it in node.of("release")} == {goes.token}
-    told = {it.name: word(it) for it in world.events if isinstance(it, events.LeaseEvent)}
-    assert told == {"stays": "left", "goes": "lost"}
-    assert world.nodes[0].holders == {b"stays": stays.token}
-
-
-def closing(nodes: int, *mute: int) -> World:
-    """A client of some nodes that is being closed while it holds a lock. Some say nothing any more."""
-    world = World(nodes).connect()
-    world.claim()
-    world.run(0.1)
-    for node in mute:
-        world.nodes[node].mute = True
-    world.engine.close(world.now)
-    return world
-
-
-def test_the_end_waits_for_nobody_when_all_have_answered() -> None:
-    world = closing(5)
-    timeout = world.engine.settings.node_timeout
-    assert world.engine.farewell(world.now) == world.now + timeout
-    world.run(2 * TRIP)
-    assert world.engine.farewell(world.now) == world.now
-
-
-def test_the_end_waits_a_moment_for_the_others_when_a_majority_has_answered() -> None:
-    world = closing(5, 3, 4)
-    began = world.now
-    world.run(2 * TRIP)
-    assert world.engine.owing
-    ends = world.engine.farewell(world.now)
-    assert ends == world.now + GRACE < began + world.engine.settings.node_timeout
-    world.run(GRACE / 2)
-    assert world.engine.farewell(world.now) == ends, "and no longer, however often that is asked"
-
-
-def test_the_end_waits_for_a_majority() -> None:
-    world = closing(5, 2, 3, 4)
-    ends = world.now + world.engine.settings.node_timeout
-    for _ in range(3):
-        world.run(2 * TRIP)
-        assert world.engine.farewell(world.now) == ends
 
 
 def test_closing_ends_a_lease_that_has_just_run_out() -> None:

@@ -1,4 +1,7 @@
-"""What an engine knows of its nodes: how each stands, its clock, and of what observers and operators are warned."""
+"""What an engine knows of its nodes: how each stands, its clock, and of what observers and operators are warned.
+
+What can be told line by line is a conversation: `tests/engine/health/*.txt`.
+"""
 
 from __future__ import annotations
 
@@ -6,81 +9,17 @@ import re
 from collections.abc import Callable
 
 import pytest
-from engine.world import START, TRIP, WALL, World, away, causes, granted, lines, near, run_id, warnings
+from engine.world import START, TRIP, WALL, World, away, granted, lines, near, run_id, warnings
 from proof.books import word
 
-from holdfast import events
 from holdfast.engine.health import RECHECK
 from holdfast.engine.status import NodeStatus
-from holdfast.errors import ConfigError, NoQuorum, message_of
+from holdfast.errors import ConfigError, NoQuorum
 from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
 from holdfast.wire.address import parse
 from holdfast.wire.connection import ConnectionState
-
-# ------------------------------------------------ the same server twice
-
-
-def test_the_same_server_under_two_addresses_is_refused() -> None:
-    # Rule T8.
-    world = World()
-    world.nodes[2].facts = {"run_id": run_id(0)}
-    claim = world.claim()
-    world.run(0.1)
-    assert (claim.state, lines(world)) == (State.HELD, ["up", "up", "unfit"])
-    assert world.nodes[2].of("request") == world.nodes[2].of("SCRIPT") == []
-    cause = world.engine.health.status(world.now)[2].cause
-    assert type(cause) is ConfigError and "it is the same server as redis://n0:1" in str(cause)
-    wrong = world.engine.health.verdict(0.0, world.now)
-    assert type(wrong) is ConfigError and message_of(wrong) == f"these nodes cannot be used:\n  redis://n2:1: {message_of(cause)}"
-    world.run(10.0)
-    assert lines(world)[2] == "unfit" and world.nodes[2].of("SCRIPT") == []
-
-
-def test_a_server_is_not_counted_again_while_its_votes_last() -> None:
-    world = World(restart_guard=None).connect()
-    claim = world.claim(ttl=30.0, renew=False)
-    world.run(0.1)
-    away(world, 0)
-    world.run(5.0)
-    world.nodes[1].facts = {"run_id": run_id(0)}
-    world.cut(1)
-    world.run(20.0)
-    assert claim.state is State.HELD and lines(world) == ["down", "unfit", "up"]
-    assert "the same server as redis://n0:1" in str(world.engine.health.status(world.now)[1].cause)
-    other = world.claim("b")
-    world.run(0.1)
-    assert other.state is not State.HELD, "one server and another one are no majority of three"
-
-
-def test_a_server_that_moved_to_another_address_is_no_twin_once_its_votes_have_run_out() -> None:
-    world = World(restart_guard=None).connect()
-    away(world, 0)
-    world.run(0.5)
-    world.nodes[1].facts = {"run_id": run_id(0)}
-    world.cut(1)
-    world.run(31.0)
-    assert lines(world) == ["down", "unfit", "up"]
-    world.run(2.5)
-    assert lines(world) == ["down", "up", "up"]
-    world.nodes[0].dialled = "accepts"
-    world.run(2.0)
-    assert lines(world) == ["unfit", "up", "up"], "from now on it is node 1"
-    world.cut(1)
-    world.run(0.5)
-    assert lines(world) == ["unfit", "up", "up"]
-
-
-def test_a_server_that_is_refused_as_a_twin_does_not_keep_the_first_one_out() -> None:
-    world = World()
-    world.nodes[2].facts = {"run_id": run_id(0)}
-    world.connect()
-    for _ in range(3):
-        world.cut(0)
-        world.run(3.0)
-        assert lines(world) == ["up", "up", "unfit"]
-
 
 # ------------------------------------------------ a server that was promoted
 
@@ -112,112 +51,7 @@ def test_a_promoted_server_is_guarded_once_and_says_why() -> None:
     assert lines(later) == ["up"] * 3, "the note tells a new client how long that is ago"
 
 
-def test_one_node_that_was_promoted_holds_nothing_for_a_new_client_in_its_guard() -> None:
-    world = World(1, outage=1.0)
-    world.nodes[0].facts = dict(PROMOTED)
-    claim = world.claim(deadline=START + 5.0)
-    world.run(6.0)
-    why = "it was a replica, was promoted lately, and may lack leases that its old primary granted"
-    assert causes(claim) == {"redis://n0:1": f"guarded, 27.0 s left: {why}"}
-
-
-def test_an_address_that_leads_to_another_server_than_before_is_warned_of_and_refused_if_the_first_one_comes_back() -> None:
-    world = World()
-    world.run(0.5)
-    world.nodes[1].facts = {"run_id": "b" * 40}
-    world.cut(1)
-    world.run(2.0)
-    (told,) = [it for it in world.events if word(it) == "warned"]
-    assert (told.node, told.about) == ("redis://n1:1", "several servers")
-    assert told.warning.startswith("another server answers at its address than before, and it was running already")
-    assert lines(world) == ["up", "guarded", "up"]
-    world.nodes[1].facts = {}
-    world.cut(1)
-    causes = set()
-    for _ in range(40):
-        world.run(0.05)
-        causes.add(str(world.engine.health.status(world.now)[1].cause))
-    assert any("its address leads to several servers (00" in it for it in causes), causes
-    assert lines(world) == ["up", "guarded", "up"], "it has stayed there since"
-
-
-@pytest.mark.parametrize(
-    "guard, words",
-    [(32.0, "clients leave the promoted server alone for 32 s"), (None, "no client waits for them to end")],
-)
-def test_a_primary_with_replicas_is_warned_of_once(guard: float | None, words: str) -> None:
-    world = World(restart_guard=guard)
-    world.nodes[1].facts = {"connected_slaves": 2}
-    world.run(0.5)
-    world.nodes[1].facts = {"connected_slaves": 1}
-    world.cut(1)
-    world.run(0.5)
-    (told,) = [it for it in world.events if word(it) == "warned"]
-    warning = (
-        f"it has replicas (2). If one is promoted in its place, the locks that it had not received are forgotten, and {words}. As long as "
-        "the old primary goes on, two clients can hold the same lock: this node is efficient, not safe. Say in its address for how many "
-        "seconds an old primary can go on, such as ?failover=15 (0: not at all), or use primaries without replicas."
-    )
-    assert (told.node, told.about, told.warning) == ("redis://n1:1", "replicas", warning)
-    assert lines(world) == ["up"] * 3, "it is used all the same"
-    assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "efficient, not safe", "safe"]
-
-
-def test_a_server_that_is_neither_redis_nor_valkey_is_warned_of_if_its_address_admits_it() -> None:
-    world = World(query="?unproven=true")
-    world.nodes[1].facts = {"garnet_version": "1.0.84"}
-    world.run(0.5)
-    world.cut(1)
-    world.run(0.5)
-    (told,) = [it for it in world.events if word(it) == "warned"]
-    assert (told.node, told.about) == ("redis://n1:1", "product")
-    assert told.warning.startswith("its server is Garnet, which is neither Redis nor Valkey. It is used because its address says unproven")
-    assert lines(world) == ["up"] * 3, "it is used all the same"
-    assert [it.guarantee for it in world.engine.health.status(world.now)] == ["safe", "unproven", "safe"]
-
-
-@pytest.mark.parametrize(
-    "bound, facts, warned",
-    [
-        ("?failover=15", {}, True),
-        ("?failover=15", {"min_slaves_good_slaves": 0}, False),
-        ("?failover=15", {"redis_mode": "cluster"}, False),
-        ("?failover=0", {}, False),
-    ],
-)
-def test_a_bound_that_the_server_does_not_keep_is_warned_of(bound: str, facts: dict[str, object], warned: bool) -> None:
-    world = World(1, query=bound)
-    world.nodes[0].facts = {"connected_slaves": 1, **facts}
-    world.run(0.5)
-    told = [it for it in world.events if word(it) == "warned"]
-    assert [it.about for it in told] == ["failover"] * warned, "and not of its replica"
-    if warned:
-        assert told[0].warning == (
-            "its address says failover=15, but the server goes on granting locks without replicas. Set min-replicas-to-write to the "
-            "number of its replicas, and min-replicas-max-lag to at most those seconds."
-        )
-    assert (lines(world)[0], world.engine.health.status(world.now)[0].guarantee) == ("up", "safe")
-
-
 # ------------------------------------------------ events
-
-
-def test_a_node_that_was_away_and_guarded_is_not_down_once_more_while_it_takes_the_scripts() -> None:
-    world = World(restart_guard=32.0)
-    node = world.nodes[2]
-    node.dialled, node.facts = "refuses", {"uptime_in_seconds": 23}
-    world.run(1.0)
-    node.dialled = "accepts"
-    seen: list[str] = []
-    for _ in range(13 * 64):
-        world.run(1 / 64)
-        seen += [it for it in lines(world)[2:] if it not in seen[-1:]]
-    assert seen == ["down", "guarded", "up"]
-    told = [it for it in world.events if isinstance(it, events.NodeEvent) and it.node == "redis://n2:1"]
-    assert [it.state for it in told] == ["down", "guarded", "up"]
-    _, guarded, up = told
-    assert guarded.down > 0.9
-    assert up.down == 0.0, "it had come back before"
 
 
 def test_a_node_down_without_a_cause_is_one_all_the_same() -> None:
@@ -255,56 +89,6 @@ def test_a_server_that_does_not_tell_its_policy_is_not_warned_of() -> None:
     assert [word(it) for it in world.events] == ["up"]
 
 
-def clocks(world: World) -> dict[str, str]:
-    """Whose clock was said to be off, and by how much."""
-    others = "what most nodes say|this machine's, and no other node tells which of them is wrong"
-    words = rf"its clock is (.*) (?:{others}): (?:it is not used|after a restart, fences may repeat). Set it .NTP.\."
-    found = [(node, re.fullmatch(words, warning)) for node, warning in warnings(world)]
-    assert all(match for _, match in found) and len({node for node, _ in found}) == len(found), "each once"
-    return {node: match[1] for node, match in found if match}
-
-
-@pytest.mark.parametrize("late", [-9.0, 9.0])
-@pytest.mark.parametrize("nodes", [1, 3, 5])
-def test_a_clock_of_ones_own_that_is_wrong_is_no_node_s(nodes: int, late: float) -> None:
-    world = World(nodes)
-    for node in world.nodes:
-        node.ahead = late
-    world.run(3.0)
-    assert lines(world) == ["up"] * nodes
-    told = [warning for _, warning in warnings(world)] + [str(it.cause) for it in world.events if word(it) == "down"]
-    side = "behind" if late < 0 else "ahead of"
-    assert all(f"its clock is 9 s {side} this machine's, and no other node tells which of them is wrong" in it for it in told)
-    assert told or nodes > 1
-
-
-@pytest.mark.parametrize("late", [-9.0, 9.0])
-@pytest.mark.parametrize("nodes", [1, 2, 3, 5])
-def test_a_clock_that_is_off_is_warned_of_once(nodes: int, late: float) -> None:
-    world = World(nodes)  # a quarter of the guard is 8 s
-    world.nodes[0].ahead = late
-    world.run(1.0)
-    assert clocks(world) == {"n0": "9 s behind" if late < 0 else "9 s ahead of"}
-    world.nodes[0].ahead *= 2  # otherwise than before
-    world.cut(0)
-    world.run(2.0)
-    assert lines(world) == ["up" if nodes == 1 else "down"] + ["up"] * (nodes - 1)
-    assert len(clocks(world)) == 1
-
-
-def test_clocks_are_compared_when_whoever_is_dialled_has_spoken_or_is_down() -> None:
-    world = World(3, node_timeout=0.7)
-    world.nodes[0].ahead = world.nodes[1].ahead = 100.0
-    world.nodes[2].dialled = "hangs"
-    world.run(0.69)
-    assert warnings(world) == []
-    world.run(0.1)
-    assert (lines(world), warnings(world)) == (["up", "up", "down"], [])  # two against ours
-    world.nodes[2].dialled = "accepts"
-    world.run(3.0)
-    assert clocks(world) == {"n2": "100 s behind"}
-
-
 def greeted_late(off: float, late: float) -> World:
     """Three nodes, of which one has another clock, have answered the greeting, and the answers lie unread for so many seconds."""
     world = World(3)
@@ -324,28 +108,6 @@ def test_an_answer_that_lay_unread_makes_no_clock_right(late: float, off: float)
     world = greeted_late(off, late)
     assert lines(world) == ["down", "up", "up"]
     assert "not used: its clock is" in str(world.engine.health.status(world.now)[0].cause)
-
-
-@pytest.mark.parametrize("late", [-9.0, 9.0])
-@pytest.mark.parametrize("nodes", [2, 3, 5])
-def test_a_node_whose_clock_is_far_off_is_not_used_until_it_is_set(nodes: int, late: float) -> None:
-    world = World(nodes)
-    world.nodes[0].ahead = late
-    claim = world.claim(deadline=world.now + 3.0)
-    world.run(4.0)
-    assert (claim.state is State.HELD) is (nodes > 2), "of two both are needed"
-    assert world.nodes[0].of("request") == world.nodes[0].of("SCRIPT") == [], "nothing is asked of it, and nothing is written back"
-    word = "behind" if late < 0 else "ahead of"
-    told = f"not used: its clock is 9 s {word} what most nodes say. Set it (NTP)."
-    assert [str(it.cause) for it in world.engine.health.status(world.now) if it.cause is not None] == [told]
-    if nodes == 2:
-        assert causes(claim) == {"redis://n0:1": told}
-    world.nodes[0].ahead = 0.0
-    world.run(3.0)
-    assert lines(world) == ["up"] * nodes
-    claim = world.claim("b")
-    world.run(1.0)
-    assert claim.counting(world.now) == nodes
 
 
 @pytest.mark.parametrize("off", [-3600.0, 3600.0])
