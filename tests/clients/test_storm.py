@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from clients.storm import LANGUAGES, Storm
+from windows import fences_back, overlaps
 
 from holdfast.embedded import Nodes
-from holdfast.testing.windows import fences_back, overlaps
 
 SECTIONS = 200
 HARMS = 20

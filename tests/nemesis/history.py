@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.testing.windows import HeldWindow, fences_back, overlaps
+from windows import fences_back, overlaps
+
+from holdfast.testing.windows import HeldWindow
 
 # What clients write.
 ASKED, GRANTED, REFUSED, UNTIL, LOST, RELEASED = "asked", "granted", "refused", "until", "lost", "released"

@@ -6,8 +6,9 @@ import random
 from math import inf
 
 import pytest
+from windows import fences_back, overlaps
 
-from holdfast.testing.windows import Fences, HeldWindow, fences_back, overlaps
+from holdfast.testing.windows import Fences, HeldWindow
 
 
 def pairs(found: object) -> list[str]:

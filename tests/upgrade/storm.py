@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from windows import fences_back, overlaps
+
 from holdfast.embedded import Nodes
-from holdfast.testing.windows import HeldWindow, fences_back, overlaps
+from holdfast.testing.windows import HeldWindow
 
 HERE = Path(__file__).parent
 OLD, NEW = "old", "new"

@@ -7,7 +7,7 @@ history is a simulated or a real one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from math import inf
 
@@ -68,25 +68,3 @@ class Fences:
         highest = self._shared if window.shared else self._alone
         if window.name not in highest or highest[window.name].fence < window.fence:
             highest[window.name] = window
-
-
-def overlaps(windows: Iterable[HeldWindow]) -> Iterator[tuple[HeldWindow, HeldWindow]]:
-    """All pairs, earlier one first, in which somebody began to hold what another one held."""
-    open_: dict[Hashable, list[HeldWindow]] = {}
-    for window in sorted(windows, key=_begins):
-        others = [it for it in open_.get(window.name, ()) if window.begins < it.ends]
-        open_[window.name] = others
-        yield from ((it, window) for it in others if window.within(it))
-        others.append(window)
-
-
-def fences_back(windows: Iterable[HeldWindow]) -> Iterator[tuple[HeldWindow, HeldWindow]]:
-    """All pairs, earlier one first, in which the later one's fence is not higher."""
-    fences = Fences()
-    for window in sorted(windows, key=_begins):
-        if (earlier := fences.passed(window)) is not None:
-            yield earlier, window
-
-
-def _begins(window: HeldWindow) -> float:
-    return window.begins
