@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from scripts.dialects import VALKEY_9
 
 import holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
@@ -27,7 +28,6 @@ from holdfast.clock import Sources
 from holdfast.drivers.aio.sockets import Link, Sockets
 from holdfast.face.owner import INSIDE
 from holdfast.testing.server import Server
-from holdfast.testing.values import VALKEY_9
 from holdfast.wire.address import Address
 
 pytestmark = pytest.mark.slow

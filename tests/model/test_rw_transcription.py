@@ -11,9 +11,8 @@ import pytest
 from model.transcription import Transcription
 from protocol.rw_nodes import RWNode
 from scripts.bench import Denied, answered
+from scripts.dialects import VALKEY_9
 from scripts.rw_bench import RWBench, simulated
-
-from holdfast.testing.values import VALKEY_9
 
 pytestmark = pytest.mark.worlds
 

@@ -11,8 +11,7 @@ import pytest
 from model.transcription import Transcription
 from protocol.nodes import Node
 from scripts.bench import Granted, answered, simulated
-
-from holdfast.testing.values import VALKEY_9
+from scripts.dialects import VALKEY_9
 
 pytestmark = pytest.mark.worlds
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.dialects import REDIS_6_2, REDIS_7_2, VALKEY_9
 
 from holdfast.embedded import Nodes
-from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9
+from holdfast.testing.values import REDIS_7_0
 
 DIALECTS = {
     "simulated-redis-6.2": REDIS_6_2,

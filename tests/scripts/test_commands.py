@@ -11,9 +11,10 @@ from typing import Any
 import hiredis
 import pytest
 from scripts.bench import Bench, Client, Words, real, simulated
+from scripts.dialects import REDIS_6_2, VALKEY_9
 
 from holdfast.testing.commands import COMMANDS
-from holdfast.testing.values import REDIS_6_2, REDIS_7_0, VALKEY_9
+from holdfast.testing.values import REDIS_7_0
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from scripts.bench import INBOXES, SLACK, Bench, Simulated, simulated
+from scripts.dialects import REDIS_7_2, VALKEY_9
 
 from holdfast.primitives.election.commands import LAST, ElectionLock, Word
 from holdfast.scripts import ELECTION
-from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 OFFICE = ElectionLock("boss", "", ttl=10, horizon=16_000)
 LEADER, WATCHERS = b"{boss[election]}:leader", b"{boss[election]}:watchers"

@@ -9,10 +9,10 @@ from contextlib import closing
 from typing import Any
 
 from scripts.bench import INBOXES, LONG, NAME, Bench, Granted, K, about, keys, simulated
+from scripts.dialects import REDIS_7_2
 from scripts.rw_bench import rw_keys
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE
-from holdfast.testing.values import REDIS_7_2
 
 FENCE, RFENCE = rw_keys(NAME)[1], rw_keys(NAME)[5]
 BAD = (b"%d" % (2**53 - 3), b"9999999999999999", b"1e300", b"nan", b"no number")

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Bench, Client, Granted, Waiter, Words, keys, real, simulated
-
-from holdfast.testing.values import REDIS_6_2, VALKEY_9
+from scripts.dialects import REDIS_6_2, VALKEY_9
 
 pytestmark = pytest.mark.servers
 

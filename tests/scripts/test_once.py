@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
+from scripts.dialects import REDIS_7_2
 
 from holdfast.primitives.once.commands import OnceLook, Register, seen
 from holdfast.scripts import LOOK, STORE
-from holdfast.testing.values import REDIS_7_2
 
 K = 16_000
 NAME = b"n[once]"

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 from scripts.bench import Bench, Simulated, simulated
+from scripts.dialects import REDIS_7_2, VALKEY_9
 
 from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window, reset
 from holdfast.scripts import GCRA, WINDOW
-from holdfast.testing.values import REDIS_7_2, VALKEY_9
 
 pytestmark = pytest.mark.servers
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from scripts import rw_bench
 from scripts.bench import INBOXES, LONG, NAME, SHORT, Denied, Granted, K, keys
+from scripts.dialects import VALKEY_9
 from scripts.kinds import DIALECTS, REAL, kinds, url
 from scripts.rw_bench import RWBench, rw_keys, simulated
 from scripts.test_histories import Twins
 
 from holdfast.scripts import FORCE_RELEASE, RW_FORCE_RELEASE
-from holdfast.testing.values import VALKEY_9
 
 
 @pytest.fixture(params=kinds(*DIALECTS, *REAL))

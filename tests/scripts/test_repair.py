@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 from scripts.bench import SLACK, Bench, about, simulated
+from scripts.dialects import VALKEY_9
 
 from holdfast.operations.repair import commands as repair
 from holdfast.primitives.latch.commands import BARRIER, LATCH, Gathering
 from holdfast.protocol.exclusive import beside
 from holdfast.scripts import ARRIVE, MEND, RECALL
-from holdfast.testing.values import VALKEY_9
 
 RESULT, CACHE, RATE, WINDOW = b"{n[once]}:result", b"{n[fill]}:cache", b"{n}:rate:a", b"{n}:window"
 LONG = 30_000  # ms

@@ -10,10 +10,11 @@ from typing import Any
 import hiredis
 import pytest
 from scripts.bench import pack
+from scripts.dialects import REDIS_6_2, REDIS_7_2, VALKEY_9, scientific
 
 from holdfast.errors import ConfigError
 from holdfast.testing.server import Lua, ServedConnection, Server
-from holdfast.testing.values import REDIS_6_2, REDIS_7_0, REDIS_7_2, VALKEY_9, exact, scientific
+from holdfast.testing.values import REDIS_7_0, exact
 
 NOW = 1_800_000_000.0
 MORE = object()
