@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from sim.face import Holdfast
 from swarm.nodes import ReplaceableNode
+from swarm.tasks import TaskWorld
 
 from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
-from holdfast.testing.world import DriftingClock, World
+from holdfast.testing.world import DriftingClock
 
 AWAY = 0.8  # seconds that `harm` lasts, at most
 
@@ -23,7 +24,7 @@ class Town:
     """A world with nodes, laws that watch, and clients with the face that users see."""
 
     def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
-        self.world = World(seed)
+        self.world = TaskWorld(seed)
         self.nodes = [ReplaceableNode(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
         self.laws = Laws(self.world, self.nodes, guard)
 

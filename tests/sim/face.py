@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from swarm.tasks import TaskWorld
+
 from holdfast import aio
 from holdfast.drivers.aio.driver import Driver
 from holdfast.testing.network import Node
 from holdfast.testing.process import Process
-from holdfast.testing.world import World
 
 
 class Holdfast(aio.Holdfast):
@@ -30,7 +31,7 @@ class Holdfast(aio.Holdfast):
 
     def __init__(
         self,
-        world: World,
+        world: TaskWorld,
         nodes: Sequence[Node],
         shards: Mapping[str, Sequence[Node]] | None = None,
         previous: Mapping[str, Sequence[Node]] | None = None,

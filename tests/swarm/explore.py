@@ -27,12 +27,13 @@ from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import LATEST
 from holdfast.testing.laws import TICK
-from holdfast.testing.world import Violation, rings
+from holdfast.testing.world import Violation
 from holdfast.wire.connection import REMEMBERED
 
 from .faults import LEAST, Faults, WorldSettings
 from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage, extends
+from .tasks import rings
 
 PLANS = (
     WorldSettings(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),

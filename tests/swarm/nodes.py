@@ -12,12 +12,16 @@ from holdfast.testing.network import MATURE, PORT, Node, SimulatedConnection
 from holdfast.testing.server import Server
 from holdfast.testing.values import Keyspace
 
+from .tasks import TaskWorld
+
 # Addresses of the servers that take the place of a node whose address moves.
 PLACES = "198.18.{}.{}"
 
 
 class ReplaceableNode(Node):
     """A node whose server may be replaced, and go on for a while."""
+
+    world: TaskWorld
 
     def __init__(self, *facts: Any) -> None:
         # Nobody can tell where it is until then.

@@ -28,10 +28,11 @@ from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL
 from holdfast.testing.process import Process
 from holdfast.testing.server import Lua
-from holdfast.testing.world import DriftingClock, Violation, World
+from holdfast.testing.world import DriftingClock, Violation
 
 from .calm import CalmLaws
 from .nodes import ReplaceableNode
+from .tasks import TaskWorld
 
 # By how much clocks run too fast or too slow, at most: less than the drift allows for.
 RATE = 0.002
@@ -127,7 +128,7 @@ class Stage:
         moves: bool = False,
         **how: Unpack[How],
     ) -> None:
-        world = World(seed, only=how.get("only"), records=how.get("records", True))
+        world = TaskWorld(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
         self.nodes = [ReplaceableNode(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
         # Where a node's place can be asked for, clients see to it that nobody uses the old one.

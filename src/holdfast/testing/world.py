@@ -1,4 +1,4 @@
-"""Virtual time: a heap of events, one source of chance, and the event loop of its tasks.
+"""Virtual time: a heap of events, and one source of chance.
 
 Knows time and chance. Must not know nodes, locks or the real clock. The same seed gives the same
 history, to the last byte.
@@ -6,27 +6,24 @@ history, to the last byte.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import heapq
 import random
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from itertools import count
 from math import inf
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from .chance import Chance
 
 if TYPE_CHECKING:
     from .client import SimulatedClient
     from .laws import Laws
-    from .loop import WorldLoop
 
 # Events, and virtual seconds. More events in less time mean that something goes round in circles.
 BUSY = 5_000, 0.01
 
-T = TypeVar("T")
 Do = Callable[..., object]
 
 
@@ -48,12 +45,6 @@ class Violation(AssertionError):
     def law(self) -> str:
         """The law's name, as in `laws.LAWS`."""
         return str(self).partition(":")[0]
-
-
-def rings(future: asyncio.Future[None]) -> None:
-    """What was waited for has happened."""
-    if not future.done():
-        future.set_result(None)
 
 
 class World:
@@ -79,7 +70,7 @@ class World:
         self.passes: list[Do] = []
         # Called after every event.
         self.looks: list[Do] = []
-        # The turns of the event loop, if one is due: they belong to the event that has caused them.
+        # The turns of an event loop, if one is due: they belong to the event that has caused them.
         self.turns: Do | None = None
         # Messages that got to a node.
         self.delivered = 0
@@ -99,7 +90,6 @@ class World:
         self._sequence = count()
         self._counted = 0.0
         self._count = 0
-        self._loop: WorldLoop | None = None
 
     # ------------------------------------------------ chance
 
@@ -164,46 +154,6 @@ class World:
     def fingerprint(self) -> str:
         """Return a digest of everything that happened."""
         return hashlib.sha256("\n".join(map(repr, self.record)).encode()).hexdigest()
-
-    # ------------------------------------------------ tasks
-
-    @property
-    def loop(self) -> WorldLoop:
-        """The event loop that this world runs."""
-        if self._loop is None:
-            from .loop import WorldLoop
-
-            self._loop = WorldLoop(self)
-        return self._loop
-
-    def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a task that belongs to no process.
-
-        Its error ends the run, unless another task awaits it.
-        """
-        task: asyncio.Task[T] = self.loop.create_task(coroutine)
-        return task
-
-    def sleep(self, seconds: float) -> asyncio.Future[None]:
-        """To be awaited."""
-        future: asyncio.Future[None] = self.loop.create_future()
-        self.after(seconds, rings, future)
-        return future
-
-    def do(self, coroutine: Coroutine[Any, Any, T], within: float = 3600.0) -> T:
-        """Run a task to its end, and the world with it."""
-        task = self.spawn(coroutine)
-        # Its error is told here.
-        task.add_done_callback(id)
-        self.run(self.now + within, task.done)
-        if not task.done():
-            raise Violation(f"still not done after {within:g} s")
-        return task.result()
-
-    def close(self) -> None:
-        """End all tasks and clients."""
-        if self._loop is not None:
-            self._loop.close()
 
 
 class DriftingClock:
