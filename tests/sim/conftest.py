@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from sim.face import Holdfast
+from swarm.laws import SwarmLaws
 from swarm.nodes import ReplaceableNode
 from swarm.tasks import TaskWorld
 
-from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock
@@ -26,7 +26,7 @@ class Town:
     def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
         self.world = TaskWorld(seed)
         self.nodes = [ReplaceableNode(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
-        self.laws = Laws(self.world, self.nodes, guard)
+        self.laws = SwarmLaws(self.world, self.nodes, guard)
 
     def client(self, **options: Any) -> Holdfast:
         """One more client, in a process of its own; connected."""

@@ -13,9 +13,11 @@ from holdfast.protocol.joint import JointRequest
 from holdfast.protocol.renewal import AHEAD
 from holdfast.protocol.ticket import kind_of
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.laws import TICK, HeldClaim, Laws
+from holdfast.testing.laws import TICK, HeldClaim
 from holdfast.testing.network import Node
 from holdfast.testing.world import Violation, World
+
+from .laws import SwarmLaws
 
 CALM = {
     "order": "P-L3: waiters are served in the order of their tickets",
@@ -26,7 +28,7 @@ CALM = {
 }
 
 
-class CalmLaws(Laws):
+class CalmLaws(SwarmLaws):
     """Watches one shard in a world without faults."""
 
     def __init__(self, world: World, nodes: Sequence[Node], guard: float) -> None:

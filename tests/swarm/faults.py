@@ -18,12 +18,12 @@ from holdfast.protocol.command import Recipe
 from holdfast.testing import faults
 from holdfast.testing.client import SimulatedClient
 from holdfast.testing.faults import LATEST, StormSettings, ends
-from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL, Node, SimulatedConnection
 from holdfast.testing.world import World
 from holdfast.wire.connection import ConnectionState
 from holdfast.wire.resp import pack
 
+from .laws import SwarmLaws
 from .nodes import ReplaceableNode
 
 HELLO = b"\r\nHELLO\r\n"
@@ -139,7 +139,7 @@ class Faults(faults.Faults):
         world: World,
         nodes: list[ReplaceableNode],
         drivers: list[SimulatedClient],
-        laws: Laws,
+        laws: SwarmLaws,
         plan: WorldSettings,
         guard: float,
         replace: Callable[[], None],

@@ -24,13 +24,13 @@ from holdfast.protocol.quorum import bound
 from holdfast.protocol.ticket import Tickets
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.laws import Laws
 from holdfast.testing.network import WALL
 from holdfast.testing.process import Process
 from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, Violation
 
 from .calm import CalmLaws
+from .laws import SwarmLaws
 from .nodes import ReplaceableNode
 from .tasks import TaskWorld
 
@@ -91,7 +91,7 @@ async def extends(driver: SimulatedClient, claim: Want, ttl: float, **options: A
     """Extend the lease. Laws see to it that it lasts as long as that was confirmed."""
     until = bound(driver.clock(), ttl)
     await driver.driver.extend(claim, ttl, **options)
-    if claim.setback is None and driver.laws is not None:
+    if claim.setback is None and isinstance(driver.laws, SwarmLaws):
         for it in claim.claims:
             driver.laws.extended(driver, it, until)
 
@@ -148,7 +148,7 @@ class Stage:
         self.guard = max_ttl + 2.0
         # For how long nobody may use a node that restarted, or was promoted.
         self.longest = self.guard + (max_ttl / 2 if moves else outlives)
-        self.laws = (CalmLaws if calm else Laws)(world, self.nodes, self.longest)
+        self.laws = (CalmLaws if calm else SwarmLaws)(world, self.nodes, self.longest)
         self.drivers: list[SimulatedClient] = []
         # What their observers would have heard.
         self.told: dict[SimulatedClient, list[Event]] = {}

@@ -11,6 +11,7 @@ import pytest
 from engine.world import InStep
 from swarm.calm import CALM
 from swarm.faults import promote
+from swarm.laws import MORE
 from swarm.stage import Hold, Stage
 
 from holdfast.protocol.claim import Claim, State
@@ -337,7 +338,7 @@ def test_every_law_that_can_be_broken_has_its_name() -> None:
     sources = [path.read_text() for path in _sources()]
     named = {law for source in sources for law in re.findall(r'Violation\(\s*f?"([\w ]+): ', source)}
     by = {it for source in sources for it in re.findall(r'law: str = "(\w+)"|, "(core)"\)', source)}
-    assert named | {law for pair in by for law in pair if law} == laws.LAWS.keys() | CALM.keys() | {"busy"}
+    assert named | {law for pair in by for law in pair if law} == laws.LAWS.keys() | MORE.keys() | CALM.keys() | {"busy"}
 
 
 def test_laws_are_counted_when_they_look(court: Court) -> None:

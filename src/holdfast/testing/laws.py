@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -20,7 +20,6 @@ from ..errors import ConfigError, NoQuorum
 from ..protocol import quorum
 from ..protocol.claim import Claim, State
 from ..protocol.command import READER, WRITER
-from ..protocol.exclusive import keys_of
 from ..protocol.joint import JointRequest
 from ..protocol.readwrite import rw_keys_of
 from ..protocol.ticket import kind_of
@@ -44,17 +43,10 @@ LAWS = {
     "risen": "a lease or a wait that was lost, released or refused stays so",
     "zombie": "no node is asked for a token that was given back, lost or cancelled",
     "max_hold": "no lease lasts longer than its max_hold",
-    "extension": "a lease lasts as long as an extension has confirmed, unless a node that had its token has lost it",
-    "patience": "no caller waits longer than its `wait`",
     "no expiry": "P-M1: every key on every node has an expiry, at every moment",
-    "recovery": "P-L2: when faults have ended, on a majority at least, every waiter is served within a bound",
-    "core": "R-L3: whatever a minority does, a newcomer gets a free lock in two round trips and a node_timeout",
     "half open": "a connection on which no answer can come is given up within node_timeout and one excuse",
     "release": "a node that has the token of a claim that is over is told so, at once or when it is connected again",
     "known": "whenever an acquire raises NoQuorum, `nodes()` says within 1 s that a majority is of no use, and why",
-    "well": "when a majority of the nodes has been well for long, no client says that it has none",
-    "left over": "when no caller wants anything, clients have nothing left, and owe no node an answer or a command",
-    "left for ever": "P-M1: in the end, no node has a key",
 }
 # Seconds within which a client has to know that it has no majority.
 KNOWN = 1.0
@@ -64,9 +56,9 @@ TICK = 0.001
 MEMORY = 1.0
 # Of what asks for a token or gives it back: other scripts have as many keys. (What takes the place of
 # a token gives that one back.)
-_BACK = (RELEASE.sha, RW_RELEASE.sha, RETIRE.sha, ADOPT.sha)
-_SHAS = b"|".join((REQUEST.sha, RW_REQUEST.sha, *_BACK))
-_COMMANDS = re.compile(
+BACK = (RELEASE.sha, RW_RELEASE.sha, RETIRE.sha, ADOPT.sha)
+_SHAS = b"|".join((REQUEST.sha, RW_REQUEST.sha, *BACK))
+COMMANDS = re.compile(
     rb"\$40\r\n(%b)\r\n\$1\r\n[2346]\r\n.*?\$(?:58|60)\r\n([0-9a-f:]{58}(?::[rw])?)\r\n" % _SHAS, re.DOTALL
 )
 SHARED = b"shared"
@@ -97,8 +89,6 @@ class HeldClaim:
     ends: dict[Node, float] = field(default_factory=dict)
     # A node that it counted, or that has had its token since, was without it for a moment.
     missed: bool = False
-    # Until when the longest extension that was confirmed makes it last.
-    extended: float = -inf
 
 
 class Laws:
@@ -139,9 +129,7 @@ class Laws:
         self.given_back: dict[tuple[Node, bytes], SimulatedConnection | None] = {}
         # The nodes that have the token of a claim that is over: whose it was, and when it ended.
         self.owed: dict[Node, dict[bytes, tuple[SimulatedClient, Claim, float]]] = {it: {} for it in nodes}
-        # How many were sent, by token.
-        self.requests: dict[bytes, int] = {}
-        # When a node last forgot a fence.
+        # When a node last forgot a fence while it ran. (Only in the swarm does one.)
         self.forgot = -inf
         # When each client last knew that it has no majority.
         self.dark: dict[SimulatedClient, float] = {}
@@ -167,12 +155,11 @@ class Laws:
 
     def sends(self, driver: SimulatedClient, node: Node, data: bytes) -> None:
         """No zombies: once a token is given back on a node, or is over, nothing is asked for it."""
-        for sha, token in _COMMANDS.findall(data):
-            if sha in _BACK:
+        for sha, token in COMMANDS.findall(data):
+            if sha in BACK:
                 self.given_back[node, token] = self._link(driver, node)
                 continue
             self.looked["zombie"] += 1
-            self.requests[token] = self.requests.get(token, 0) + 1
             if token in self.tokens or (node, token) in self.given_back:
                 raise Violation(f"zombie: {driver} asks {node} for {token.decode()}, which is over")
 
@@ -192,13 +179,6 @@ class Laws:
         # And one excuse.
         within = 2.02 * driver.settings.node_timeout + TICK
         self.world.after(within, self._gives_up, link, driver, driver.stops)
-
-    def extended(self, driver: SimulatedClient, claim: Claim, until: float) -> None:
-        """An extension is confirmed: from now on its end counts."""
-        if claim.state is State.HELD and (held := self.held.get(claim)) is not None:
-            self.looked["extension"] += 1
-            held.extended = max(held.extended, until)
-            self._lasts(claim, held, claim.until)
 
     def turned(self, driver: SimulatedClient) -> None:
         """What has ended by now has said all that it had to say.
@@ -220,18 +200,20 @@ class Laws:
             else:
                 ended.append(claim)
         for claim in ended:
-            if claim in self.held and claim.state is State.LOST and claim.reason == "gap":
-                self.looked["unfounded"] += 1
-                if not any(self._has_missed(it) for it in _together(claim) if it in self.held):
-                    raise Violation(
-                        f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still"
-                    )
-        for claim in ended:
-            if claim in self.held and claim.state is State.LOST and claim.reason != "closed":
-                self._lasts(claim, self.held[claim], driver.clock())
+            if claim in self.held and claim.state is State.LOST:
+                self._is_lost(claim, driver)
         for claim in ended:
             self._ends(claim)
         self._are_told(driver)
+
+    def _is_lost(self, claim: Claim, driver: SimulatedClient) -> None:
+        """A holder has just heard that its lease is lost."""
+        if claim.reason == "gap":
+            self.looked["unfounded"] += 1
+            if not self._was_missed(claim):
+                raise Violation(
+                    f"unfounded: {_of(claim)} is lost to a gap, though every node that had its token has it still"
+                )
 
     def executed(self, node: Node) -> None:
         """P-M1: nothing stays in Redis for ever."""
@@ -240,26 +222,8 @@ class Laws:
         if len(space.values) != len(space.deadlines):
             raise Violation(f"no expiry: {sorted(space.values.keys() - space.deadlines.keys())} on {node}")
         if owed := self.owed[node]:
-            for token in [it for it, (_, claim, _) in owed.items() if not _has(node, claim.recipe.name, it)]:
+            for token in [it for it, (_, claim, _) in owed.items() if not has_token(node, claim.recipe.name, it)]:
                 del owed[token]
-
-    def takes_away(self, node: Node, name: bytes) -> None:
-        """An operator is about to delete the key on this node."""
-        self._is_taken(node, node.holder(name))
-
-    def forgets(self, node: Node, do: Callable[[], object]) -> None:
-        """A node loses keys by this, while it runs: what it had then was taken away there."""
-        had = [it for it in self.open if _has(node, it.recipe.name, it.token)]
-        ends = [_runs_out(node, it.recipe.name, it.token) for it in had]
-        fences = _fences(node)
-        do()
-        for claim, end in zip(had, ends, strict=True):
-            name, token = claim.recipe.name, claim.token
-            if not _has(node, name, token) or _runs_out(node, name, token) < end:
-                self._is_taken(node, token)
-        now = _fences(node)
-        if any(now.get(key, 0) < fence for key, fence in fences.items()):
-            self.forgot = self.world.now
 
     def published(self, node: Node, message: bytes) -> None:
         """A node publishes a message.
@@ -322,16 +286,6 @@ class Laws:
             if claim.state is not state:
                 raise Violation(f"risen: {_of(claim)} was {state.name}, and is {claim.state.name}")
 
-    def quiet(self, driver: SimulatedClient) -> None:
-        """Check that a driver that nobody uses any more holds nothing and waits for nothing."""
-        engine = driver.engine
-        self.looked["left over"] += 1
-        busy = [it for it in engine.connections if it.state is ConnectionState.UP and (it.ledger or it.out)]
-        if engine.live or busy:
-            raise Violation(
-                f"left over: {driver} still has {[_of(claim) for claim in engine.live.values()]}, or waits for answers"
-            )
-
     def _granted(self, claim: Claim, driver: SimulatedClient) -> None:
         """P-S1 and P-S2, at the moment at which a client learns that it holds the lock."""
         window = _window(claim, self.world.now)
@@ -387,7 +341,6 @@ class Laws:
         # Whatever ran out too early is out by then: look at the last moment, in any case.
         if claim.until != held.until:
             held.until = claim.until
-            self._lasts(claim, held, claim.until)
             if claim.until > claim.since + claim.timing.max_hold + 1e-6:
                 most = claim.timing.max_hold
                 lasts = claim.until - claim.since
@@ -416,12 +369,12 @@ class Laws:
         name = claim.recipe.name
         token = claim.token
         self.looked["majority"] += 1
-        own = {node for node in self.nodes if _has(node, name, token)}
+        own = {node for node in self.nodes if has_token(node, name, token)}
         kept = {node for node in self.nodes if node not in own and self._keeps(node, name, token)}
         safe = own | kept
         held.own |= own
         held.missed |= len(own) < len(held.own) or any(held.ends.get(node, inf) <= self.world.now for node in own)
-        held.ends = {node: _runs_out(node, name, token) for node in own}
+        held.ends = {node: runs_out(node, name, token) for node in own}
         sure = min(
             [*[node.runs_out(name) for node in own], *[_had(node, name, token) + self.guard for node in kept]],
             default=-inf,
@@ -450,24 +403,23 @@ class Laws:
         clients = [self.named[driver] for driver in self.asked[name] if not driver.gone and driver in self.named]
         return any(all(_majority_of(named, named - safe) for named in lists) for lists in clients)
 
+    def _was_missed(self, claim: Claim) -> bool:
+        """Did a node miss the token of this claim, or of one that is held together with it?"""
+        together = claim.company.claims if isinstance(claim.company, JointRequest) else [claim]
+        return any(self._has_missed(it) for it in together if it in self.held)
+
     def _has_missed(self, claim: Claim) -> bool:
         """Has a node lost the token since the claim was held, was one killed with it, or has an
         operator taken it away?
-
-        Or was a fence record deleted, and a late request of the claim has made a higher one? No
-        client can tell that from another grant (rules C14 and F1).
         """
         name = claim.recipe.name
         token = claim.token
         held = self.held[claim]
         began = held.driver.clock.when(claim.began)
-        missing = any(not _has(node, name, token) for node in held.own)
-        keys = keys_of(name)[1], rw_keys_of(name)[5]
-        raised = any(_fences(it).get(key, 0) > claim.fence for it in held.own for key in keys)
+        missing = any(not has_token(node, name, token) for node in held.own)
         return (
             held.missed
             or missing
-            or (raised and self.forgot >= began)
             or any(_had(it, name, token) >= began or (token[:BARE], it) in self.hands for it in self.nodes)
         )
 
@@ -504,7 +456,7 @@ class Laws:
         token = claim.token
         self.looked["counted"] += 1
         for node, vote in zip(self.open[claim][0].nodes, claim.votes, strict=True):
-            if not vote.granted or vote.ceding or now >= vote.bound or _has(node, name, token):
+            if not vote.granted or vote.ceding or now >= vote.bound or has_token(node, name, token):
                 continue
             if (
                 not self._keeps(node, name, token)
@@ -516,25 +468,9 @@ class Laws:
                     f"counted: {_of(claim)} counts {node} for {vote.bound - now:.6f} s more, which has {has!r}"
                 )
 
-    def _lasts(self, claim: Claim, held: HeldClaim, until: float) -> None:
-        """See that a lease that ends at `until`, or has ended then, lasts as an extension said."""
-        wanted = min(held.extended, claim.limit)
-        if until < wanted - TICK and not any(self._has_missed(it) for it in _together(claim) if it in self.held):
-            raise Violation(f"extension: {_of(claim)} ends {wanted - until:.6f} s before what an extension confirmed")
-
     def _is_excused(self, claim: Claim, driver: SimulatedClient, earlier: HeldWindow) -> bool:
-        """Has a node forgotten the earlier fence, and none told this claim that knows it?
-
-        Or does it count a node from which an operator took its token, before it could hear of that?
-        """
-        if any(self._unheard(claim, node) for node in driver.nodes):
-            return True
-        if self.forgot < earlier.begins:
-            return False
-        heard = claim.as_usual or [i for i, vote in enumerate(claim.votes) if vote.sent > -inf]
-        keys = keys_of(claim.recipe.name)[1], rw_keys_of(claim.recipe.name)[5]
-        records = [_fences(driver.nodes[node]).get(key, 0) for node in heard for key in keys]
-        return max(records) < earlier.fence
+        """Does it count a node from which an operator took its token, before it could hear of that?"""
+        return any(self._unheard(claim, node) for node in driver.nodes)
 
     # ------------------------------------------------ what is said of a claim that is over
 
@@ -567,7 +503,7 @@ class Laws:
         driver, began = self.open.pop(claim)
         if not driver.closed and not driver.dead and not claim.stays:
             for node, connection in zip(driver.nodes, driver.engine.connections, strict=True):
-                if _has(node, claim.recipe.name, claim.token):
+                if has_token(node, claim.recipe.name, claim.token):
                     self.owed[node][claim.token] = driver, claim, self.world.now
                     if _usable(connection, driver) and (link := self._link(driver, node)) is not None:
                         self._is_told(link, claim, claim.token, self.world.now)
@@ -595,11 +531,6 @@ def _nothing() -> None:
     pass
 
 
-def _together(claim: Claim) -> Sequence[Claim]:
-    """All claims that are held, or wanted, together with it."""
-    return claim.company.claims if isinstance(claim.company, JointRequest) else [claim]
-
-
 def _window(claim: Claim, begins: float, ends: float = inf) -> HeldWindow:
     return HeldWindow(claim.recipe.name, _of(claim), claim.fence, begins, ends, _reads(claim))
 
@@ -613,7 +544,7 @@ def _twin(token: bytes) -> bytes:
     return token[: -len(READER)] + WRITER
 
 
-def _has(node: Node, name: bytes, token: bytes) -> bool:
+def has_token(node: Node, name: bytes, token: bytes) -> bool:
     """Is the token on the node: in the key; or, a reader's, among those who share it, or still as
     the writer's that it was?
     """
@@ -625,7 +556,7 @@ def _has(node: Node, name: bytes, token: bytes) -> bool:
     return holder == token or (kind_of(token) == READER and holder == _twin(token))
 
 
-def _runs_out(node: Node, name: bytes, token: bytes) -> float:
+def runs_out(node: Node, name: bytes, token: bytes) -> float:
     """When, in the world's time, the node will be without the token, if nothing happens to it."""
     if node.holder(name) == SHARED and isinstance(
         readers := node.server.data[0].values.get(rw_keys_of(name)[4]), SortedSet
@@ -645,12 +576,6 @@ def _had(node: Node, name: bytes, token: bytes) -> float:
 def _usable(connection: Connection[Any], driver: SimulatedClient) -> bool:
     """May the node be spoken to now? (Where its place can be asked for, it has to be known.)"""
     return connection.state is ConnectionState.UP and driver.clock() < connection.sure
-
-
-def _fences(node: Node) -> dict[bytes, int]:
-    """The fences that the node has a record of, by key."""
-    space = node.server.data[0].values
-    return {key: int(it) for key, it in space.items() if b"fence" in key and isinstance(it, bytes)}
 
 
 def _of(claim: Claim) -> str:
