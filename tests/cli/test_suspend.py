@@ -84,7 +84,7 @@ for moment, lives in ((100.0, True), (104.9, True), (104.96, False)):
 assert it._killed and it._board.until == 0.0
 """
 HOLDER = """
-import os, select, time
+import os, select, socket, time
 from math import inf
 from holdfast.face.lease import LeaseState
 from holdfast.cli import board, command, holder, tree
@@ -98,7 +98,7 @@ class Lease:
     held = property(lambda self: now < until)
     remaining = property(lambda self: max(0.0, until - now))
 tree.adopt()
-ours, theirs = board.line()
+ours, theirs = socket.socketpair()
 screen = board.Board()
 it = holder.Holder(Job, board.Pipe(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
 it._lease, it._phase, it._over = Lease(), holder.HolderPhase.ASKED, False

@@ -93,8 +93,3 @@ class Pipe:
     def close(self) -> None:
         """Close this end."""
         self._end.close()
-
-
-def line() -> tuple[socket.socket, socket.socket]:
-    """Make both ends of a connection."""
-    return socket.socketpair()

@@ -38,11 +38,9 @@ class Configuration(NamedTuple):
 
     Attributes:
         values: The settings that the command line or a file sets, by name.
-        sources: Where each of them was found.
     """
 
     values: dict[str, Any]
-    sources: dict[str, str]
 
     def client(self, **more: Any) -> Holdfast:
         """Make the client. It reads from the environment what is not set here.
@@ -94,30 +92,32 @@ def configuration(flags: Mapping[str, Any], environment: Mapping[str, str]) -> C
     Raises:
         ConfigError: A file cannot be read, or has a setting that does not exist.
     """
-    values, sources = dict[str, Any](), dict[str, str]()
+    values: dict[str, Any] = {}
+    # What a place has said, so that later places cannot.
+    decided = set[str]()
     for name in KEYS:
         by = variable(name)
         if flags.get(name) is not None:
-            values[name], sources[name] = flags[name], "the command line"
-        elif environment.get(by, "").strip() and (name in _FILES or OPTIONS[name].variable):
-            sources[name] = by
-            if name in _FILES:
-                values[name] = environment[by]
-    if "nodes" in sources:
+            values[name] = flags[name]
+        elif not environment.get(by, "").strip() or not (name in _FILES or OPTIONS[name].variable):
+            continue
+        elif name in _FILES:
+            values[name] = environment[by]
+        decided.add(name)
+    if "nodes" in decided:
         # Shards of a file would replace them.
-        sources["shards"] = sources["nodes"]
+        decided.add("shards")
     profile = flags.get("profile") or environment.get("HOLDFAST_PROFILE") or None
     for path, wanted in _files(flags, environment):
-        for name, value in _read(path, profile, wanted).items():
-            if name not in sources:
-                values[name], sources[name] = value, path
-            if name in ("nodes", "shards"):
-                sources.setdefault("shards" if name == "nodes" else "nodes", str(path))
-        profile = None if profile is None or _has_profile(path, profile) else profile
+        found, profile = _read(path, profile, wanted)
+        values |= {name: value for name, value in found.items() if name not in decided}
+        decided |= found.keys()
+        if not found.keys().isdisjoint(("nodes", "shards")):
+            decided |= {"nodes", "shards"}
     if profile is not None:
         raise ConfigError(f"no configuration file has a table [profile.{profile}]: `holdfast --help` lists the files")
     _check(values)
-    return Configuration(values, sources)
+    return Configuration(values)
 
 
 def _files(flags: Mapping[str, Any], environment: Mapping[str, str]) -> list[tuple[str, bool]]:
@@ -143,14 +143,13 @@ def _load(path: str) -> dict[str, Any]:
     return found
 
 
-def _has_profile(path: str, profile: str) -> bool:
-    return os.path.exists(path) and profile in _load(path).get("profile", {})
+def _read(path: str, profile: str | None, wanted: bool) -> tuple[dict[str, Any], str | None]:
+    """The settings of one file, and the profile that later files are read for: none if this one has it.
 
-
-def _read(path: str, profile: str | None, wanted: bool) -> dict[str, Any]:
-    """The settings of one file; those of the profile come first."""
+    The settings of the profile come first.
+    """
     if not wanted and not os.path.exists(path):
-        return {}
+        return {}, profile
     found = _load(path)
     profiles = found.pop("profile", {})
     if not isinstance(profiles, dict) or not all(isinstance(it, dict) for it in profiles.values()):
@@ -173,7 +172,7 @@ def _read(path: str, profile: str | None, wanted: bool) -> dict[str, Any]:
             found[name] = seconds_of(value)
         if form == "nodes" and isinstance(value, str):
             found[name] = value.replace(",", " ").split()
-    return found
+    return found, None if profile in profiles else profile
 
 
 def _check(values: Mapping[str, Any]) -> None:

@@ -49,7 +49,6 @@ GIVE_UP = 5.0
 # The part of the margin at which a lease that is not renewed is left to run out.
 _LEAVE = 0.75
 _IGNORED = (*command.FORWARDED, *command.TERMINAL, signal.SIGPIPE)
-_STOPPED_FOR = {"max_hold": TOO_LONG}
 
 
 class HolderPhase(enum.Enum):
@@ -231,7 +230,7 @@ class Holder:
         ending = error.ending if isinstance(error, Failed) else self._ending
         code, text, reason = None, "", ending.reason
         if ending.reason and ending.reason != "signal":
-            code = _STOPPED_FOR.get(ending.reason, LOST)
+            code = TOO_LONG if ending.reason == "max_hold" else LOST
         elif self._warned:
             code, reason = LOST, "danger"
         elif isinstance(error, LockLost):

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Mapping
 
 from ..embedded import Nodes
 from ..errors import readable
@@ -83,24 +82,20 @@ def local(options: Namespace) -> int:
     if code:
         Output().say(f"{words[0]}: not found, or cannot be executed")
         return code
+    signals = command.Signals()
     # Ctrl-C is for the command; the nodes are in sessions of their own.
-    ignored = {it: signal.signal(it, signal.SIG_IGN) for it in (signal.SIGINT, signal.SIGQUIT)}
+    for it in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(it, signal.SIG_IGN)
     with Nodes(options.count) as nodes:
         environment = {**os.environ, **nodes.environment, "PATH": _path()}
         # One that comes before there is somebody to pass it on to waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-        process = subprocess.Popen(words, executable=path, env=environment, preexec_fn=lambda: _restored(ignored))
+        process = subprocess.Popen(words, executable=path, env=environment, preexec_fn=signals.restore)
         for it in _PASSED_ON:
             signal.signal(it, lambda number, frame: process.send_signal(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
         status = process.wait()
     return status if status >= 0 else SIGNALLED - status
-
-
-def _restored(before: Mapping[signal.Signals, object]) -> None:
-    for number, handler in before.items():
-        signal.signal(number, signal.SIG_IGN if handler is signal.SIG_IGN else signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
 
 def _path() -> str:

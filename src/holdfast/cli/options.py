@@ -6,6 +6,7 @@ made.
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Never
 
 from ..errors import ConfigError, message_of
@@ -33,11 +34,6 @@ class Verb(NamedTuple):
     examples: str
     runs: str
     connects: bool = True
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=30, width=100)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,7 +94,7 @@ def parser_of(name: str, client: Callable[[], Any] | None = None) -> Parser:
         usage=f"holdfast {name} [options] {verb.usage}".rstrip(),
         description=verb.does,
         epilog=verb.examples,
-        formatter_class=_Formatter,
+        formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=30, width=100),
         allow_abbrev=False,
     )
     verb.options(parser)

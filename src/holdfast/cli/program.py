@@ -43,21 +43,14 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
     if arguments is None and (reconfigure := getattr(sys.stdout, "reconfigure", None)):
         # As on stderr: a name that is printed has the bytes that other commands take.
         reconfigure(encoding="utf-8", errors="surrogateescape")
-    if client is not None:
-        return _ended(words, client)
-    if not words or words[0] in ("-h", "--help", "--version"):
+    if client is None and (not words or words[0] in ("-h", "--help", "--version")):
         from .helping import overview
 
         print(f"holdfast {VERSION}" if words[:1] == ["--version"] else overview(whole=bool(words)))
         return DONE
-    if words[0] == "lock":
+    if client is None and words[0] == "lock":
         # For people who come from `consul lock` and `etcdctl lock`.
         words[0] = "run" if _has_command(words[1:]) else "hold"
-    return _ended(words, None)
-
-
-def _ended(words: list[str], client: Callable[[], Holdfast] | None) -> int:
-    """Run a verb. Returns the exit status."""
     try:
         return _ran(words, client)
     except Usage as wrong:

@@ -13,6 +13,7 @@ import os
 import resource
 import select
 import signal
+import socket
 import time
 from collections.abc import Callable
 from math import inf
@@ -21,7 +22,7 @@ from typing import Any, Never
 from ..clock import clock
 from ..errors import ConfigError
 from . import command, tree
-from .board import Board, Pipe, line
+from .board import Board, Pipe
 from .codes import BUG, BUSY, LOST, SIGNALLED
 from .holder import BEAT, GIVE_UP, hold
 from .job import Job
@@ -83,7 +84,7 @@ class Supervisor:
         self._board = Board()
         # What is loaded stays: the holder copies none of it, and neither process takes it apart.
         gc.freeze()
-        ours, theirs = line()
+        ours, theirs = socket.socketpair()
         signal.pthread_sigmask(signal.SIG_BLOCK, [*command.FORWARDED, signal.SIGCHLD])
         pid = os.fork()
         if pid == 0:
@@ -312,8 +313,6 @@ def die_of(number: int, target: int) -> None:
     """Die of a signal, without a core file. Returns if it cannot be done, as for the first process
     of a container.
     """
-    import resource
-
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     signal.set_wakeup_fd(-1)
     signal.signal(number, signal.SIG_DFL)
