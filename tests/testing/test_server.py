@@ -179,15 +179,6 @@ def test_a_clock_that_steps_back_makes_leases_longer(clock: Clock, client: Clien
     assert client.say("PTTL", "k") == 10_100
 
 
-def test_a_peek_changes_nothing(clock: Clock, server: Server, client: Client) -> None:
-    client.talk(("SET", "k", "v", "PX", 100), ("SELECT", 1), ("SET", "l", "v"))
-    assert (server.peek(b"k"), server.peek(b"l"), server.peek(b"l", 1)) == (b"v", None, b"v")
-    clock.now += 1
-    assert server.peek(b"k") is None
-    clock.now -= 1
-    assert server.peek(b"k") == b"v"
-
-
 def test_what_has_run_out_does_not_come_back(clock: Clock, client: Client) -> None:
     client.say("SET", "k", "v", "PX", 100)
     clock.now += 1

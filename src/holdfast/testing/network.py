@@ -105,11 +105,9 @@ class Node:
         self.server = Server(
             self.clock, f"{self._serial:020x}{self._runs:020x}", uptime=uptime, data=data, lua=self._lua
         )
-        self.server.published = self._publishes
+        # (Who listens may change later.)
+        self.server.published = lambda message: self.published(self, message)
         self.woke = {key: value for key in self.keys() if (value := self.holder(key))}
-
-    def _publishes(self, message: bytes) -> None:
-        self.published(self, message)
 
     # ------------------------------------------------ what can be seen from outside
 

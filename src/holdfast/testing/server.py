@@ -221,11 +221,6 @@ class Server:
         self.role = b"master"
         self.reigns.append(b"%040x" % (int(self.reigns[-1], 16) + 1))
 
-    def peek(self, key: bytes, database: int = 0) -> Value | None:
-        """What a key holds by now, for who watches from outside: looking changes nothing."""
-        space = self.data[database]
-        return space.values.get(key) if space.deadlines.get(key, inf) >= self.micros() // 1000 else None
-
     def expire(self) -> None:
         """Delete all keys that have run out, and tell the clients that track them.
 
