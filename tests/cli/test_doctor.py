@@ -23,7 +23,7 @@ from nemesis.processes import Running, free_port, until
 from serve.balancer import program
 
 from holdfast import Holdfast, __version__
-from holdfast.cli.processes import _connected, _parts
+from holdfast.cli.processes import _parts, connected
 from holdfast.embedded import Nodes
 from holdfast.testing import memory
 
@@ -102,9 +102,9 @@ def test_clients_are_told_apart() -> None:
         "id=8 addr=f name=sentinel-0123abcd-pubsub flags=P user=default\n"
         "id=9 addr=g name= flags=S user=default\n"
     )
-    ours, others = _connected(listed, "me")
+    ours, others = connected(listed, "me")
     assert (ours, dict(others)) == (["web-3"], {"redis-py": 1, "cron": 1})
-    assert _connected("", "me")[0] == []
+    assert connected("", "me")[0] == []
 
 
 KEYS: dict[str, tuple[list[str], str]] = {

@@ -17,7 +17,7 @@ from .codes import DONE, NOBODY
 from .diagnosis import ask, asked, by_shard, facts_of, text_of
 from .looking import client
 from .options import Usage
-from .processes import few
+from .processes import connected, few
 from .table import objects
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 # How long a server keeps the word, in ms: longer than any restart guard.
 _LASTS = 86_400_000
-_OURS = re.compile(r" name=holdfast:(\S+):[0-9a-f]{8} ")
 
 
 class _Server(NamedTuple):
@@ -113,7 +112,7 @@ def _past(facts: dict[str, str], marked: bool) -> str:
 
 def _company(listed: str, me: str) -> str:
     """Return which clients of holdfast are connected, who may hold locks that it forgot."""
-    others = sorted({*_OURS.findall(listed)} - {me})
+    others, _ = connected(listed, me)
     return f"{few(others)} may hold locks that it forgot: stop all clients first" if others else ""
 
 

@@ -15,7 +15,7 @@ from ..errors import ConfigError, message_of
 from ..kit import EFFICIENT, OPTIONAL, Query, refused, rule
 from .codes import NO_QUORUM
 from .diagnosis import OK, UNSAFE, WARNING, Check, ask, by_shard, cli_of, facts_of, named, placed, text_of
-from .looking import client, first_line, usable
+from .looking import client, usable, watched
 from .processes import company, foreign, others, proxied
 from .table import colored, objects, table
 
@@ -46,13 +46,7 @@ _ASKS = {"OOM": "CONFIG GET maxmemory", "MISCONF": "INFO persistence", "BUSY": "
 def doctor(options: Namespace) -> int:
     """Look at all nodes, and print what was found."""
     with client(options) as locks:
-        while True:
-            if options.watch:
-                first_line(f"looks every {_EVERY:g} s", options.json)
-            code = _examined(locks, options)
-            if not options.watch:
-                return code
-            time.sleep(_EVERY)
+        return watched(options, f"looks every {_EVERY:g} s", _EVERY, lambda: _examined(locks, options))
 
 
 def _examined(locks: Holdfast, options: Namespace) -> int:

@@ -10,7 +10,7 @@ import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -111,22 +111,22 @@ def _age(asked: datetime | None) -> str:
 
 def inspect(options: Namespace) -> int:
     """Show locks node by node. The exit status is that of the last one."""
-    code = DONE
+    how = "looks every second: nodes do not report changes of a lock"
     with client(options) as locks:
-        while True:
-            if options.watch:
-                first_line("looks every second: nodes do not report changes of a lock", options.json)
-            for name in options.names:
-                status, leader = _found(locks, name)
-                if options.json:
-                    objects({**whole_of(status), "leader": leader})
-                else:
-                    said = "" if leader is None else f"\n  leader: {readable(leader, 65536)}"
-                    print(f"{status}{said}", flush=True)
-                code = {"held": DONE, "free": NOBODY}.get(status.state, SPLIT)
-            if not options.watch:
-                return code
-            time.sleep(_EVERY)
+        return watched(options, how, _EVERY, lambda: _inspected(locks, options))
+
+
+def _inspected(locks: Holdfast, options: Namespace) -> int:
+    code = DONE
+    for name in options.names:
+        status, leader = _found(locks, name)
+        if options.json:
+            objects({**whole_of(status), "leader": leader})
+        else:
+            said = "" if leader is None else f"\n  leader: {readable(leader, 65536)}"
+            print(f"{status}{said}", flush=True)
+        code = {"held": DONE, "free": NOBODY}.get(status.state, SPLIT)
+    return code
 
 
 def _found(locks: Holdfast, name: str) -> tuple[LockStatus, str | None]:
@@ -147,10 +147,23 @@ def whole_of(status: LockStatus) -> dict[str, Any]:
     return {**facts(status, *_LOCK, left="ttl_left"), **people, "nodes": nodes}
 
 
-def first_line(how: str, json: bool) -> None:
-    """Say how it is watched. On a terminal, each look begins at the top."""
-    if not json:
-        print(f"\x1b[H\x1b[J# {how}" if sys.stdout.isatty() else f"# {how}")
+def watched(options: Namespace, how: str, every: float, look: Callable[[], int]) -> int:
+    """Look once, or with --watch again and again.
+
+    Args:
+        options: The command line.
+        how: How it is watched, for the line above each look.
+        every: Seconds between two looks.
+        look: Looks and prints what it sees. Returns the exit status.
+    """
+    while True:
+        if options.watch and not options.json:
+            # On a terminal, each look begins at the top.
+            print(f"\x1b[H\x1b[J# {how}" if sys.stdout.isatty() else f"# {how}")
+        code = look()
+        if not options.watch:
+            return code
+        time.sleep(every)
 
 
 # ------------------------------------------------ nodes
@@ -163,17 +176,16 @@ def nodes(options: Namespace) -> int:
 
         return adopt(options)
     with client(options) as locks:
-        while True:
-            found = locks._seen(0.0 if options.watch else _EVERY)
-            if options.watch:
-                first_line("looks every second", options.json)
-            if options.json:
-                objects(nodes_of(found))
-            else:
-                show_nodes(found)
-            if not options.watch:
-                return DONE if usable(found) else NO_QUORUM
-            time.sleep(_EVERY)
+        return watched(options, "looks every second", _EVERY, lambda: _seen(locks, options))
+
+
+def _seen(locks: Holdfast, options: Namespace) -> int:
+    found = locks._seen(0.0 if options.watch else _EVERY)
+    if options.json:
+        objects(nodes_of(found))
+    else:
+        show_nodes(found)
+    return DONE if usable(found) else NO_QUORUM
 
 
 def usable(found: Sequence[NodeStatus]) -> bool:

@@ -62,7 +62,7 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
     settings, size = locks.settings, len(nodes)
     told = ask(locks, shard, size, b"CLIENT", b"LIST")
     for at, it in told.answers.items():
-        ours, others = _connected(text_of(it), settings.owner)
+        ours, others = connected(text_of(it), settings.owner)
         found = f"{len(ours)} other clients of holdfast"
         if ours:
             found += f" ({few(ours)})"
@@ -86,7 +86,7 @@ def company(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
         yield Check("all", "prefix", OK, f"{found}. They use another prefix, or may not write there")
 
 
-def _connected(listed: str, me: str) -> tuple[list[str], Counter[str]]:
+def connected(listed: str, me: str) -> tuple[list[str], Counter[str]]:
     """From CLIENT LIST: other clients of holdfast, and other programs."""
     ours: set[str] = set()
     others: Counter[str] = Counter()
