@@ -144,9 +144,9 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _read(path: str, profile: str | None, wanted: bool) -> tuple[dict[str, Any], str | None]:
-    """The settings of one file, and the profile that later files are read for: none if this one has it.
+    """The settings of one file, and the profile to look for in later files.
 
-    The settings of the profile come first.
+    The settings of the profile come first. If this file has the profile, no later file needs it.
     """
     if not wanted and not os.path.exists(path):
         return {}, profile

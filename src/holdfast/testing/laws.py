@@ -469,7 +469,9 @@ class Laws:
                 )
 
     def _is_excused(self, claim: Claim, driver: SimulatedClient, earlier: HeldWindow) -> bool:
-        """Does it count a node from which an operator took its token, before it could hear of that?"""
+        """Does it count a node from which an operator took its token, before it could hear of
+        that?
+        """
         return any(self._unheard(claim, node) for node in driver.nodes)
 
     # ------------------------------------------------ what is said of a claim that is over

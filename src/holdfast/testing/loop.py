@@ -29,7 +29,7 @@ whose: contextvars.ContextVar[SimulatedClient | None] = contextvars.ContextVar("
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """What all loops in a world have in common. (Those of the swarm run tasks without asyncio's selectors.)"""
+    """What all loops in a world have in common: the one of `simulation`, and that of the swarm."""
 
     def __init__(self, world: World, *arguments: Any) -> None:
         self.world = world
