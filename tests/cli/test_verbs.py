@@ -366,6 +366,9 @@ def test_help_prints_a_section_of_a_page(holdfast: Command, words: tuple[str, ..
 def test_lock_is_run_with_a_command_and_hold_without(holdfast: Command) -> None:
     assert holdfast.run("lock", "alias", "echo", "ran").stdout == "ran\n"
     assert json.loads(holdfast.run("lock", "alias", stdin=subprocess.DEVNULL).stdout)["name"] == "alias"
+    for wrong in ((), ("--bogus", "alias")):
+        done = holdfast.run("lock", *wrong)
+        assert (done.returncode, "Traceback" in done.stderr) == (64, False)
 
 
 def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast) -> None:

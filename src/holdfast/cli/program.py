@@ -48,10 +48,10 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
 
         print(f"holdfast {VERSION}" if words[:1] == ["--version"] else overview(whole=bool(words)))
         return DONE
-    if client is None and words[0] == "lock":
-        # For people who come from `consul lock` and `etcdctl lock`.
-        words[0] = "run" if _has_command(words[1:]) else "hold"
     try:
+        if client is None and words[0] == "lock":
+            # For people who come from `consul lock` and `etcdctl lock`.
+            words[0] = "run" if _has_command(words[1:]) else "hold"
         return _ran(words, client)
     except Usage as wrong:
         Output().say(str(wrong))
