@@ -76,7 +76,9 @@ async def test_a_promoted_replica_grants_nothing_until_the_leases_of_its_primary
         await face.acquire(second.lock(name, wait=1))
     assert lease.held, "the first holder still has it"
     (cause,) = caught.value.causes.values()
-    assert re.fullmatch(r"guarded, [0-9.]+ s left: it was a replica, was promoted lately, and may lack leases that .* granted", str(cause))
+    # The guard of its start ends later if it copied its primary in less than a second, as Redis 6.2 does.
+    told = "was a replica, was promoted lately, and may lack leases that .* granted|started [0-9]+ s ago and may have forgotten .*"
+    assert re.fullmatch(f"guarded, [0-9.]+ s left: it ({told})", str(cause))
     assert second.nodes()[0].state == "guarded"
     assert [it.node for it in heard if word(it) == "guarded"] == [pair.urls[1]]
     await face.release(lease)
