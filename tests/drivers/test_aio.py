@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from drivers.bench import TTL, Call, closing
 from drivers.on_asyncio import AsyncioBench
 
+from holdfast.drivers import sockets
 from holdfast.protocol.claim import State
 
 
@@ -57,3 +59,16 @@ def test_a_loop_that_was_blocked_looks_at_its_leases_before_it_reads(bench: Asyn
     bench.time.now = claim.until + 0.5
     bench.turn()
     assert (claim.state, call.lease.fell) == (State.LOST, 1)
+
+
+def test_a_socket_that_was_closed_meanwhile_needs_no_reset() -> None:
+    class Gone:
+        """What uvloop has of such a socket."""
+
+        family = socket.AF_INET
+
+        def setsockopt(self, *option: object) -> None:
+            raise ValueError("negative file descriptor")
+
+    gone: Any = Gone()
+    sockets.reset(gone)

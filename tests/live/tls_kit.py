@@ -137,6 +137,9 @@ class Listener:
         await _turns()  # what has just been accepted becomes a client
         for transport in self._accepted:
             transport.abort()
+        # Where TLS was begun on a connection, uvloop does not tell its reader of the end.
+        for task in self._clients:
+            task.cancel()
         if self._clients:
             await asyncio.wait(self._clients)
         await _turns()  # what was aborted is closed
@@ -205,10 +208,12 @@ class Proxy(Front):
         await writer.start_tls(self._context)
         inner, outer = await asyncio.open_unix_connection(path)
         backwards = asyncio.create_task(self._pump(inner, writer))
-        self.ended.append(await self._pump(reader, outer))
-        writer.transport.abort()
-        outer.transport.abort()
-        await backwards
+        try:
+            self.ended.append(await self._pump(reader, outer))
+        finally:
+            writer.transport.abort()
+            outer.transport.abort()
+            await backwards
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exception | None:
         try:

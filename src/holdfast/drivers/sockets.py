@@ -87,6 +87,7 @@ def reset(sock: socket.socket) -> None:
     be executed later.
     """
     if sock.family != socket.AF_UNIX:
-        # MacOS refuses it for a connection that is dead already, which is what is wanted.
-        with suppress(OSError):
+        # It is refused for a connection that is dead already, which is what is wanted: by macOS, and
+        # by uvloop if the socket was closed meanwhile (ValueError).
+        with suppress(OSError, ValueError):
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
