@@ -57,7 +57,7 @@ class Face(ABC):
 
     @abstractmethod
     async def given_up(self, lock: Any, after: float) -> Any:
-        """Wait for a lock, at most so many seconds, in the way of whoever ends another's wait. The lease or None."""
+        """Wait for a lock, at most so many seconds, in the way in which a third party ends a wait. Return the lease or None."""
 
 
 class Threads(Face):

