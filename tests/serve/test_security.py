@@ -18,7 +18,7 @@ from serve.serving import PATIENT, client_of, gateway_app, gateway_of, serving
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
 from holdfast.serve import audit, http, identity
-from holdfast.serve.http import Connection
+from holdfast.serve.http import HttpConnection
 from holdfast.serve.identity import Identity
 from holdfast.serve.load import Lag, Limits
 from holdfast.serve.options import Options
@@ -301,7 +301,7 @@ async def test_the_lag_of_the_loop_is_seen() -> None:
 
 async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST", 0.3)
-    async with serving(gateway_app(locks), http=Connection) as live:
+    async with serving(gateway_app(locks), http=HttpConnection) as live:
         host, port = live.url.removeprefix("http://").split(":")
 
         async def slow(first: bytes) -> bytes:

@@ -21,7 +21,7 @@ ALLOWED = {  # how much more there may be at rest: so much, and this share of wh
     "all objects": (1000, 0.02),  # the interpreter has caches
     "in holdfast.engine.recorder.Recorder.counts": (20, 0.0),  # one for each kind of event, some of which are rare
     # Of each node the run that was killed last: which of them are remembered depends on when the next connection was made.
-    "in holdfast.wire.server.Server._left": (5, 0.0),
+    "in holdfast.wire.server.KnownServer._left": (5, 0.0),
     "in holdfast.engine.health.Health._runs": (5, 0.0),
 }
 CONTAINERS = "dict", "set", "list", "deque", "Counter", "WeakSet", "WeakValueDictionary", "WeakKeyDictionary"

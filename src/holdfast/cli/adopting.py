@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _LASTS = 86_400_000
 
 
-class _Server(NamedTuple):
+class _NewServer(NamedTuple):
     """A server that may be new.
 
     Attributes:
@@ -76,7 +76,7 @@ def adopt(options: Namespace) -> int:
     return DONE if done else NOBODY
 
 
-def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus], me: str) -> Iterator[_Server]:
+def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus], me: str) -> Iterator[_NewServer]:
     """Ask the nodes of a shard for what speaks against their being new."""
     size = len(nodes)
     told = ask(locks, shard, size, b"INFO")
@@ -96,7 +96,7 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus], me: str) -> It
             problem = "its place is asked for, so clients wait for every server that they meet there"
         else:
             problem = _past(facts, marked) or _company(text_of(listed.answers.get(at)), me)
-        yield _Server(shard, at, status.node, run_id, marked, problem)
+        yield _NewServer(shard, at, status.node, run_id, marked, problem)
 
 
 def _past(facts: dict[str, str], marked: bool) -> str:
@@ -116,7 +116,7 @@ def _company(listed: str, me: str) -> str:
     return f"{few(others)} may hold locks that it forgot: stop all clients first" if others else ""
 
 
-def _marked(locks: Holdfast, server: _Server) -> _Server:
+def _marked(locks: Holdfast, server: _NewServer) -> _NewServer:
     """Mark a server. If it restarts meanwhile, the mark names a run that is over."""
     words = (b"SET", ADOPTED, server.run_id.encode(), b"PX", b"%d" % _LASTS)
     causes = asked(locks, server.shard, {server.at: words}).causes

@@ -17,7 +17,7 @@ from ..aio import Holdfast
 from ..checks import Seconds, seconds
 from ..errors import ConfigError, HoldfastError, Misuse, NoQuorum, is_closed
 from ..kit import majorities, unlocked
-from .web import Answering, Problem
+from .web import Answering, ProblemResponse
 
 __all__ = ["Errors", "health", "lifespan"]
 
@@ -155,7 +155,7 @@ def health(locks: Holdfast | ThreadHoldfast, *, deep: bool = False, wait: Second
             usable = usable and not any(it.why for it in majorities(nodes))
         said = {"status": "pass" if usable else "fail", "nodes": [it.state for it in nodes]}
         headers = (("content-type", "application/health+json"),)
-        await answer(send, Problem(200 if usable else 503, headers, json.dumps(said).encode()))
+        await answer(send, ProblemResponse(200 if usable else 503, headers, json.dumps(said).encode()))
 
     return app
 
@@ -208,7 +208,7 @@ async def _blocking(call: Callable[..., Any], *arguments: Any) -> Any:
     return await asyncio.to_thread(call, *arguments)
 
 
-async def _close(send: Send, found: Problem, sent: set[str]) -> None:
+async def _close(send: Send, found: ProblemResponse, sent: set[str]) -> None:
     """Close a websocket, which has to be open for its client to get the code."""
     code = 1013 if "retry-after" in dict(found.headers) else 1008 if found.status < 500 else 1011
     # If the client has gone, servers raise one of these.
@@ -218,7 +218,7 @@ async def _close(send: Send, found: Problem, sent: set[str]) -> None:
         await send({"type": "websocket.close", "code": code, "reason": json.loads(found.body)["title"]})
 
 
-async def answer(send: Send, found: Problem) -> None:
+async def answer(send: Send, found: ProblemResponse) -> None:
     """Send a whole response."""
     headers = [(name.encode(), value.encode()) for name, value in found.headers]
     headers.append((b"content-length", str(len(found.body)).encode()))

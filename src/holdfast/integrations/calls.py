@@ -19,7 +19,7 @@ from ..checks import seconds
 from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
 from ..kit import digest, named
 
-__all__ = ["BUSY", "UNIQUE", "Busy", "Delivery", "Single", "Unique", "abortable", "attempt", "chosen", "example"]
+__all__ = ["BUSY", "UNIQUE", "Busy", "Delivery", "Single", "UniqueCalls", "abortable", "attempt", "chosen", "example"]
 
 LOGGER = "holdfast.unique"
 
@@ -124,7 +124,7 @@ class Single:
         return max(UNIT, (booked.reset_after or usual) - PATIENCE / 2)
 
 
-class Unique:
+class UniqueCalls:
     """Messages of which only one at a time is under way for each name, from where they are sent.
 
     While a message is in a queue, the nodes keep its id (`once`). When its work begins, a lock
@@ -214,7 +214,7 @@ class Unique:
 
 
 class Delivery:
-    """A message of a `Unique` in the hands of a worker. Trouble with the nodes is logged.
+    """A message of a `UniqueCalls` in the hands of a worker. Trouble with the nodes is logged.
 
     Args:
         unique: What its messages are.
@@ -223,7 +223,7 @@ class Delivery:
         identity: The message's id.
     """
 
-    def __init__(self, unique: Unique, locks: Holdfast, name: str, identity: str) -> None:
+    def __init__(self, unique: UniqueCalls, locks: Holdfast, name: str, identity: str) -> None:
         self._unique, self.name, self._id = unique, name, identity
         self._record = unique.record(locks, name)
         self._lock = locks.lock(f"unique:{name}", wait=PATIENCE, note=identity)

@@ -261,7 +261,7 @@ class Unique(Task):  # type: ignore[misc]  # (Celery has no types)
             ConfigError: An option cannot work.
         """
         given = {it: getattr(cls, it) for it in UNIQUE if hasattr(cls, it)}
-        cls._holdfast = calls.Unique(cls().run, cls.name, given)
+        cls._holdfast = calls.UniqueCalls(cls().run, cls.name, given)
 
     def apply_async(
         self, args: Any = None, kwargs: Any = None, task_id: str | None = None, *rest: Any, **options: Any

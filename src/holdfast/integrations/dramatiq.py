@@ -21,7 +21,7 @@ from .. import Holdfast, Lease
 from ..checks import seconds
 from ..errors import ConfigError, LockBusy, NoQuorum, message_of
 from ..kit import unlocked
-from .calls import BUSY, UNIQUE, Body, Busy, Delivery, Single, Unique, abortable, chosen
+from .calls import BUSY, UNIQUE, Body, Busy, Delivery, Single, UniqueCalls, abortable, chosen
 
 __all__ = ["Concurrent", "Locks"]
 
@@ -68,7 +68,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         if not isinstance(locks, Holdfast):
             raise ConfigError("Dramatiq needs a client for threads: from holdfast import Holdfast")
         self._locks = locks
-        self._uniques = dict[str, Unique]()
+        self._uniques = dict[str, UniqueCalls]()
         # Messages that are worked on, by their ids.
         self._deliveries = dict[str, Delivery]()
 
@@ -188,7 +188,7 @@ class Locks(Middleware):  # type: ignore[misc]  # (Dramatiq is not installed whe
         given = {it: value for it, value in actor.options.items() if it in UNIQUE}
         if not _has("unique", given):
             return
-        unique = self._uniques[actor.actor_name] = Unique(actor.fn, actor.actor_name, given)
+        unique = self._uniques[actor.actor_name] = UniqueCalls(actor.fn, actor.actor_name, given)
         enqueue = actor.send_with_options
 
         def send_with_options(*, args: Any = (), kwargs: Any = None, **options: Any) -> Any:

@@ -18,7 +18,7 @@ from ..aio import Holdfast
 from ..checks import Seconds
 from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, is_closed, message_of
 from .asgi import App, Message, Receive, Scope, Send, answer, where
-from .web import LOGGER, Problem, Statuses, problem
+from .web import LOGGER, ProblemResponse, Statuses, problem
 
 __all__ = ["Idempotency"]
 
@@ -245,7 +245,7 @@ class _Response:
         await self.send({"type": "http.response.body", "body": bytes(self.body), "more_body": not self.ended})
 
 
-def _refused(error: HoldfastError, response: _Response) -> Problem:
+def _refused(error: HoldfastError, response: _Response) -> ProblemResponse:
     """The response to a request that was not carried out, or whose outcome is unknown."""
     if isinstance(error, LockBusy):
         title = "A request with this idempotency key is in progress."

@@ -20,14 +20,14 @@ from ..fencing.http import status_of
 from ..kit import fill
 from .calls import example
 
-__all__ = ["Counting", "Problem", "Statuses", "problem"]
+__all__ = ["Counting", "ProblemResponse", "Statuses", "problem"]
 
 LOGGER = "holdfast.web"
 LONGEST_WAIT = 60.0  # seconds that a client is asked to wait for a lock
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ProblemResponse:
     """A response that says what went wrong, as RFC 9457 describes it.
 
     Attributes:
@@ -61,7 +61,7 @@ class Statuses:
         if self.busy not in (409, 423):
             raise errors.ConfigError(f"busy is the status for a busy lock, 409 or 423, not {self.busy!r}")
 
-    def answer(self, error: errors.HoldfastError, where: str) -> Problem:
+    def answer(self, error: errors.HoldfastError, where: str) -> ProblemResponse:
         """Choose the response for an error, and log what the response leaves out.
 
         Args:
@@ -128,7 +128,7 @@ class Answering:
         self.app = app
         self._statuses = Statuses(busy=busy, names=names, outage=outage)
 
-    def _answer(self, error: errors.HoldfastError, where: str, begun: bool) -> Problem:
+    def _answer(self, error: errors.HoldfastError, where: str, begun: bool) -> ProblemResponse:
         """Choose the response for an error, or let the error go on if the response has begun."""
         if not begun:
             return self._statuses.answer(error, where)
@@ -137,7 +137,7 @@ class Answering:
         raise error
 
 
-def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock: str | None = None) -> Problem:
+def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock: str | None = None) -> ProblemResponse:
     """Make a problem document.
 
     Args:
@@ -153,7 +153,7 @@ def problem(status: int, kind: str, title: str, *headers: tuple[str, str], lock:
     said: dict[str, object] = {"type": f"about:holdfast/{kind}", "title": title, "status": status}
     if lock is not None:
         said["lock"] = lock
-    return Problem(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
+    return ProblemResponse(status, (("content-type", "application/problem+json"), *headers), json.dumps(said).encode())
 
 
 def rate_headers(limits: Sequence[tuple[int, float]], remaining: int, reset: float) -> tuple[tuple[str, str], ...]:

@@ -23,7 +23,7 @@ IDLE = 75
 LAST = 5
 
 
-class Connection(H11Protocol):
+class HttpConnection(H11Protocol):
     """A connection that is closed if a request does not arrive in time, with all of its body."""
 
     _late: asyncio.TimerHandle | None = None
@@ -71,7 +71,7 @@ class Http:
         logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._config = uvicorn.Config(
             application_of(gateway),
-            http=Connection,
+            http=HttpConnection,
             ws="none",
             log_config=None,
             access_log=False,
@@ -89,10 +89,10 @@ class Http:
         await self._server.lifespan.startup()
         self._running = asyncio.ensure_future(self._server.main_loop())
 
-    def speak(self, arrived: Arrived) -> Connection:
+    def speak(self, arrived: Arrived) -> HttpConnection:
         """Make what serves one connection."""
         state = {**self._server.lifespan.state, ARRIVED: arrived}
-        return Connection(self._config, self._server.server_state, state)
+        return HttpConnection(self._config, self._server.server_state, state)
 
     async def close(self) -> None:
         """Let answers end, and close all connections."""

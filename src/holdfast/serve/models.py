@@ -58,13 +58,13 @@ def _is(name: str, *there: str) -> Any:
     return Field(validation_alias=AliasChoices(name, *there))
 
 
-class Asked(BaseModel):
+class RequestBody(BaseModel):
     """What a request says."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Parameters(Asked):
+class Parameters(RequestBody):
     """The parameters of a request."""
 
 
@@ -212,7 +212,7 @@ LEASE_ID = r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$"
 LeaseId = Annotated[str, Field(pattern=LEASE_ID)]
 
 
-class Acquire(Asked):
+class Acquire(RequestBody):
     """What a client wants to hold. Times are in milliseconds."""
 
     names: Annotated[list[Name], Field(min_length=1, max_length=16)]
@@ -314,7 +314,7 @@ class AllKept(Said):
     leases: list[KeptBody]
 
 
-class Keepalive(Asked):
+class Keepalive(RequestBody):
     """How long the lease is to last from now. Default: as long as at first."""
 
     ttl_ms: Ttl | None = None
@@ -342,7 +342,7 @@ class Beats(Said):
     leases: list[Beat]
 
 
-class Publish(Asked):
+class Publish(RequestBody):
     """What the leader says from now on."""
 
     value: Value
@@ -358,7 +358,7 @@ class LeaderSaid(Said):
     certain: bool
 
 
-class Take(Asked):
+class Take(RequestBody):
     """One call of a rate."""
 
     limit: Annotated[Whole, Field(ge=1, le=10**6)]
@@ -377,7 +377,7 @@ class Taken(Said):
     reset_after_ms: Milliseconds
 
 
-class Begin(Asked):
+class Begin(RequestBody):
     """Work that is done once."""
 
     # For how long its result is kept.
@@ -409,7 +409,7 @@ def _strict(value: Any) -> Any:
 Json = Annotated[Any, AfterValidator(_strict)]
 
 
-class ResultBody(Asked):
+class ResultBody(RequestBody):
     """What came of the work."""
 
     lease: LeaseId
@@ -444,7 +444,7 @@ class HealthBody(Said):
     detail: str
 
 
-class Force(Asked):
+class Force(RequestBody):
     """Why a lock is taken away."""
 
     reason: Annotated[str, Field(min_length=1, max_length=1024)]

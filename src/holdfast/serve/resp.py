@@ -51,10 +51,10 @@ class Malformed(Exception):
     """What has arrived is no command. The connection cannot go on."""
 
 
-Serve = Callable[["Connection", list[str], dict[str, str]], Awaitable[Any]]
+Serve = Callable[["RespConnection", list[str], dict[str, str]], Awaitable[Any]]
 
 
-class Command(NamedTuple):
+class CommandSpec(NamedTuple):
     """A command.
 
     Attributes:
@@ -74,7 +74,7 @@ class Command(NamedTuple):
     usage: str
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, CommandSpec] = {}
 # What follows a command that acquires.
 TERMS = "[WAIT ms] [TTL ms] [LABEL text] [SESSION]"
 
@@ -85,8 +85,8 @@ def command(usage: str, *, urgent: bool = False, stranger: bool = False) -> Call
     Args:
         usage: How it is written: its name, the words that it needs, and options in brackets. With
             "..." any words may follow.
-        urgent: See `Command`.
-        stranger: See `Command`.
+        urgent: See `CommandSpec`.
+        stranger: See `CommandSpec`.
     """
     name, *words = usage.replace("[", "\0[").partition("\0")[0].split()
     found = [it.split() for it in usage.replace("]", "").split("[")[1:]]
@@ -94,7 +94,7 @@ def command(usage: str, *, urgent: bool = False, stranger: bool = False) -> Call
     least = len([it for it in words if it != "..."])
 
     def added(serve: Serve) -> Serve:
-        COMMANDS[name] = Command(serve, least, options, urgent, stranger, usage)
+        COMMANDS[name] = CommandSpec(serve, least, options, urgent, stranger, usage)
         return serve
 
     return added
@@ -104,15 +104,15 @@ class Resp:
     """The door that speaks RESP."""
 
     def __init__(self) -> None:
-        self._open = set["Connection"]()
+        self._open = set["RespConnection"]()
 
     async def open(self, gateway: Gateway) -> None:
         """Begin to serve."""
         self._gateway = gateway
 
-    def speak(self, arrived: Arrived) -> Connection:
+    def speak(self, arrived: Arrived) -> RespConnection:
         """Make what serves one connection."""
-        return Connection(self._gateway, arrived, self._open)
+        return RespConnection(self._gateway, arrived, self._open)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -122,10 +122,10 @@ class Resp:
         await asyncio.gather(*[it.ended for it in self._open])
 
 
-class Connection(asyncio.Protocol):
+class RespConnection(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, gateway: Gateway, arrived: Arrived, connections: set[Connection]) -> None:
+    def __init__(self, gateway: Gateway, arrived: Arrived, connections: set[RespConnection]) -> None:
         self.gateway = gateway
         self._arrived = arrived
         # All that are open. One whose TLS handshake fails is never among them.
@@ -246,7 +246,7 @@ class Connection(asyncio.Protocol):
         self.gateway.answers[answer.status if isinstance(answer, Problem) else 200] += 1
         return answer
 
-    def _admit(self, found: Command) -> None:
+    def _admit(self, found: CommandSpec) -> None:
         """Refuse a client that may not ask this now.
 
         Raises:
@@ -270,7 +270,7 @@ class Connection(asyncio.Protocol):
             hold.touch()
 
     @staticmethod
-    def _options(found: Command, words: list[str]) -> dict[str, str]:
+    def _options(found: CommandSpec, words: list[str]) -> dict[str, str]:
         """Take the options from the end of the words.
 
         Raises:
@@ -368,7 +368,7 @@ class Connection(asyncio.Protocol):
 # ------------------------------------------------ what it serves
 
 
-async def _lock(kind: str, its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _lock(kind: str, its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     return await its.acquire(kind, words[0], given)
 
 
@@ -377,25 +377,25 @@ for _name, _kind in (("LOCK", "exclusive"), ("RLOCK", "read"), ("WLOCK", "write"
 
 
 @command(f"PERMIT name permits [COUNT n] {TERMS}")
-async def _permit(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _permit(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     count = _number("COUNT", given.get("COUNT", "1"), 1)
     return await its.acquire("permit", words[0], given, permits=_number("permits", words[1], 1), count=count)
 
 
 @command(f"LEAD name [VALUE text] {TERMS}")
-async def _lead(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _lead(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     return await its.acquire("election", words[0], given, value=given.get("VALUE"))
 
 
 @command("LEADER name")
-async def _leader(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _leader(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     its.allowed("look", words[0])
     found = await its.gateway.locks.election(words[0]).leader()
     return [_text(found.value), found.term] if found else None
 
 
 @command("UNLOCK id", urgent=True)
-async def _unlock(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _unlock(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     hold = its.lease(words[0])
     its.sessions.pop(hold, None)
     await hold.release(False, remembered=False)
@@ -403,21 +403,21 @@ async def _unlock(its: Connection, words: list[str], given: dict[str, str]) -> A
 
 
 @command("KEEP id [TTL ms]", urgent=True)
-async def _keep(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _keep(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     hold = its.lease(words[0])
     await hold.extend(_number("TTL", given["TTL"], 1) if "TTL" in given else None)
     return hold.valid_ms
 
 
 @command("CHECK id", urgent=True)
-async def _check(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _check(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     hold = its.lease(words[0])
     hold.refuse_if_over()
     return hold.valid_ms
 
 
 @command(f"ONCE key keep_ms {TERMS}")
-async def _once(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _once(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     key, kept = words[0], _number("keep_ms", words[1], 1) / 1000
     try:
         found = await its.acquire("once", key, given, lambda hold: begun(its.gateway.locks, hold, kept))
@@ -427,14 +427,14 @@ async def _once(its: Connection, words: list[str], given: dict[str, str]) -> Any
 
 
 @command("DONE id value", urgent=True)
-async def _done(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _done(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     hold = its.lease(words[0])
     its.sessions.pop(hold, None)
     return _text(await keep(hold, hold.wanted.names[0], words[1]))
 
 
 @command("RATE name limit period_ms [COST n] [KEY text]")
-async def _rate(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _rate(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     its.allowed("rate", words[0])
     limit, period = _number("limit", words[1], 1), _number("period_ms", words[2], 1) / 1000
     rate = its.gateway.locks.rate(words[0], limit, period, key=given.get("KEY"))
@@ -443,7 +443,7 @@ async def _rate(its: Connection, words: list[str], given: dict[str, str]) -> Any
 
 
 @command("AUTH ...", stranger=True)
-async def _auth(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _auth(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     clients = its.gateway.clients
     if clients is None:
         return "OK"
@@ -456,7 +456,7 @@ async def _auth(its: Connection, words: list[str], given: dict[str, str]) -> Any
 
 
 @command("HELLO ...", stranger=True)
-async def _hello(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _hello(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     if words and words[0] not in ("2", "3"):
         raise Problem("invalid", "NOPROTO it speaks RESP 2 and 3")
     if "AUTH" in (upper := [it.upper() for it in words]):
@@ -472,12 +472,12 @@ async def _hello(its: Connection, words: list[str], given: dict[str, str]) -> An
 
 
 @command("PING ...", stranger=True, urgent=True)
-async def _ping(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _ping(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     return words[0].encode() if words else "PONG"
 
 
 @command("INFO ...")
-async def _info(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _info(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     leases, nodes = its.gateway.leases, its.gateway.locks.nodes()
     facts = {
         "holdfast_version": VERSION,
@@ -495,17 +495,17 @@ async def _info(its: Connection, words: list[str], given: dict[str, str]) -> Any
 # What clients of Redis say by themselves.
 @command("CLIENT ...", stranger=True)
 @command("SELECT ...", stranger=True)
-async def _ok(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _ok(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     return "OK"
 
 
 @command("COMMAND ...", stranger=True)
-async def _command_docs(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _command_docs(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     return []
 
 
 @command("QUIT ...", stranger=True, urgent=True)
-async def _quit(its: Connection, words: list[str], given: dict[str, str]) -> Any:
+async def _quit(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     its._loop.call_soon(its._transport.close)
     return "OK"
 

@@ -19,7 +19,7 @@ from . import handshake, rights
 from .address import Address
 from .handshake import ConnectionSettings, Greeting
 from .resp import MORE, Malformed, Push, Refusal, pack, reader, usual
-from .server import Server
+from .server import KnownServer
 
 # After this many seconds of silence, a firewall or proxy on the way may have cut the connection.
 # That is no fault of the node.
@@ -153,7 +153,7 @@ class Connection(Generic[Q]):
         # To be said (again) after a reconnect.
         self.unsaid: list[Q] = []
         # What is known of the server at the other end.
-        self.server = Server(address, settings)
+        self.server = KnownServer(address, settings)
         # The shortest time that an answer on the latest connection took, seconds; 0: not measured
         # yet.
         self.trip = 0.0

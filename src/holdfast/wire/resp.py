@@ -35,7 +35,7 @@ _counts = re.compile(rb"-?[0-9]{1,20}\r*").fullmatch
 usual = re.compile(rb"(?:\$16\r\n[0-9]{16}\r\n|:-?[0-9]{1,19}\r\n|\+OK\r\n|_\r\n)+").fullmatch
 
 
-class Reader:
+class ReplyParser:
     """A parser of one connection's bytes, which refuses what is larger than any answer to this
     library's questions.
 
@@ -134,9 +134,9 @@ class Reader:
             self.unfinished = rest
 
 
-def reader() -> Reader:
+def reader() -> ReplyParser:
     """A parser of one connection's bytes."""
-    return Reader()
+    return ReplyParser()
 
 
 def pack(*arguments: bytes) -> bytes:

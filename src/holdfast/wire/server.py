@@ -17,7 +17,7 @@ from .address import Address
 from .handshake import ConnectionSettings
 
 
-class Server:
+class KnownServer:
     """The server of one node, over all connections to it. Its state is for reading only."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:

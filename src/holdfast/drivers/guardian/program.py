@@ -30,7 +30,7 @@ PATIENCE = 2.0
 SOON, LATER = 0.005, 1.0
 
 
-class Node:
+class NodeAccess:
     """How to speak to a node.
 
     Args:
@@ -81,7 +81,7 @@ def main(process: int, link: int, records: int, mark: str, born: int) -> None:
     """
     for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
         _signal.signal(number, _signal.SIG_IGN)
-    nodes: dict[tuple[int, int], Node] = {}
+    nodes: dict[tuple[int, int], NodeAccess] = {}
     # How long a lease may last, of which a client tells before it asks for one.
     lasts, died = LATER, float("inf")
     waiting = select.poll()
@@ -93,7 +93,7 @@ def main(process: int, link: int, records: int, mark: str, born: int) -> None:
             message = b"" if file == process else os.read(link, 1 << 20)
             if message:
                 try:
-                    node = Node(marshal.loads(message))
+                    node = NodeAccess(marshal.loads(message))
                 except Exception:
                     # A certificate cannot be read any more: the locks there end with their ttl.
                     continue
@@ -182,7 +182,7 @@ def _recorded(file: int) -> dict[int, list[bytes]]:
     return found
 
 
-def _free(nodes: dict[tuple[int, int], Node], recorded: dict[int, list[bytes]]) -> None:
+def _free(nodes: dict[tuple[int, int], NodeAccess], recorded: dict[int, list[bytes]]) -> None:
     """Release everything on all nodes at once."""
     threads = []
     for (engine, _), node in nodes.items():
@@ -194,7 +194,7 @@ def _free(nodes: dict[tuple[int, int], Node], recorded: dict[int, list[bytes]]) 
         done.acquire()
 
 
-def _release(node: Node, commands: list[bytes], done: LockType) -> None:
+def _release(node: NodeAccess, commands: list[bytes], done: LockType) -> None:
     link: _socket.socket | None = None
     told = 0
     for pause in PAUSES:
@@ -211,7 +211,7 @@ def _release(node: Node, commands: list[bytes], done: LockType) -> None:
     done.release()
 
 
-def _connected(node: Node) -> _socket.socket:
+def _connected(node: NodeAccess) -> _socket.socket:
     """Connect to a node, and say who speaks. Locks are not released where it is not believed."""
     place = node.place
     where: Any
