@@ -1,14 +1,17 @@
-"""What is measured: each metric with its name, labels, unit and buckets.
+"""What is measured: each metric with its name, labels and unit, and which events change it.
 
-Knows names and numbers only. Must not know who measures, or which library exports: Prometheus and
-OpenTelemetry get the same metrics from this one table.
+Knows events, names and numbers. Must not know who measures, or which library exports: Prometheus
+and OpenTelemetry get the same metrics from this one table.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["ALL", "HOLD_BUCKETS", "MARGIN_BUCKETS", "WAIT_BUCKETS", "Metric"]
+from .. import events
+
+__all__ = ["ALL", "HOLD_BUCKETS", "MARGIN_BUCKETS", "WAIT_BUCKETS", "Metric", "changes"]
 
 # Seconds. A free lock on a local network takes less than one millisecond; a queue may last for minutes.
 WAIT_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -138,3 +141,45 @@ BUILD = Metric("holdfast_build_info", "gauge", "The version of holdfast.", ("ver
 
 # All of the above, in this order.
 ALL = tuple(it for it in list(globals().values()) if isinstance(it, Metric))
+
+
+def changes(event: events.Event) -> Iterator[tuple[Any, ...]]:
+    """Yield each metric that an event changes, with the value and those of its labels.
+
+    Args:
+        event: What happened.
+    """
+    match event:
+        case events.Attempt():
+            yield WAITING, 1, event.kind
+        case events.Acquired():
+            yield WAITING, -1, event.kind
+            yield HELD, 1, event.kind
+            yield ACQUIRE, 1, event.kind, "held"
+            yield WAIT, event.waited, event.kind, "yes" if event.contended else "no"
+        case events.Renewed():
+            yield RENEWALS, 1, "ok"
+            yield MARGIN, max(0.0, event.left) / event.remaining
+        # A discarded lease is held until it is lost.
+        case events.Ended() if event.how != "discarded":
+            yield HELD, -1, event.kind
+            yield HOLD, event.held, event.kind
+            if event.how == "lost":
+                yield LOST, 1, event.kind, event.reason
+        case events.Refused():
+            yield WAITING, -1, event.kind
+            yield ACQUIRE, 1, event.kind, event.outcome
+        case events.Doubt():
+            yield RENEWALS, 1, "late"
+        case events.Opened():
+            yield OPENED, 1
+        case events.Forced():
+            yield FORCED, 1
+        case events.NodeEvent(state="down"):
+            yield NODE_DOWN, 1, event.node
+        case events.NodeEvent(state="warned"):
+            yield WARNINGS, 1, event.about
+        case events.Called(kind="rate"):
+            yield RATE, 1, event.how
+        case events.Called(kind="once" | "fill"):
+            yield SERVED, 1, event.kind, event.how

@@ -58,32 +58,15 @@ class MetricTally(ABC):
         Args:
             event: What happened.
         """
-        match event:
-            case events.Attempt():
-                self._waits(1, event)
-            case events.Acquired():
-                self._acquired(event)
-            case events.Renewed():
-                self._put(table.RENEWALS, 1, ("ok",))
-                self._put(table.MARGIN, max(0.0, event.left) / event.remaining)
-            # A discarded lease is held until it is lost.
-            case events.Ended() if event.how != "discarded":
-                self._ended(event)
-            case events.Called():
-                self._called(event)
-            case events.Refused():
-                self._waits(-1, event)
-                self._put(table.ACQUIRE, 1, self._labels(event, event.outcome))
-            case events.Doubt():
-                self._put(table.RENEWALS, 1, ("late",))
-            case events.Opened():
-                self._put(table.OPENED, 1)
-            case events.Forced():
-                self._put(table.FORCED, 1)
-            case events.NodeEvent(state="down"):
-                self._put(table.NODE_DOWN, 1, (event.node,))
-            case events.NodeEvent(state="warned"):
-                self._put(table.WARNINGS, 1, (event.about,))
+        for metric, value, *labels in table.changes(event):
+            if metric.named and self._names is not None:
+                labels.append(self._names(event.facts()["name"]))
+            self._put(metric, value, tuple(labels))
+            if metric is table.WAITING:
+                self._waiting += value
+                if self._waiting <= 0:
+                    # What was sampled last may be old.
+                    self._put(table.LONGEST_WAIT, 0)
 
     def follow(self, client: Any) -> None:
         """Read every second what no event tells: the nodes, and the longest wait.
@@ -128,37 +111,3 @@ class MetricTally(ABC):
             change = self._bind(metric, dict(zip(names, labels, strict=True)))
             self._changes[(metric.name, *labels)] = change
         change(value)
-
-    def _labels(self, event: events.LockEvent | events.Called, *more: str) -> tuple[str, ...]:
-        """The labels of a metric that may be told apart by the names of locks."""
-        if self._names is None:
-            return (event.kind, *more)
-        return (event.kind, *more, self._names(event.name))
-
-    def _waits(self, change: int, event: events.LockEvent) -> None:
-        """Count a request that begins to wait, or waits no longer."""
-        self._put(table.WAITING, change, self._labels(event))
-        self._waiting += change
-        if self._waiting <= 0:
-            # What was sampled last may be old.
-            self._put(table.LONGEST_WAIT, 0)
-
-    def _acquired(self, event: events.Acquired) -> None:
-        plain = self._labels(event)
-        self._waits(-1, event)
-        self._put(table.HELD, 1, plain)
-        self._put(table.ACQUIRE, 1, self._labels(event, "held"))
-        self._put(table.WAIT, event.waited, self._labels(event, "yes" if event.contended else "no"))
-
-    def _ended(self, event: events.Ended) -> None:
-        plain = self._labels(event)
-        self._put(table.HELD, -1, plain)
-        self._put(table.HOLD, event.held, plain)
-        if event.how == "lost":
-            self._put(table.LOST, 1, self._labels(event, event.reason))
-
-    def _called(self, event: events.Called) -> None:
-        if event.kind == "rate":
-            self._put(table.RATE, 1, (event.how,))
-        elif event.kind in ("once", "fill"):
-            self._put(table.SERVED, 1, self._labels(event, event.how))
