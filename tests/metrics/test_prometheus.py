@@ -199,6 +199,22 @@ def acquisition(name: str, number: int) -> Iterator[events.Event]:
     yield events.Ended(how="released", **about, fence=number, held=0.1)
 
 
+def test_events_that_no_test_here_causes_are_counted() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry=registry)
+    held: dict[str, Any] = {"name": "a", "token": "t", "waited": 0.5, "fence": 7, "remaining": 9.0}
+    for event in (
+        events.Renewed(**held, left=6.0),
+        events.Doubt(**held),
+        events.Opened(name="a", token="t", waited=0.5, error=OSError("refused")),
+        events.NodeEvent(node="n", state="down", cause=OSError("refused")),
+        events.NodeEvent(node="n", state="warned", about="eviction"),
+    ):
+        metrics(event)
+    counted = ('renewals_total{outcome="ok"}', 'renewals_total{outcome="late"}', "opened_total", 'node_down_total{node="n"}')
+    assert {f"holdfast_{it} 1.0" for it in (*counted, 'warnings_total{about="eviction"}')} <= set(series(registry))
+
+
 def test_labels_tell_names_apart_if_they_are_asked_to() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry, names=first_part())
