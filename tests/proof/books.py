@@ -13,11 +13,12 @@ from holdfast.engine.recorder import Stats
 from holdfast.events import Ended, Event, LockEvent, NodeEvent
 
 # One acquisition, a letter for each event: it begins, waits or not, is refused or held, and ends once.
+# A dot is any other event of its lease.
 LETTERS = {
-    "Attempt": "a", "Queued": "q", "Refused": "f", "Opened": "o", "Acquired": "h", "Renewed": "r", "Doubt": "d", "discarded": "x",
-    "released": "e", "lost": "e", "left": "e",
+    "Attempt": "a", "Queued": "q", "Refused": "f", "Opened": "o", "Acquired": "h", "discarded": "x", "released": "e", "lost": "e",
+    "left": "e",
 }  # fmt: skip
-LIFE = re.compile("aq?(fo?|h[rdx]*(ex?)?)?")
+LIFE = re.compile("aq?(fo?|h[.x]*(ex?)?)?")
 
 
 TOLD = ("Attempt", "Acquired", "Refused", "released", "lost", "left", "Renewed", "Doubt")
@@ -45,7 +46,7 @@ class Books:
             return
         what = (event.kind, event.names)
         self.kinds[word(event)] += 1
-        self._lives[event.want] = self._lives.get(event.want, "") + LETTERS[word(event)]
+        self._lives[event.want] = self._lives.get(event.want, "") + LETTERS.get(word(event), ".")
         if self._what.setdefault(event.want, what) != what:
             self._mixed.add(event.want)
 
