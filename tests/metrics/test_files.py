@@ -61,11 +61,6 @@ def test_every_expression_asks_for_what_there_is() -> None:
     assert unlabelled('holdfast_node_rtt_seconds{kind="read"}') == ["kind"], "the check can fail"
 
 
-def test_every_metric_is_shown_or_alerts() -> None:
-    asked = " ".join(expressions()) + " ".join(it["definition"] for it in json.loads(dashboard())["templating"]["list"])
-    assert [metric.name for metric in ALL if metric.name not in asked] == []
-
-
 def test_no_panel_has_more_than_eight_lines_of_its_own() -> None:
     panels = json.loads(dashboard())["panels"]
     assert all(len(panel.get("targets", ())) <= 8 for panel in panels)
