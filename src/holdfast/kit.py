@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .protocol.ticket import TOKEN
     from .wire.handshake import ADOPTED
     from .wire.resp import pack
-    from .wire.rights import OPTIONAL, refused, rule
+    from .wire.rights import OPTIONAL, forbidden, rule
 else:
     _DECORATORS = ["Current", "fields", "fill", "function_of", "kinds", "named", "noted", "unlocked", "written"]
     __getattr__, __dir__ = lazy(
@@ -39,12 +39,12 @@ else:
             ".protocol.ticket": ["TOKEN"],
             ".wire.handshake": ["ADOPTED"],
             ".wire.resp": ["pack"],
-            ".wire.rights": ["OPTIONAL", "refused", "rule"],
+            ".wire.rights": ["OPTIONAL", "forbidden", "rule"],
         },
     )
 
 __all__ = [
     "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
-    "ask_registry", "digest", "fields", "fill", "function_of", "kinds", "majorities", "majority", "named", "noted",
-    "pack", "packed", "refused", "registered", "rule", "unlocked", "utf8", "written",
+    "ask_registry", "digest", "fields", "fill", "forbidden", "function_of", "kinds", "majorities", "majority", "named",
+    "noted", "pack", "packed", "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

@@ -81,6 +81,13 @@ def test_an_answer_that_the_script_does_not_give_makes_a_node_unfit(reply: objec
     assert isinstance(rights.judged(reply, "app", ""), ConfigError)
 
 
+def test_a_command_that_a_server_refuses_for_a_while_is_not_forbidden() -> None:
+    """Otherwise a full disk was told as a missing right, and waiting for a read-write lock ended at once."""
+    reply = told("SET", FULL, "MGET", NOPERM, "PEXPIREAT", "NOREPLICAS Not enough good replicas to write.")
+    assert rights.forbidden(reply) == {"MGET": NOPERM}
+    assert rights.forbidden(Refusal("NOPERM")) == rights.forbidden(None) == {}
+
+
 def test_the_call_of_a_script_that_needs_what_is_forbidden_is_an_error() -> None:
     lacks = {"ZSCORE": NOPERM, "ZCARD": NOPERM}
     wrong = rights.lacking(pack(b"EVALSHA", RW_REQUEST.sha, b"6"), lacks, "app", "p:")

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import ConfigError, message_of
-from ..kit import EFFICIENT, OPTIONAL, Query, refused, rule
+from ..kit import EFFICIENT, OPTIONAL, Query, forbidden, rule
 from .codes import NO_QUORUM
 from .diagnosis import OK, UNSAFE, WARNING, Check, ask, by_shard, cli_of, facts_of, named, placed, text_of
 from .looking import client, usable, watched
@@ -302,8 +302,7 @@ def _rights(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> Iterator[Ch
     asides = {it: ask(locks, shard, len(nodes), it.encode(), *words).causes for it, (words, _) in _ASIDE.items()}
     who = ask(locks, shard, len(nodes), b"ACL", b"WHOAMI").answers
     for at, answer in probed.answers.items():
-        lacks = {it: told for it, told in (refused(answer) or {}).items() if it in OPTIONAL}
-        lacks |= {it: text_of(found[at]) for it, found in asides.items() if at in found}
+        lacks = forbidden(answer) | {it: text_of(found[at]) for it, found in asides.items() if at in found}
         node, user = nodes[at].node, text_of(who.get(at)) or "default"
         if lacks:
             what = "; ".join(f"{it} ({OPTIONAL.get(it) or _ASIDE[it][1]})" for it in lacks)

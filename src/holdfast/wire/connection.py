@@ -539,7 +539,7 @@ class Connection(Generic[Q]):
         if self.bad is not None:
             return
         if asked != self.settings.basic:
-            self.lacks = {it: told for it, told in (rights.refused(reply) or {}).items() if it in rights.OPTIONAL}
+            self.lacks = rights.forbidden(reply)
         wrong = rights.judged(reply, self._user, self.settings.prefix)
         if isinstance(wrong, ConfigError):
             self.bad = wrong

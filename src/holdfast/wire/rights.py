@@ -54,6 +54,15 @@ def refused(reply: object) -> dict[str, str] | None:
     return dict(zip(told[::2], told[1::2], strict=True))
 
 
+def forbidden(reply: object) -> dict[str, str]:
+    """Return the commands of `OPTIONAL` that are forbidden and why, by an answer to `question`.
+
+    Without those that a server refuses for a while, as it refuses all writes.
+    """
+    found = refused(reply) or {}
+    return {it: told for it, told in found.items() if it in OPTIONAL and passing(told) is None}
+
+
 def judged(reply: object, user: str, prefix: str) -> ConfigError | Refusal | None:
     """Return what keeps this client from using the node, by its answer to `question`.
 
