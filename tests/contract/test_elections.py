@@ -66,7 +66,7 @@ async def test_one_leads_and_everybody_can_see_who(face: Face, five: Cluster, na
     leadership = await face.call(election.campaign)
     assert (leadership.is_leader, leadership.held, leadership.state, leadership.name) == (True, True, LeaseState.HELD, name)
     assert leadership.term == leadership.fence == leadership.fences[f"{name}[election]"]
-    assert repr(leadership) == f"<Leadership of {name!r} term={leadership.term} HELD>"
+    assert repr(leadership).startswith(f"<Leadership {name!r} fence={leadership.term} ")
     leader = await face.call(its.leader)
     assert (what(leader), bool(leader)) == ((leadership.term, 1, "here:1", True), True)
     assert what(await face.call(election.leader)) == what(leader), "the leader, too"

@@ -154,6 +154,7 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
     locks, name = client(nodes), some("loop")
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     lease: Lease = first.run_until_complete(locks.lock(name).acquire())
+    leader = first.run_until_complete(locks.election(name).campaign())
 
     async def elsewhere() -> None:
         for what in (lambda: lease.held, lambda: lease.state, lambda: lease.remaining, lease.check):
@@ -163,12 +164,14 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
             with misuse("wrong_loop"):
                 await coroutine
         assert lease.fence > 0 and lease.name == name and lease.token  # facts are anybody's
-        assert repr(lease) == f"<Lease {name!r} fence={lease.fence} of another process or event loop>"
+        for it, kind in ((lease, "Lease"), (leader, "Leadership")):
+            assert repr(it) == f"<{kind} {name!r} fence={it.fence} of another process or event loop>"
 
     second.run_until_complete(elsewhere())
     with misuse("wrong_loop"):  # in no loop at all
         lease.check()
-    first.run_until_complete(lease.release(confirm=True))
+    for it in (lease, leader):
+        first.run_until_complete(it.release(confirm=True))
     assert eye.left(name) == []
     for loop in (first, second):
         loop.run_until_complete(loop.shutdown_asyncgens())

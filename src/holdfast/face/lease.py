@@ -297,16 +297,17 @@ class LeaseFacts(ABC):
             raise self._loss()
 
     def __repr__(self) -> str:
+        kind = type(self).__name__
         if self._opened is not None:
-            return f"<Lease {self.name!r} OPEN: not held>"
+            return f"<{kind} {self.name!r} OPEN: not held>"
         facts = f"{self.name!r} fence={','.join(str(it) for it in self.fences.values())}"
         try:
             state, left = self.state, self.remaining
         except HoldfastError:
-            return f"<Lease {facts} of another process or event loop>"
+            return f"<{kind} {facts} of another process or event loop>"
         if state in (LOST, RELEASED, HANDED_OVER):
-            return f"<Lease {facts} {state.name}: not held>"
-        return f"<Lease {facts} {left:.1f} s left unless renewed or released>"
+            return f"<{kind} {facts} {state.name}: not held>"
+        return f"<{kind} {facts} {left:.1f} s left unless renewed or released>"
 
     def __reduce__(self) -> Any:
         raise TypeError(

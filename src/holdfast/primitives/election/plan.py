@@ -243,9 +243,6 @@ class Leadership(Lease):
             Misuse: It belongs to the process that this one was forked from (`wrong_process`).
         """
 
-    def __repr__(self) -> str:
-        return f"<Leadership of {self.name!r} term={self.term} {self.state.name}>"
-
 
 def spoken(terms: LockTerms) -> tuple[LockTerms, LeaderStatements]:
     """Return the terms of one campaign, and what its winner announces."""
