@@ -371,6 +371,26 @@ def test_lock_is_run_with_a_command_and_hold_without(holdfast: Command) -> None:
         assert (done.returncode, "Traceback" in done.stderr) == (64, False)
 
 
+@pytest.mark.parametrize("words", ["--version", "inspect full", "rate --help"])
+def test_output_that_cannot_be_written_is_an_error_and_none_of_ours(words: str, holdfast: Command) -> None:
+    how = {"capture_output": False, "stderr": subprocess.PIPE, "env": {"PYTHONUNBUFFERED": ""}}
+    with open("/dev/full", "w") as full:
+        done = holdfast.run(*words.split(), stdout=full, **how)
+    assert (done.returncode, done.stderr) == (70, "holdfast: stdout cannot be written to: [Errno 28] No space left on device\n")
+    # What was printed at once, and not read any more, is no error.
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as gone:
+        done = holdfast.run(*words.split(), stdout=gone, **how)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_standard_file_that_is_closed_is_none_of_a_node(holdfast: Command) -> None:
+    # Its stdin would be a file of its own, which does not end.
+    done = holdfast.run("hold", "closed", preexec_fn=lambda: os.close(0))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast) -> None:
     with locks.lock("pipe:a"), locks.lock("pipe:b"):
         words = " ".join(holdfast.words("ls"))

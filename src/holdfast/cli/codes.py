@@ -37,8 +37,9 @@ MEANINGS = {
     "What to do: read the message; `holdfast VERB --help` has examples.",
     NO_QUORUM: "Fewer than a majority of the nodes answered, so nobody can know whether the lock is free.\n"
     "What to do: `holdfast doctor` says what is wrong at each node.",
-    BUG: "holdfast itself failed. The lock, if there was one, ends with its ttl.\n"
-    "What to do: please report the message.",
+    BUG: "holdfast itself failed, or the system refused what it needs, such as to write to a full disk. "
+    "The lock, if there was one, ends with its ttl.\n"
+    "What to do: read the message. Please report it if it asks for that.",
     BUSY: "Somebody else holds the lock, or the time to wait for it (`-w`) ran out.\n"
     "What to do: `holdfast inspect NAME` shows who holds it. `-E N` chooses another status.",
     LOST: "The lease was lost, or was in so much danger that the command was stopped.\n"

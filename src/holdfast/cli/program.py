@@ -40,29 +40,31 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
         SystemExit: Help was printed.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and (reconfigure := getattr(sys.stdout, "reconfigure", None)):
-        # As on stderr: a name that is printed has the bytes that other commands take.
-        reconfigure(encoding="utf-8", errors="surrogateescape")
-    if client is None and (not words or words[0] in ("-h", "--help", "--version")):
-        from .helping import overview
-
-        print(f"holdfast {VERSION}" if words[:1] == ["--version"] else overview(whole=bool(words)))
-        return DONE
+    if arguments is None:
+        _open_standard_files()
+        if reconfigure := getattr(sys.stdout, "reconfigure", None):
+            # As on stderr: a name that is printed has the bytes that other commands take.
+            reconfigure(encoding="utf-8", errors="surrogateescape")
     try:
-        if client is None and words[0] == "lock":
-            # For people who come from `consul lock` and `etcdctl lock`.
-            words[0] = "run" if _has_command(words[1:]) else "hold"
-        return _ran(words, client)
+        try:
+            return _ran(words, client)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except Usage as wrong:
         Output().say(str(wrong))
         return USAGE
     except HoldfastError as error:
         Output().say(explained(error))
         return code_of(error)
-    except BrokenPipeError:
-        # The reader of stdout has gone, as `head` does. Nothing may be written at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return DONE
+    except OSError as error:
+        dropped = _drop_output()
+        if isinstance(error, BrokenPipeError):
+            # The reader of stdout has gone, as `head` does.
+            return DONE
+        what = "stdout cannot be written to" if dropped else "the operating system refused what was needed"
+        Output().say(f"{what}: {error}")
+        return BUG
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -70,8 +72,46 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
         return BUG
 
 
+def _open_standard_files() -> None:
+    """Open what the caller has closed of stdin, stdout and stderr, for this process alone.
+
+    Otherwise the next file or socket gets that number: messages would be sent to a node, and its
+    answers be read as stdin.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
+
+
+def _drop_output() -> bool:
+    """Forget what cannot be written to stdout, or it would fail once more at the end of the process.
+
+    Returns:
+        Whether there is something.
+    """
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return True
+    return False
+
+
 def _ran(words: list[str], client: Callable[[], Holdfast] | None) -> int:
-    if client is not None and (not words or words[0] not in LENT):
+    if client is None:
+        if not words or words[0] in ("-h", "--help", "--version"):
+            from .helping import overview
+
+            print(f"holdfast {VERSION}" if words[:1] == ["--version"] else overview(whole=bool(words)))
+            return DONE
+        if words[0] == "lock":
+            # For people who come from `consul lock` and `etcdctl lock`.
+            words = ["run" if _has_command(words[1:]) else "hold", *words[1:]]
+    elif not words or words[0] not in LENT:
         raise Usage(f"say what to do: {', '.join(LENT)}. The command `holdfast` by itself can do more")
     verb, *rest = words
     if verb == "help" and client is None:
