@@ -245,6 +245,17 @@ def test_rate_becomes_the_command(holdfast: Command) -> None:
 # ------------------------------------------------ looking
 
 
+@pytest.mark.parametrize("words", ["rate scripts 9/1m", "local -n 1", "run script"])
+def test_every_verb_executes_what_a_shell_would(words: str, holdfast: Command, tmp_path: Path) -> None:
+    for name, text in (("plain", 'echo "$1"\n'), ("lost", "#!/nonexistent/interpreter\n")):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    done = holdfast.run(*words.split(), "--", str(tmp_path / "plain"), "told")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "told\n", "")
+    done = holdfast.run(*words.split(), "--", str(tmp_path / "lost"))
+    assert (done.returncode, done.stderr) == (126, f"holdfast: {tmp_path}/lost cannot be executed: No such file or directory\n")
+
+
 def test_ls_and_inspect(holdfast: Command, locks: Holdfast) -> None:
     with locks.lock("seen:\n1") as lease:
         assert holdfast.run("ls", "seen:*").stdout == "seen:\\n1\n"

@@ -107,19 +107,27 @@ def become(path: str, argv: list[str], gate: int, parent: int, supervisor: int, 
     # Sockets that systemd has opened are for this process now.
     if environment.get("LISTEN_PID") == str(supervisor):
         environment["LISTEN_PID"] = str(os.getpid())
+    execute(path, argv, environment, signals)
+
+
+def execute(path: str, argv: list[str], environment: Mapping[str, str], signals: Signals) -> Never:
+    """Become a command, or say why that cannot be, and end this process.
+
+    Args:
+        path: The file that is executed.
+        argv: The command and its arguments.
+        environment: Its environment.
+        signals: As they were when the program began.
+    """
     signals.restore()
     try:
-        _execute(path, argv, environment)
+        try:
+            os.execve(path, argv, environment)
+        except OSError as error:
+            # A script without `#!`, which every shell runs.
+            if error.errno != errno.ENOEXEC:
+                raise
+        os.execve("/bin/sh", ["sh", path, *argv[1:]], environment)
     except OSError as error:
         os.write(2, f"holdfast: {path} cannot be executed: {error.strerror}\n".encode("utf-8", "backslashreplace"))
     os._exit(NOT_EXECUTABLE)
-
-
-def _execute(path: str, argv: list[str], environment: Mapping[str, str]) -> Never:
-    try:
-        os.execve(path, argv, environment)
-    except OSError as error:
-        # A script without `#!`, which every shell runs.
-        if error.errno != errno.ENOEXEC:
-            raise
-    os.execve("/bin/sh", ["sh", path, *argv[1:]], environment)

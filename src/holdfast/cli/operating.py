@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from argparse import Namespace
+from functools import partial
 
 from ..embedded import Nodes
 from ..errors import readable
@@ -90,7 +91,8 @@ def local(options: Namespace) -> int:
         environment = {**os.environ, **nodes.environment, "PATH": _path()}
         # One that comes before there is somebody to pass it on to waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
-        process = subprocess.Popen(words, executable=path, env=environment, preexec_fn=signals.restore)
+        become = partial(command.execute, path, words, environment, signals)
+        process = subprocess.Popen(words, close_fds=False, preexec_fn=become)
         for it in _PASSED_ON:
             signal.signal(it, lambda number, frame: process.send_signal(number))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)

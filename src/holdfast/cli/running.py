@@ -74,8 +74,7 @@ def rate(options: Namespace) -> int:
     with configuration(vars(options), os.environ).client(observer=warnings_to(output, options.name)) as locks:
         wait = 0.0 if options.nonblock else options.wait
         locks.rate(options.name, limit, period, key=options.whose, wait=wait).acquire()
-    signals.restore()
-    os.execve(path, argv, os.environ)
+    command.execute(path, argv, os.environ, signals)
 
 
 def check_kinds(options: Namespace) -> None:
