@@ -57,6 +57,26 @@ def test_hold_stops_the_guarded_process_when_the_lease_is_lost(holdfast: Command
         assert guarded.wait(5) == -signal.SIGKILL
 
 
+@pytest.mark.parametrize("guarded", ["0", "-1", "9" * 21])
+def test_hold_guards_only_what_could_be_stopped(guarded: str, holdfast: Command) -> None:
+    done = holdfast.run("hold", f"--guard={guarded}", "guarded", stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout) == (64, "")
+
+
+def test_hold_ignores_what_it_was_started_to_ignore(holdfast: Command, locks: Holdfast) -> None:
+    with holdfast.started("hold", "nohup", stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+        until(lambda: locks.is_locked("nohup"))
+        process.send_signal(signal.SIGHUP)
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def test_hold_releases_what_it_cannot_announce(holdfast: Command, locks: Holdfast) -> None:
+    with open("/dev/full", "w") as full:
+        assert holdfast.run("hold", "full", stdout=full, stderr=subprocess.PIPE, capture_output=False).returncode == 70
+    assert not locks.is_locked("full")
+
+
 def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> None:
     recipe = """
         coproc LOCK { holdfast hold --guard $$ recipe; }

@@ -34,6 +34,8 @@ _ENDS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 def hold(options: Namespace) -> int:
     """Hold a lock until stdin ends, or a signal comes."""
     check_kinds(options)
+    if options.guard is not None:
+        _check_guarded(options.guard)
     options.note = note_of(options, "holdfast hold")
     output = Output()
     quiet(output)
@@ -48,6 +50,17 @@ def hold(options: Namespace) -> int:
     return code
 
 
+def _check_guarded(pid: int) -> None:
+    """Refuse to guard what cannot be stopped."""
+    try:
+        # 0 and less are whole groups of processes.
+        if pid < 1:
+            raise ProcessLookupError
+        os.kill(pid, 0)
+    except (OSError, OverflowError):
+        raise Usage(f"--guard {pid}: there is no such process that this user could stop") from None
+
+
 class _Keeper:
     """Holds a lock in this process, and listens to stdin and signals meanwhile."""
 
@@ -58,7 +71,9 @@ class _Keeper:
         self._wake_in, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         for it in _ENDS:
-            signal.signal(it, self._ended)
+            # What `nohup`, or a shell for its background, has this process ignore stays so.
+            if signal.getsignal(it) is not signal.SIG_IGN:
+                signal.signal(it, self._ended)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
 
     def _ended(self, number: int, frame: object) -> None:
@@ -82,7 +97,11 @@ class _Keeper:
         facts = {"name": lease.name, "fences": lease.fences, "tokens": lease.tokens, "ttl": ttl, "pid": os.getpid()}
         if len(lease.fences) == 1:
             facts |= {"fence": lease.fence, "token": lease.token}
-        print(json.dumps(facts), flush=True)
+        try:
+            print(json.dumps(facts), flush=True)
+        except OSError:
+            lease.release(confirm=True)
+            raise
         kept = self._keep(lease, ttl)
         if not kept:
             self._output.say(f"{lease.name!r} is lost ({reason_of(lease)}). Stop what it protected")
