@@ -60,7 +60,7 @@ def rate_of(text: str) -> tuple[int, float]:
         ConfigError: It is no rate. The message has examples.
     """
     limit, slash, period = text.partition("/")
-    if not slash or not limit.strip().isdigit():
+    if not slash or not (limit.isascii() and limit.strip().isdigit()):
         raise ConfigError(f"{shown(text)} is no rate. Write LIMIT/PERIOD, such as 10/1m or 5/s")
     period = period.strip()
     return int(limit), seconds_of(f"1{period}" if period in _UNITS else period)

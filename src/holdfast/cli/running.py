@@ -176,10 +176,8 @@ def output_of(options: Namespace) -> Output:
     if options.status_fd is not None:
         try:
             os.set_inheritable(options.status_fd, False)
-        except OSError as error:
-            raise Usage(
-                f"--status-fd {options.status_fd}: {error.strerror}. Open it first, as with 3>status.json"
-            ) from None
+        except (OSError, OverflowError):
+            raise Usage(f"--status-fd {options.status_fd} is not open. Open it first, as with 3>status.json") from None
     level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
     output = Output(level, options.json, options.status_fd)
     quiet(output)

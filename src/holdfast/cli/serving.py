@@ -141,7 +141,7 @@ def bound(text: str, option: str = "--listen") -> tuple[str, int]:
     if text.startswith("unix:"):
         return text, 0
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65_535:
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise Usage(f"{option} is HOST:PORT, such as 127.0.0.1:{PORTS[option]}, or unix:PATH; not {text!r}")
     return host.removeprefix("[").removesuffix("]") or "0.0.0.0", int(port)
 
