@@ -15,7 +15,7 @@ from holdfast.integrations.wsgi import Errors
 BUSY = LockBusy("secret", 0.0, None, 7.0)
 
 
-def ask(app: Callable[..., Iterable[bytes]]) -> tuple[str, dict[str, str], bytes]:
+def ask(app: Callable[..., Iterable[bytes]], method: str = "GET") -> tuple[str, dict[str, str], bytes]:
     """Send one request."""
     answered: list[Any] = []
 
@@ -23,7 +23,7 @@ def ask(app: Callable[..., Iterable[bytes]]) -> tuple[str, dict[str, str], bytes
         assert not answered or info, "only an error replaces a response"
         answered[:] = [status, dict(headers)]
 
-    body = b"".join(Errors(app)({"REQUEST_METHOD": "GET", "PATH_INFO": "/a"}, start_response))
+    body = b"".join(Errors(app)({"REQUEST_METHOD": method, "PATH_INFO": "/a"}, start_response))
     return answered[0], answered[1], body
 
 
@@ -52,6 +52,14 @@ def test_a_busy_lock_is_409(late: bool) -> None:
     assert (status, headers["retry-after"], headers["content-length"]) == ("409 Conflict", "7", str(len(body)))
     assert headers["content-type"] == "application/problem+json"
     assert b"secret" not in body
+
+
+def test_a_response_to_head_has_no_body() -> None:
+    def app(environ: Any, start_response: Any) -> Iterable[bytes]:
+        raise BUSY
+
+    whole, head = ask(app), ask(app, "HEAD")
+    assert head == (*whole[:2], b"")
 
 
 def test_what_has_begun_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -37,7 +37,9 @@ class Errors(Answering):
             found = self._answer(error, where, begun)
             headers = [*found.headers, ("content-length", str(len(found.body)))]
             start_response(f"{found.status} {HTTPStatus(found.status).phrase}", headers, sys.exc_info())
-            yield found.body
+            if environ["REQUEST_METHOD"] != "HEAD":
+                # (Some servers would send it, and the client would take it for its next response.)
+                yield found.body
         finally:
             if hasattr(body, "close"):
                 body.close()
