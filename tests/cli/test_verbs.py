@@ -64,7 +64,8 @@ def test_hold_guards_only_what_could_be_stopped(guarded: str, holdfast: Command)
 
 
 def test_hold_ignores_what_it_was_started_to_ignore(holdfast: Command, locks: Holdfast) -> None:
-    with holdfast.started("hold", "nohup", stdin=subprocess.PIPE, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) as process:
+    how = {"stdin": subprocess.PIPE, "preexec_fn": lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)}
+    with holdfast.started("hold", "nohup", **how) as process:
         until(lambda: locks.is_locked("nohup"))
         process.send_signal(signal.SIGHUP)
         process.stdin.close()
