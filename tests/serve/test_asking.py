@@ -50,6 +50,12 @@ async def test_a_typing_error_in_a_parameter_is_no_default(client: httpx.AsyncCl
     assert (await client.get("/v1/locks?pattern=%ff")).json()["type"] == "/problems/malformed"
 
 
+async def test_what_is_not_utf_8_is_no_name(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/v1/locks/a%ff")).json()["type"] == "/problems/malformed"
+    # As a character of its own, it may be in a name.
+    assert (await client.get("/v1/locks/a%ef%bf%bd")).json()["name"] == "a\ufffd"
+
+
 async def test_a_gateway_below_another_application(locks: Holdfast) -> None:
     above = Starlette(routes=[Mount("/locks", gateway_app(locks))])
     async with httpx.AsyncClient(transport=httpx.ASGITransport(above), base_url="http://localhost:7420") as client:

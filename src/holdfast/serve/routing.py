@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, TypeVar, get_origin, get_type_hints
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, unquote_to_bytes, urlsplit
 
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -67,6 +67,8 @@ class RequestCounter:
         try:
             if not scope["path"].startswith("/"):
                 _take_apart(scope)
+            if "\ufffd" in scope["path"]:
+                _check_text(scope["raw_path"])
             await self._app(scope, receive, sending)
         except ClientDisconnect:
             return
@@ -94,6 +96,14 @@ def _take_apart(scope: Scope) -> None:
     scope["raw_path"] = target.path or b"/"
     scope["path"] = unquote(scope["raw_path"].decode("latin-1"))
     scope["headers"] = [*[it for it in scope["headers"] if it[0] != b"host"], (b"host", target.netloc)]
+
+
+def _check_text(path: bytes) -> None:
+    """Refuse what is not UTF-8. Servers read each such byte as U+FFFD, so several names would be one."""
+    try:
+        unquote_to_bytes(path).decode()
+    except UnicodeDecodeError:
+        raise Problem("malformed", "The path of the request is not UTF-8.") from None
 
 
 @dataclass(frozen=True, slots=True)
