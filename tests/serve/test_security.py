@@ -405,6 +405,15 @@ async def test_a_client_has_a_quota_of_streams(locks: Holdfast, tokens: Path) ->
         assert await status("watcher") == 429
 
 
+def test_an_audit_log_that_cannot_be_written_ends_no_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "log").mkdir()
+    log = audit.Audit(str(tmp_path / "log/audit.jsonl"))
+    (tmp_path / "log").rename(tmp_path / "elsewhere")
+    log.note("force", name="orders", nodes=0)
+    assert "FileNotFoundError" in capsys.readouterr().err
+    log.close()
+
+
 async def test_refusals_do_not_fill_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "SUMMARY", 0.3)
     log = tmp_path / "audit.jsonl"

@@ -38,6 +38,14 @@ class _File(WatchedFileHandler):
     def _open(self) -> TextIOWrapper:
         return open(self.baseFilename, "a", encoding="utf-8", opener=partial(os.open, mode=0o600))
 
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line. If that cannot be done, stderr has it, and the request gets its answer."""
+        try:
+            super().emit(record)
+        except OSError:
+            # The folder is gone, or no descriptor is left.
+            self.handleError(record)
+
 
 class Audit:
     """Writes one line of JSON for each event, to a file and to the logger `holdfast.audit`.
