@@ -89,6 +89,7 @@ def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
         (("--bind", "127.0.0.1:0", "--tokens", "/nonexistent"), 78, "cannot be read"),
         (("--new-token", "a b", "--tokens", "x"), 78, "letters"),
         (("--workers", "2"), 64, "unrecognized"),
+        (("--page-only", "--resp", "127.0.0.1:0"), 64, "anybody could lock"),
     ],
 )
 def test_what_it_refuses(holdfast: Command, words: tuple[str, ...], status: int, why: str) -> None:

@@ -41,6 +41,8 @@ def serve(options: Namespace) -> int:
     """Serve the gateway until SIGTERM."""
     if options.new_token is not None:
         return _new_token(options.new_token, options.tokens)
+    if options.page_only and options.resp is not None:
+        raise Usage("--page-only shows a page over HTTP, and through --resp anybody could lock: leave out one of them")
     output = Output()
     quiet(output)
     try:
