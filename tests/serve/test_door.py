@@ -87,8 +87,10 @@ def test_a_unix_socket_is_taken_over_from_a_gateway_that_died_and_from_no_other(
         assert "in use" in holdfast.run("serve", *words).stderr
         process.kill()
         process.wait()
-    with served(holdfast, at=words):
-        pass
+    with served(holdfast, at=words) as (_, process):
+        (tmp_path / "gateway.sock").unlink()
+        process.terminate()
+        assert process.wait(20) == 0
     (tmp_path / "file").write_text("not a socket")
     assert "no socket" in holdfast.run("serve", "--listen", f"unix:{tmp_path}/file").stderr
 

@@ -333,7 +333,9 @@ async def serve(
             task.cancel()
         for address, _ in doors:
             if address.path is not None:
-                os.unlink(address.path)
+                # Somebody may have removed it.
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(address.path)
     await gateway.stop()
     # What clients still believe in runs out by itself.
     await gateway.locks.close(leave=True)
