@@ -169,6 +169,10 @@ def test_an_exit_status_is_one(holdfast: Command) -> None:
         assert done.returncode == 64 and "is no exit status. Write a number from 0 to 255" in done.stderr
 
 
+def test_nodes_that_name_none_are_not_those_of_the_environment(holdfast: Command) -> None:
+    assert holdfast.run("run", "--nodes", "", "x", "true").returncode == 64
+
+
 def test_a_number_that_is_none_is_no_fault_of_holdfast(holdfast: Command) -> None:
     for words in (("run", "--status-fd", "9" * 20, "x", "true"), ("serve", "--listen", "127.0.0.1:²"), ("rate", "x", "²/1m", "true")):
         assert holdfast.run(*words).returncode == 64

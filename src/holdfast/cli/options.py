@@ -64,6 +64,13 @@ slot = _value(durations.slot_of)
 rate = _value(durations.rate_of)
 
 
+def addresses(text: str) -> list[str]:
+    """Read addresses of nodes. None at all, as of a variable that is not set, is a mistake."""
+    if not (found := text.split()):
+        raise argparse.ArgumentTypeError("there is no address. Leave the option out to use other settings")
+    return found
+
+
 def exit_status(text: str) -> int:
     """Read an exit status."""
     if not (text.isascii() and text.isdigit() and int(text) <= 255):
@@ -124,7 +131,7 @@ def _nodes(parser: Parser) -> None:
     group = parser.add_argument_group(
         "which nodes", "each also by a variable, or in a file: `holdfast --help` lists them"
     )
-    group.add_argument("--nodes", metavar="URLS", type=str.split, help="addresses of the nodes, separated by spaces")
+    group.add_argument("--nodes", metavar="URLS", type=addresses, help="addresses of the nodes, separated by spaces")
     _span(group, "--max-ttl", help="the longest lease of all clients (default 30s)")
     group.add_argument("--prefix", help="what all names begin with on the nodes")
     group.add_argument("--owner", help="who this is, for others (default host:pid)")
