@@ -97,13 +97,13 @@ def test_clients_are_told_apart() -> None:
         "id=3 addr=a name=holdfast:web-3:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
         "id=4 addr=b name=holdfast:me:0123abcd lib-name=holdfast lib-ver=0.1.0\n"
         "id=5 addr=c name= lib-name=redis-py user=default\n"
-        "id=6 addr=d name=cron user=default\n"
+        "id=6 addr=d name=cron=daily=2 user=default\n"
         "id=7 addr=e name=sentinel-0123abcd-cmd flags=N user=default\n"
         "id=8 addr=f name=sentinel-0123abcd-pubsub flags=P user=default\n"
         "id=9 addr=g name= flags=S user=default\n"
     )
     ours, others = connected(listed, "me")
-    assert (ours, dict(others)) == (["web-3"], {"redis-py": 1, "cron": 1})
+    assert (ours, dict(others)) == (["web-3"], {"redis-py": 1, "cron=daily=2": 1})
     assert connected("", "me")[0] == []
 
 

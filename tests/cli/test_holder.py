@@ -42,3 +42,15 @@ def test_what_the_command_leaves_is_continued_so_that_it_can_end_by_itself(monke
     it._command_ended(tree.News("ended", status=0))
     assert sent == [(pid, number) for pid in (7, 8) for number in (signal.SIGTERM, signal.SIGCONT)]
     assert it._kill_at == 11.0
+
+
+def test_what_does_not_die_is_named_once_and_its_lease_is_left_when_little_of_the_margin_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    it = running(margin=1.0, name="x")
+    it._own_group, it._pass, it._named, it._killing_since, it._board = False, 0.0, False, 8.0, SimpleNamespace()
+    it._lease = SimpleNamespace(held=True, leave=lambda: None)
+    monkeypatch.setattr(tree, "kill", lambda root: [SimpleNamespace(pid=7, name="it")])
+    monkeypatch.setattr(holder.Holder, "_tell", lambda self, event, *_, **__: told.append(event))
+    for it._lease.remaining in (1.0, 0.8, 0.7):
+        it._kill_again(10.0)
+    assert told == ["stuck", "left"]

@@ -100,12 +100,14 @@ async def test_a_busy_lock(client: httpx.AsyncClient, locks: Holdfast) -> None:
 
 async def test_a_waiter_keeps_its_place_and_gets_most_of_a_ttl(client: httpx.AsyncClient, locks: Holdfast) -> None:
     held = await locks.lock("leases:line").acquire()
-    first, second = new(), new()
-    for lease, place in ((first, 1), (second, 2)):
+    first, second, left = new(), new(), new()
+    for lease, place in ((first, 1), (second, 2), (left, 3)):
         answer = await put(client, lease, "leases:line", wait_ms=200)
         said = answer.json()
         assert (answer.status_code, said["state"], said["place"]) == (202, "waiting", place)
         assert said["holder"]["left_ms"] > 0
+    said = (await client.delete(f"/v1/leases/{left}")).json()
+    assert (said["state"], said["confirmed"]) == ("released", 0)
     # For long enough that most of the ttl since the last heartbeat would be over.
     again = asyncio.create_task(put(client, first, "leases:line", wait_ms=5_000))
     behind = asyncio.create_task(put(client, second, "leases:line", wait_ms=5_000))

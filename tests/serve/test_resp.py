@@ -257,7 +257,8 @@ async def test_work_is_done_once(connect: Connect) -> None:
 @simulated
 async def test_rates(connect: Connect) -> None:
     one = connect()
-    assert [(await one("RATE resp:rate 2 60000 KEY me"))[0] for _ in range(3)] == [1, 1, 0]
+    asked = ["rate 2 60000 KEY me"] * 3 + ["rate 2 60000 KEY you", "another 2 60000 KEY me"]
+    assert [(await one(f"RATE resp:{it}"))[0] for it in asked] == [1, 1, 0, 1, 1]
 
 
 @pytest.mark.parametrize(

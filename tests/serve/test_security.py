@@ -17,6 +17,7 @@ from serve.serving import PATIENT, client_of, gateway_app, gateway_of, serving
 
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
+from holdfast.cli.options import parser_of
 from holdfast.serve import audit, http, identity
 from holdfast.serve.http import HttpConnection
 from holdfast.serve.identity import Identity
@@ -124,13 +125,16 @@ async def test_a_lease_belongs_to_its_client(locks: Holdfast, tokens: Path) -> N
         assert statuses == [201, 429]
 
 
-async def test_force_needs_the_gateway_s_consent(locks: Holdfast, tokens: Path) -> None:
+async def test_force_needs_the_gateway_s_consent(locks: Holdfast, tokens: Path, caplog: pytest.LogCaptureFixture) -> None:
     held = await locks.lock("invoice:force").acquire()
     for options in ({"tokens": str(tokens)}, {}):
         async with client_of(locks, **options) as client:
             headers = {**bearer("operator"), "if-match": "*"}
             answer = await client.request("DELETE", "/v1/locks/invoice:force", json={"reason": "x"}, headers=headers)
             assert answer.status_code == 403
+            (noted,) = [json.loads(it.getMessage()) for it in caplog.records if it.name == "holdfast.audit"]
+            assert (noted["event"], noted["name"], noted["scope"]) == ("forbidden", "invoice:force", "--allow-force")
+            caplog.clear()
     assert held.held
     await held.release()
 
@@ -347,6 +351,13 @@ def test_options_that_cannot_work(locks: Holdfast) -> None:
         with pytest.raises(ConfigError):
             gateway_app(locks, **options)
     assert Options().host_names == ("localhost", "127.0.0.1", "[::1]")
+
+
+def test_limits_of_the_command_and_of_an_application_are_the_same() -> None:
+    given = vars(parser_of("serve").parse_args([]))
+    limits = {it: value for it, value in given.items() if it.startswith("max_") and hasattr(Options, it)}
+    assert "max_lag" in limits
+    assert limits == {it: getattr(Options(), it) for it in limits}
 
 
 @pytest.mark.parametrize("path", ["/v1/locks/healthz", "/v1/locks/x%2Freadyz", "/v1/elections/keepalive"])

@@ -128,6 +128,8 @@ def _without(really: Run, c: ServedConnection, *words: bytes, line: bytes) -> Re
 FAULTS: dict[str, tuple[bytes, Run, str]] = {
     "nobody who waits is found": (b"ZPOPMIN", lambda really, c, key: [], "scripts: exclusive"),
     "messages reach nobody": (b"PUBLISH", lambda really, c, *words: 0, "pushes"),
+    "messages lose their last byte": (b"PUBLISH", lambda really, c, whom, it: really(c, whom, it[:-1]), "scripts: exclusive"),
+    "no key says how long it lives": (b"PTTL", lambda really, c, key: -1, "scripts: operators"),
     "nothing is deleted": (b"DEL", lambda really, c, *keys: len(keys), "scripts: exclusive"),
     "leases end late": (b"SET", _late, "expiries"),
     "leases end early": (b"SET", _early, "expiries"),
