@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -49,7 +50,7 @@ def test_a_release_that_is_to_be_confirmed_waits_for_the_nodes(bench: AsyncioBen
     assert call.lease._want.freed == 2
 
 
-def test_a_loop_that_was_blocked_looks_at_its_leases_before_it_reads(bench: AsyncioBench) -> None:
+def test_s16_a_loop_that_was_blocked_looks_at_its_leases_before_it_reads(bench: AsyncioBench) -> None:
     """What may work on without the lock is told in the first turn, and not when all has been read that lay unread."""
     call = bench.acquired()
     claim: Any = call.lease._want
@@ -59,6 +60,40 @@ def test_a_loop_that_was_blocked_looks_at_its_leases_before_it_reads(bench: Asyn
     bench.time.now = claim.until + 0.5
     bench.turn()
     assert (claim.state, call.lease.fell) == (State.LOST, 1)
+
+
+def test_s03_connections_that_never_come_do_not_pile_up(bench: AsyncioBench) -> None:
+    """A black hole: each dial is given up after `node_timeout`, and nothing of it remains."""
+    dials = list[Any]()
+
+    async def swallows(sock: Any, where: Any) -> None:
+        dials.append(where)
+        await bench.loop.create_future()
+
+    bench.loop.sock_connect = swallows  # type: ignore[method-assign]  # (a fake in its place)
+    hung_up(bench)
+    bench.passes(15.0)
+    assert len(dials) > 5
+    assert len(asyncio.all_tasks(bench.loop)) <= 1
+
+
+def test_late_news_of_an_old_connection_concerns_nobody(bench: AsyncioBench) -> None:
+    """One that was replaced: neither what it still says, nor that it is lost."""
+    old = bench.driver.sockets.links[0]
+    hung_up(bench)
+    bench.passes(1.0)
+    new = bench.driver.sockets.links[0]
+    assert new is not old
+    old.get_buffer(-1)[:5] = b"+OK\r\n"
+    old.buffer_updated(5)
+    old.connection_lost(None)
+    assert bench.driver.sockets.links[0] is new
+    assert [it.state for it in bench.driver.status()] == ["up"] * 3
+
+
+def hung_up(bench: AsyncioBench) -> None:
+    """The first node's connection is given up."""
+    bench.driver.do(bench.engine.upkeep.lost, 0, bench.time(), ConnectionError("hung up"))
 
 
 def test_a_socket_that_was_closed_meanwhile_needs_no_reset() -> None:

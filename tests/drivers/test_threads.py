@@ -89,7 +89,20 @@ def test_one_of_several_callers_wakes_the_io_thread(bench: ThreadsBench) -> None
 def idle(bench: ThreadsBench) -> None:
     """The I/O thread has ended for want of work: `close` tells it nothing."""
     bench.passes(11.0)
-    assert bench.driver.io_thread.unused
+    assert bench.driver.io_thread.unused and bench.driver.io_thread.failure is None
+
+
+def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(bench: ThreadsBench) -> None:
+    io_thread, kept = bench.driver.io_thread, bench.acquired()
+    bench.passes(11.0)
+    assert not io_thread.unused, "it keeps a lease"
+    bench._call(Call(), lambda: bench.driver.release(kept.lease._pending, False))
+    idle(bench)
+    assert (io_thread.sockets.bell.file, io_thread.sockets.bell.clapper, io_thread.sockets.by_file) == (-1, -1, {})
+    again = bench.acquire()
+    bench.passes(1.0)
+    again.result()
+    assert bench.driver.io_thread is io_thread and not io_thread.unused
 
 
 def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:

@@ -92,6 +92,7 @@ def a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> No
 
 def a_connection_to_a_silent_node_is_closed_with_a_reset(bench: Bench) -> None:
     """Else a command that waits in the kernel would be executed later, after what is said on the next connection."""
+    # Rule T4.
     bench.silent.add(2)
     bench.acquired()
     bench.passes(0.9)

@@ -1,25 +1,21 @@
-"""A body and its lease: told in time when it is lost, cancelled as `asyncio.timeout` cancels, and left as it was (B-46, S-16)."""
+"""A body and its lease: cancelled when the lease is lost, as `asyncio.timeout` cancels, and left as it was (B-46).
+
+A step of an async generator that holds a lock is such a body, too.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
-import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import pytest
-from live.test_aio_kit import SOON, Eye, Tapped, calm, connected, driver_of, eye, idle, lose, some, true, turns
-from proof.misuse import misuse
+from live.test_aio_kit import SOON, Eye, calm, connected, ended, eye, idle, lose, some, true, turns
 
-from holdfast.aio import Holdfast, Lease
-from holdfast.clock import clock
-from holdfast.drivers.aio.sockets import Link
+from holdfast.aio import Lease, current
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost
-from holdfast.protocol.claim import Claim, State
-from holdfast.scripts import REQUEST
 
 __all__ = ["eye"]
 
@@ -38,16 +34,6 @@ async def raised(kind: type[E], work: Coroutine[Any, Any, Any]) -> E:
     with pytest.raises(kind) as told:
         await work
     return told.value
-
-
-def dropped(things: list[Any]) -> None:
-    """Drop the last reference to a lease."""
-    with pytest.warns(ResourceWarning, match="discarded without release"):
-        things.clear()
-    gc.collect()
-
-
-# ------------------------------------------------ told
 
 
 @calm
@@ -71,103 +57,6 @@ async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, 
         (lease,) = told
         assert (error.reason, error.fence) == ("forced", lease.fence)
         assert await lease.release() == 0  # the block has said it; once
-
-
-@calm
-async def test_lost_before_its_caller_has_it(nodes: Nodes, eye: Eye) -> None:
-    """Granted and lost in one turn of the loop: nobody hears of that lease, and it is acquired once more."""
-    async with await connected(nodes) as locks:
-        driver, told = driver_of(locks), list[Lease]()
-        received, tokens = driver.received, list[bytes]()
-
-        def loses(claim: Claim, now: float) -> None:
-            claim.lose(now, "forced")
-            driver.engine.act(claim, now)
-
-        def unlucky(link: Link, data: Any) -> None:
-            received(link, data)
-            for claim in list(driver.engine.live.values()):
-                if claim.state is State.HELD and not tokens:
-                    tokens.append(claim.token)
-                    driver.do(loses, claim, driver.clock())
-
-        driver.received = unlucky  # type: ignore[method-assign]  # (a fake in its place)
-        name = some("unlucky")
-        async with locks.lock(name, on_lost=told.append) as lease:
-            assert tokens and lease.token != tokens[0].decode()
-            assert lease.held and not lease.lost.is_set()
-            await turns(5)
-            lease.check()
-        assert told == []
-        await eye.gone(name)
-
-
-@calm
-async def test_a_lease_from_acquire_never_cancels_anybody(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks:
-        lease = await locks.lock(some("acquired")).acquire()
-        eye.forced(lease)
-        await asyncio.wait_for(lease.lost.wait(), SOON)
-        await turns(5)
-        assert me().cancelling() == 0
-        assert not lease.held and lease.remaining == 0.0 and lease.votes == 0
-        with pytest.raises(LockLost):
-            lease.check()
-        with pytest.raises(LockLost):
-            await lease.extend()
-        with pytest.raises(LockLost):
-            await lease.release()
-        assert await lease.release() == 0
-        with misuse("not_held"):
-            lease.check()
-
-
-@calm
-async def test_s16_a_loop_that_is_blocked_for_longer_than_the_ttl(nodes: Nodes, eye: Eye) -> None:
-    """On the first turn after that the body is told, whatever lies unread; and nothing is renewed any more."""
-    async with await connected(nodes) as locks:
-        name, said = some("blocked"), _Said(locks)
-        told: list[Lease] = []
-        counts = [0]
-
-        async def works() -> None:
-            async with locks.lock(name, ttl=0.4, on_lost=told.append):
-                await asyncio.sleep(0.1)
-                time.sleep(0.6)
-                while counts[0] < 100:
-                    await asyncio.sleep(0)
-                    counts[0] += 1
-
-        error = await raised(LockLost, works())
-        assert error.reason in ("expired", "slow")
-        assert counts[0] <= 2, f"told after {counts[0]} turns"
-        await turns(3)
-        (lease,) = told
-        assert [what for at, what in said.of(lease) if at > lease._want.until and REQUEST.sha in what] == []
-        await eye.gone(name)
-
-
-class _Said:
-    """What a client says to its first node, and when."""
-
-    def __init__(self, locks: Holdfast) -> None:
-        link = driver_of(locks).sockets.links[0]
-        assert link is not None and link.transport is not None
-        self._all: list[tuple[float, bytes]] = []
-        write = link.transport.write
-
-        def note(data: Any) -> None:
-            self._all.append((clock(), bytes(data)))
-            write(data)
-
-        link.transport = Tapped(link.transport, write=note)  # type: ignore[assignment]  # (a fake in its place)
-
-    def of(self, lease: Lease) -> list[tuple[float, bytes]]:
-        """About this lease: each command by itself."""
-        return [(at, it) for at, data in self._all for it in data.split(b"EVALSHA") if lease.token.encode() in it]
-
-
-# ------------------------------------------------ cancelled as `asyncio.timeout` cancels
 
 
 @pytest.mark.parametrize("first", ["loss", "cancel"])
@@ -282,33 +171,97 @@ async def test_inside_somebody_elses_cancellation(nodes: Nodes) -> None:
         assert task.cancelled() and seen == [1]
 
 
-# ------------------------------------------------ on_lost
+# ------------------------------------------------ steps of generators
 
 
 @calm
-async def test_on_lost_is_called_also_if_the_release_finds_it_out(nodes: Nodes) -> None:
+async def test_a_step_is_cancelled_when_the_lease_is_lost_in_it(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:
-        heard: list[Any] = []
-        lease = await locks.lock(some("found"), ttl=0.2, on_lost=heard.append).acquire()
-        time.sleep(0.3)
-        with pytest.raises(LockLost):
-            await lease.release()
-        await asyncio.sleep(0.05)
-        assert heard == [lease]
+        steps = []
+
+        @locks.lock(some("step"))
+        async def streams() -> Any:
+            yield 1
+            lose(current())
+            try:
+                await asyncio.sleep(SOON)
+            except asyncio.CancelledError:
+                steps.append("cancelled")
+                raise
+
+        stream = streams()
+        await anext(stream)
+        error = await raised(LockLost, anext(stream))
+        assert isinstance(error.__cause__, asyncio.CancelledError)
+        assert steps == ["cancelled"]
+        assert me().cancelling() == 0
+        await turns(3)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
 
 
-# ------------------------------------------------ whose lease it is
+async def swallows() -> None:
+    """It is cancelled, and goes on."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(SOON)
+
+
+async def hurries() -> None:
+    """It has not heard yet that it is cancelled."""
+
+
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize("goes_on", [swallows, hurries])
+def test_a_step_that_goes_on_when_the_lease_is_lost(nodes: Nodes, goes_on: Callable[[], Awaitable[None]], ends: bool) -> None:
+    """Its consumer gets LockLost and not its value, and nothing of the cancellation."""
+
+    async def main() -> None:
+        async with await connected(nodes) as locks:
+            closed = []
+
+            @locks.lock(some("on"))
+            async def streams() -> Any:
+                yield 1
+                lose(current())
+                await goes_on()
+                try:
+                    if not ends:
+                        yield 2
+                        raise AssertionError("it ran on")
+                finally:
+                    closed.append(current().held)
+
+            stream = streams()
+            await anext(stream)
+            assert (await raised(LockLost, anext(stream))).reason == "forced"
+            assert me().cancelling() == 0
+            await turns(3)  # (a cancellation that is still to come would strike here)
+            assert closed == [False]
+
+    ended(main)
 
 
 @calm
-async def test_b48_whoever_records_the_warning_does_not_keep_the_lease_alive(nodes: Nodes, eye: Eye) -> None:
-    """A recorded warning holds its source, which is the lease: it is dropped all the same."""
+async def test_who_takes_a_step_is_cancelled_and_not_who_began(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:
-        name = some("recorded")
-        leases = [await locks.lock(name, ttl=1.0).acquire()]
-        with pytest.warns(ResourceWarning, match="recorded") as seen:
-            leases.clear()
-        await eye.gone(name, within=4.0)
-        assert len(seen) == 1
 
+        @locks.lock(some("tasks"))
+        async def streams() -> Any:
+            yield current()
+            yield current()
+            await asyncio.sleep(SOON)
 
+        stream = streams()
+        lease = await anext(stream)
+
+        async def steps() -> None:
+            await anext(stream)
+            await anext(stream)
+
+        task = asyncio.create_task(steps())
+        await true(lambda: stream.ag_running and lease._body is task)
+        lose(lease)
+        await asyncio.wait([task], timeout=SOON)
+        assert isinstance(task.exception(), LockLost)
+        assert me().cancelling() == 0
+        await turns(3)

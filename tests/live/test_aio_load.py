@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from live.test_aio_kit import SOON, Eye, calm, connected, driver_of, eye, idle, some, true
+from live.test_aio_kit import Eye, calm, connected, driver_of, eye, idle, some
 from proof.books import word
 
 from holdfast import events
@@ -14,32 +14,6 @@ from holdfast.aio import Lease
 from holdfast.embedded import Nodes
 
 __all__ = ["eye"]
-
-
-@calm
-async def test_200_waiters_are_served_in_the_order_in_which_they_came(nodes: Nodes, eye: Eye) -> None:
-    async with await connected(nodes) as locks, await connected(nodes) as others:
-        name, served, fences, inside = some("fifo"), [], [], [0]
-        held = await others.lock(name).acquire()
-
-        async def waits(number: int) -> None:
-            async with locks.lock(name) as lease:
-                inside[0] += 1
-                assert inside[0] == 1
-                served.append(number)
-                fences.append(lease.fence)
-                await asyncio.sleep(0)
-                inside[0] -= 1
-
-        tasks = [asyncio.create_task(waits(number)) for number in range(200)]
-        await true(lambda: len(eye.asks([0], [("ZCARD", f"{{{name}}}:queue")])[0]) and eye.ask(0, "ZCARD", f"{{{name}}}:queue") == 200)
-        await held.release()
-        async with asyncio.timeout(3 * SOON):
-            await asyncio.gather(*tasks)
-        assert served == list(range(200))
-        assert fences == sorted(set(fences))
-        await eye.gone(name)
-        assert idle(locks)
 
 
 @calm

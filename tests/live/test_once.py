@@ -13,7 +13,6 @@ from contract.programs import run
 import holdfast.aio
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
-from holdfast.events import NodeEvent
 
 WORKERS, JOBS = 50, 10
 
@@ -104,33 +103,3 @@ def test_a_task_that_keeps_its_loop_from_running_past_its_lease(three: Cluster) 
             return told, (await once.result()).value
 
     assert asyncio.run(story()) == ("late", "late")
-
-
-LARGE = 900_000  # bytes; a hundred of them are more than a server keeps for a connection that subscribes: by default 32 MB
-
-
-async def many_tasks(three: Cluster, key: str) -> list[NodeEvent]:
-    """A hundred tasks of one process want one large result, and one large value. The connections that were lost meanwhile."""
-    lost: list[NodeEvent] = []
-
-    def observes(event: object) -> None:
-        if isinstance(event, NodeEvent) and event.state == "down":
-            lost.append(event)
-
-    async with holdfast.aio.Holdfast(*three.urls, observer=observes) as locks:
-        await locks.ready()
-
-        async def makes() -> str:
-            return "a" * LARGE
-
-        once, fill = locks.once(key, keep=60), locks.fill(key, 60, makes)
-        for _ in range(2):
-            told = await asyncio.gather(*[once.run(makes) for _ in range(100)])
-            assert {len(it) for it in told} == {LARGE}
-            found = await asyncio.gather(*[fill.get() for _ in range(100)])
-            assert {len(it.value) for it in found} == {LARGE}
-    return lost
-
-
-def test_a_large_result_that_many_tasks_want_at_once_costs_no_connection(three: Cluster) -> None:
-    assert asyncio.run(many_tasks(three, "large")) == []

@@ -16,8 +16,8 @@ from live.kit import connected, io_thread_of
 from nemesis.processes import until
 from proof.books import word
 
-from holdfast import Holdfast, LeaseState, events
-from holdfast.errors import LockLost, Misuse
+from holdfast import Holdfast, events
+from holdfast.errors import Misuse
 
 TTL = 0.6
 SHORT: dict[str, Any] = {"ttl": 0.2, "renew": False}  # a lease that is lost soon
@@ -89,30 +89,6 @@ def test_what_blocks_loses_no_lease_and_delays_nothing_else(
 
 
 # ------------------------------------------------ what callbacks may do
-
-
-def test_what_a_callback_may_do(three: Cluster) -> None:
-    """Anything: it has a thread of its own, so it may wait for its client, too."""
-    tried: dict[str, Any] = {}
-    with connected(three) as client:
-        other = client.lock("other").acquire()
-
-        def on_lost(lease: Any) -> None:
-            tried["again"] = client.lock("callback", wait=15).acquire()
-            tried["extend"] = other.extend()
-            tried["inspect"] = client.inspect("other").state
-            tried["release"] = other.release(confirm=True)
-            tried["state"] = lease.state
-            with pytest.raises(LockLost):
-                lease.release()
-            tried["end"] = True
-
-        lease = client.lock("callback", **SHORT, on_lost=on_lost).acquire()
-        until(lambda: "end" in tried)
-        assert tried["again"].fence > lease.fence
-        assert (tried["extend"] > 0, tried["inspect"], tried["release"] >= 2) == (True, "held", True)
-        assert tried["state"] is LeaseState.LOST
-        tried["again"].release()
 
 
 def test_a_finalizer_on_the_client_s_own_thread_cannot_wait_for_the_client(three: Cluster) -> None:

@@ -22,12 +22,10 @@ from nemesis.processes import until
 
 from holdfast import Holdfast, LeaseState
 from holdfast.drivers import sockets, unyielding
-from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.embedded import Nodes
 from holdfast.engine.engine import Engine
 from holdfast.engine.upkeep import Upkeep
-from holdfast.errors import Cancelled, HoldfastError, LockLost
-from holdfast.face.sync import lease as lease_of_threads
+from holdfast.errors import HoldfastError, LockLost
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -167,26 +165,6 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
 # ------------------------------------------------ its end
 
 
-def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(io_thread_module, "IDLE", 1.1)
-    client = Holdfast(*three.urls)
-    assert not runs(client)
-    client.ready()
-    assert runs(client)
-    lease = client.lock("kept").acquire()
-    time.sleep(1.2)
-    assert runs(client), "it keeps a lease"
-    lease.release()
-    until(lambda: not runs(client), within=8)
-    io_thread = io_thread_of(client)
-    assert (io_thread.sockets.bell.file, io_thread.sockets.bell.clapper, io_thread.sockets.by_file) == (-1, -1, {})
-    with client.lock("kept", wait=5):
-        assert runs(client)
-        assert io_thread_of(client) is io_thread
-    client.close()
-    assert not runs(client)
-
-
 @pytest.mark.parametrize("method", ["tick", "received", "begin"])
 def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
     three: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
@@ -282,57 +260,3 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, mon
 
 
 # ------------------------------------------------ a wait that another thread ends
-
-
-@pytest.mark.parametrize("wait", [None, 60])
-def test_a_wait_is_cancelled_from_another_thread(three: Cluster, wait: float | None) -> None:
-    with Holdfast(*three.urls) as client:
-        lease = client.lock("cancelled").acquire()
-        stop, outcome = threading.Event(), list[BaseException]()
-
-        def waits() -> None:
-            try:
-                client.lock("cancelled", wait=wait).acquire(cancel=stop)
-            except BaseException as error:
-                outcome.append(error)
-
-        thread = threading.Thread(target=waits)
-        thread.start()
-        until(lambda: three.waiters("cancelled") == [1, 1, 1])
-        assert thread.is_alive()
-        stop.set()
-        thread.join(5)
-        assert not thread.is_alive()
-        (error,) = outcome
-        assert isinstance(error, Cancelled)
-        assert (error.name, error.waited > 0) == ("cancelled", True)
-        until(lambda: three.waiters("cancelled") == [0, 0, 0])
-        with pytest.raises(Cancelled):  # an event that is set already: whoever would have to wait does not
-            client.lock("cancelled").acquire(cancel=stop)
-        lease.release()
-        assert client.lock("cancelled").acquire(cancel=threading.Event()).release() == 0
-
-
-def test_a_loss_is_told_while_the_same_thread_enters_once_more(client: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The background thread looks through all that share the lease while the user's thread adds to them."""
-    lock, late = client.lock("shared", ttl=0.3, renew=False, reentrant=True), list[Any]()
-    client.ready()
-    io_thread = io_thread_of(client)
-    mark = lease_of_threads.Lease._mark_lost
-
-    def falls(lease: Any) -> None:
-        mark(lease)
-        late.append(type(lease).__new__(type(lease)))
-        lease._users.add(late[-1])
-
-    def enter_twice() -> None:
-        with lock as outer, lock as inner:
-            # Asked before the loss: a caller that asks later sets the event itself.
-            told = outer.lost, inner.lost
-            until(lambda: io_thread.failure is not None or all(it.is_set() for it in told))
-
-    # Before the lease is taken: a busy machine may take longer than its 0.3 s between two statements.
-    monkeypatch.setattr(lease_of_threads.Lease, "_mark_lost", falls)
-    with pytest.raises(LockLost):
-        enter_twice()
-    assert io_thread.failure is None

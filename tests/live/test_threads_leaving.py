@@ -434,5 +434,3 @@ def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
         together(*watchdogs)
         user.join(SOON)
         assert not user.is_alive(), "it hangs"
-
-

@@ -10,7 +10,6 @@ import time
 import pytest
 from contract.cluster import Cluster
 from contract.programs import program, run
-from nemesis.harm import frozen
 from nemesis.processes import until
 
 from holdfast import Holdfast, Lease
@@ -132,26 +131,6 @@ def test_an_exit_under_an_exception_releases_as_well(three: Cluster) -> None:
     until(lambda: three.holders("error") == [None] * 3, 5)
 
 
-def test_an_exit_while_the_nodes_hang_is_bounded(three: Cluster) -> None:
-    source = """
-    locks = Holdfast(ttl=30, node_timeout=0.5)
-    locks.ready()
-    lease = locks.lock("hang").acquire()
-    while lease.votes < 3:
-        time.sleep(0.01)
-    say("held")
-    sys.stdin.readline()
-    """
-    with program(source, three) as holder:
-        holder.expect("held")
-        with frozen(three.nodes, 0, 1):
-            began = time.monotonic()
-            holder.tell()
-            assert holder.end() == 0
-            assert time.monotonic() - began < 5
-    until(lambda: three.holders("hang") == [None] * 3)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
 def test_s22_after_the_end_without_a_word_the_lock_is_free_within_one_ttl(three: Cluster, client: Holdfast, number: signal.Signals) -> None:
     source = """
@@ -204,26 +183,6 @@ def test_s28_the_head_of_the_line_is_gone_or_hangs(three: Cluster, client: Holdf
             first.process.kill()
         lease.release()
     until(lambda: three.holders("line") == [None] * 3)
-
-
-def test_b07_tokens_of_two_processes_that_were_seeded_alike(three: Cluster) -> None:
-    """128 random bits each, and nothing of the machine in them."""
-    source = """
-    import random, uuid
-    random.seed(0)
-    with Holdfast().lock("token", wait=10) as lease:
-        say(lease.token, "%012x" % uuid.getnode())
-    """
-    inboxes = set()
-    for _ in range(2):
-        status, out, errors = run(source, three)
-        assert (status, errors) == (0, "")
-        token, machine = out.split()
-        inbox = token.split(":")[1]
-        assert len(bytes.fromhex(inbox)) * 8 == 128
-        assert machine not in token
-        inboxes.add(inbox)
-    assert len(inboxes) == 2
 
 
 def test_ctrl_c_in_a_block_releases(three: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""Nodes whose clocks are set while locks are held. (Clients' own: tests/live/test_clocks.py.)"""
+"""Nodes whose clocks are set while locks are held. (Clients' own: tests/contract/test_holding.py.)"""
 
 from __future__ import annotations
 
