@@ -211,30 +211,6 @@ async def test_a_leader_says_something_else(face: Face, five: Cluster, name: str
         await face.call(leadership.publish, "late")
 
 
-async def test_several_who_publish_at_once_say_one_thing_in_the_end(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    leadership = await face.call(client.election(name, "first").campaign)
-    await asyncio.gather(*[face.call(leadership.publish, str(it)) for it in range(8)])
-    leader = await face.call(client.election(name).leader)
-    assert leader.version == 9
-    await face.call(leadership.extend)
-    assert await face.call(client.election(name).leader) == leader
-    await face.call(leadership.resign)
-
-
-async def test_a_leader_in_office_does_not_vanish(face: Face, three: Cluster, name: str) -> None:
-    """What it says is said again with every renewal; also to a node that has restarted and forgotten."""
-    client, other = await face.connected(three, ttl=0.9, restart_guard=None), await face.connected(three, ttl=0.9, restart_guard=None)
-    leadership = await face.call(client.election(name, "here").campaign)
-    eyes = Eyes(other.election(name).observe(wait=3))
-    assert what(await look(face, eyes)) == (leadership.term, 1, "here", True)
-    await three.restart(1)
-    await face.until(lambda: str(three.ask(1, "GET", f"{{{name}[election]}}:leader")).endswith(" here"))
-    assert await face.call(eyes.look) is None, "nothing has changed for three seconds, more than three ttls"
-    assert leadership.is_leader
-    await face.call(leadership.resign)
-
-
 # ------------------------------------------------ who looks on
 
 

@@ -28,7 +28,7 @@ class Work:
 
     def __init__(self, face: Face, makes: Callable[[int], Any] = lambda count: count) -> None:
         self.face, self.makes, self.shut = face, makes, False
-        self.began = self.going = self.most = 0
+        self.began = self.going = 0
 
     @property
     def compute(self) -> Callable[[], Any]:
@@ -36,7 +36,6 @@ class Work:
 
     def _computes(self) -> Script[Any]:
         self.began, self.going = self.began + 1, self.going + 1
-        self.most = max(self.most, self.going)
         count = self.began
         try:
             while self.shut:
@@ -100,38 +99,6 @@ async def test_while_one_computes_anew_the_others_are_shown_what_is_stale(face: 
     work.shut = False
     assert await computer == Found(value=2, computed=True)
     assert work.began == 2
-
-
-async def test_stale_has_an_end(face: Face, five: Cluster, name: str) -> None:
-    client, work = await face.connected(five), Work(face)
-    await face.call(client.fill(name, 0.1, work.compute, stale=60).get)
-    await face.sleep(0.4)
-    holder = await face.acquire(client.fill(name, 1, bool)._lock)
-    assert (await face.call(client.fill(name, 1, work.compute, stale=50).get)).stale
-    with pytest.raises(LockBusy):
-        await face.call(client.fill(name, 1, work.compute, stale=0.2, wait=0).get)
-    await face.release(holder)
-
-
-async def test_what_raises_is_raised_there_and_the_next_one_computes(face: Face, five: Cluster, name: str) -> None:
-    def makes(count: int) -> int:
-        if count == 1:
-            raise ZeroDivisionError("the first")
-        return count
-
-    client, work = await face.connected(five), Work(face, makes)
-    work.shut = True
-    tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute).get)) for _ in range(4)]
-    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 3)
-    work.shut = False
-    found = await asyncio.gather(*tasks, return_exceptions=True)
-    [raised] = [it for it in found if isinstance(it, BaseException)]
-    assert isinstance(raised, ZeroDivisionError)
-    values: list[Any] = [it for it in found if it is not raised]
-    assert [it.value for it in values] == [2] * 3
-    assert sum(it.computed for it in values) == 1
-    assert (work.began, work.most) == (2, 1)
-    await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
 
 
 @pytest.mark.parametrize("value", [None, 0, "", False, [], {"a": [1, None, "ä"]}])
@@ -326,22 +293,6 @@ async def test_a_value_that_was_being_computed_is_not_kept(face: Face, five: Clu
     assert await face.call(fill.get) == Found(value=2)
 
 
-async def test_a_node_that_has_missed_it_shows_nothing(face: Face, three: Cluster, name: str) -> None:
-    client, work = await face.connected(three, node_timeout=0.3), Work(face)
-    fill = client.fill(name, 60, work.compute)
-    await face.call(fill.get)
-    await face.until(lambda: all(three.everywhere("GET", key(name))))
-    await three.freeze(0)
-    await face.call(client.fill(name, 60, work.compute).invalidate)
-    old = three.ask(1, "GET", key(name))
-    await three.thaw(0)
-    await face.until(lambda: all(it.state == "up" for it in client.nodes()))
-    three.ask(0, "SET", key(name), "1:0:60000 7", "PX", "60000")  # as one that has heard of nothing
-    assert old.endswith(":")
-    assert await face.call(fill.peek) is None
-    assert await face.call(fill.get) == Found(value=2, computed=True)
-
-
 async def test_each_caller_s_own_ttl_says_how_old_a_value_may_be(face: Face, five: Cluster, name: str) -> None:
     client, work = await face.connected(five), Work(face)
     patient = client.fill(name, 60, work.compute)
@@ -410,18 +361,6 @@ async def test_in_a_mapping_values_are_as_they_were_made(face: Face, five: Clust
     assert began + 59 < until < face.wall() + 61
     assert not mine
     assert five.everywhere("GET", key(f"app:{name}")) == [None] * 5
-
-
-async def test_a_mapping_is_filled_by_one_at_a_time(face: Face, five: Cluster, name: str) -> None:
-    mine: dict[str, Any] = {}
-    clients, work = [await face.connected(five) for _ in range(2)], Work(face)
-    work.shut = True
-    tasks = [asyncio.create_task(face.call(client.fill(name, 60, work.compute, cache=mine).get)) for client in clients for _ in range(4)]
-    await face.until(lambda: min(five.waiters(f"{name}[fill]")) == 7)
-    work.shut = False
-    found = await asyncio.gather(*tasks)
-    assert ([it.value for it in found], work.began) == ([1] * 8, 1)
-    assert all(it.computed or it.waited > 0 for it in found)
 
 
 async def test_what_is_stale_in_a_mapping(face: Face, five: Cluster, name: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
+from holdfast.errors import LockBusy, LockLost, NoQuorum
 from holdfast.protocol.exclusive import keys_of
 
 
@@ -189,30 +189,6 @@ async def test_only_from_whom_it_was_meant(face: Face, five: Cluster, name: str)
     assert lease.held
     assert await face.call(client.force_release, name, "in time", lease.token) >= 3
     await face.until(lambda: not lease.held)
-
-
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (("", "why"), "needs a name"),
-        (("{x}:queue", "why"), "cannot be a lock's name"),
-        (("x", ""), "needs a reason"),
-        (("x", " "), "needs a reason"),
-        (("x", None), "is text"),
-        (("x", "why", ""), "only is a token"),
-        (("x", "why", 5), "is text"),
-    ],
-)
-async def test_bad_orders_are_refused_before_anything_is_sent(face: Face, five: Cluster, arguments: Any, told: str) -> None:
-    client = await face.connected(five)
-    before = five.calls("eval")
-    with pytest.raises(ConfigError, match=told):
-        await face.call(client.force_release, *arguments)
-    if len(arguments) == 2 and arguments[1] == "why":
-        for look in (client.inspect, client.locked_by, client.is_locked):
-            with pytest.raises(ConfigError, match=told):
-                await face.call(look, arguments[0])
-    assert five.calls("eval") == before
 
 
 async def test_what_was_done_is_counted(face: Face, three: Cluster, name: str) -> None:

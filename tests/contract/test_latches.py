@@ -96,19 +96,6 @@ async def test_a_look_at_a_latch_that_is_not_open_changes_nothing(face: Face, fi
     assert await face.call(monitor.latch(name, 2).is_open)
 
 
-async def test_a_look_tells_what_a_majority_has_not_heard_yet(face: Face, three: Cluster, name: str) -> None:
-    """One node alone has seen the last arrival: whoever is told so has the others know it, or the next one would be told otherwise."""
-    client = await face.connected(three)
-    await face.call(client.latch(name, 2).arrive, "a")
-    three.ask(0, "SET", f"{{{name}}}:latch", "2 1 1", "PX", 100_000)
-    await three.kill(2)
-    await face.until(lambda: client.nodes()[2].state == "down")
-    assert await face.call(client.latch(name, 2).is_open)
-    assert [three.ask(node, "GET", f"{{{name}}}:latch").split()[2] for node in (0, 1)] == ["1", "1"]
-    three.ask(0, "DEL", f"{{{name}}}:latch")
-    assert await face.call(client.latch(name, 2).is_open)
-
-
 async def test_what_a_minority_says_is_no_disagreement(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
     three.ask(0, "SET", f"{{{name}}}:latch", "7 1 0", "PX", 100_000)

@@ -238,26 +238,6 @@ async def test_once_in_each_slot(face: Face, five: Cluster, name: str) -> None:
     assert f"{name}[once 3600s {slot}]" not in await face.call(client.names, f"{glob(name)}*"), "its lock was released"
 
 
-async def until_just_before(face: Face, five: Cluster, per: float) -> None:
-    """Until 20 ms before the next slot of this length begins, by a node's clock."""
-    seconds, micros = map(int, five.ask(0, "TIME"))
-    left = (per - 0.02 - (seconds + micros / 1e6)) % per
-    await face.sleep(left)
-
-
-async def test_calls_at_a_boundary_are_one_slot_s(face: Face, five: Cluster, name: str) -> None:
-    """A schedule fires on four hosts, whose clocks are some milliseconds apart: on some of them a little before the slot begins."""
-    clients, job = [await face.connected(five) for _ in range(4)], Job(face)
-    for turn in (1, 2):
-        await until_just_before(face, five, 2)
-        hosts = []
-        for client in clients:
-            hosts.append(asyncio.ensure_future(run(face, client.once(name, keep=60, per=2, slack=0.5), job)))
-            await face.sleep(0.015)
-        assert await asyncio.gather(*hosts) == ["done"] * 4
-        assert job.runs == turn, "neither nobody nor two"
-
-
 async def test_days_of_a_zone_are_slots(face: Face, five: Cluster, name: str) -> None:
     client, job = await face.connected(five), Job(face, lambda *args: list(args))
     daily = client.once(name, keep=timedelta(days=2), per="day", zone="Europe/Berlin")
@@ -339,24 +319,6 @@ async def test_a_lease_that_is_taken_away(face: Face, five: Cluster, name: str) 
         assert (await result(face, once)).value == "done"
     assert not job.leases[0].held
     await face.until(lambda: len(lost) == 1)
-
-
-async def test_a_result_that_cannot_be_stored_while_the_lease_holds(face: Face, three: Cluster, name: str) -> None:
-    """Its caller is told that it is lost. It may have been stored all the same, late: then that is what everybody is told."""
-    client, job = await face.connected(three, ttl=0.6, max_ttl=0.6, restart_guard=None), Job(face, lambda: "first", takes=0.2)
-    once = client.once(name, keep=60)
-    running = asyncio.ensure_future(run(face, once, job))
-    await face.until(lambda: job.runs)
-    await three.freeze(0, 1)
-    with pytest.raises(LockLost):
-        await running
-    await three.thaw(0, 1)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["up"] * 3)
-    again = Job(face, lambda: "second")
-    told = await run(face, client.once(name, keep=60, wait=30), again)
-    assert told == ("second" if again.runs else "first")
-    assert (await result(face, once)).value == told
-    assert job.runs == 1
 
 
 def glob(name: str) -> str:
@@ -616,16 +578,6 @@ async def test_a_run_that_is_under_way_is_waited_for_and_its_result_is_forgotten
     await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
 
 
-async def test_nothing_can_be_forgotten_without_a_majority(face: Face, three: Cluster, name: str) -> None:
-    client, job = await face.connected(three, outage=0.3), Job(face)
-    once = client.once(name, keep=60)
-    assert await run(face, once, job) == "done"
-    await three.kill(0, 1)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
-    with pytest.raises(NoQuorum):
-        await forget(face, once)
-
-
 async def test_a_function_cannot_have_its_own_result_forgotten(face: Face, five: Cluster, name: str) -> None:
     once = (await face.connected(five)).once(name, keep=60)
 
@@ -664,16 +616,6 @@ async def test_waiting_for_another_s_run_can_be_ended(face: Face, five: Cluster,
         with pytest.raises(ConfigError, match=r"^cancel .*threading\.Event"):
             client.once(name, keep=60, cancel=wrong)
     await face.until(lambda: five.waiters(f"{name}[once]") == [0] * 5)
-
-
-async def test_a_key_that_looks_like_a_slot_is_no_slot(face: Face, five: Cluster, name: str) -> None:
-    client, job = await face.connected(five), Job(face)
-    hourly = client.once(name, keep=9000, per=3600).at(0)
-    assert await run(face, hourly, job) == "done"
-    for key in (f"{name}@0", f"{name} 3600s 0", f"{name}:0"):
-        assert not await result(face, client.once(key, keep=60))
-    with pytest.raises(ConfigError, match="another primitive's lock"):
-        client.once(f"{name}[once 3600s 0]", keep=60)
 
 
 # ------------------------------------------------ many callers of one process

@@ -246,23 +246,6 @@ async def test_too_few_nodes_to_look_or_to_start_over(face: Face, three: Cluster
 # ------------------------------------------------ turns
 
 
-async def test_who_gives_up_does_not_hold_up_others_for_long(face: Face, five: Cluster, name: str) -> None:
-    """Eight have reserved turns for eight seconds. They go, nobody comes when the first turn has come, and the line is over."""
-    if not isinstance(face, Asyncio):
-        return
-    client = await face.connected(five)
-    rate = client.rate(name, 1, 1.0)
-    assert await face.call(rate.take)
-    waiters = [asyncio.create_task(face.call(rate.acquire)) for _ in range(8)]
-    await face.sleep(0.3)
-    for waiter in waiters:
-        waiter.cancel()
-    await asyncio.gather(*waiters, return_exceptions=True)
-    assert not await face.call(rate.take)
-    await face.sleep(1.3)
-    assert await face.call(rate.take), "the line is over"
-
-
 GOOD: dict[str, Any] = {"name": "mail", "limit": 10, "period": 60}
 BAD: list[tuple[dict[str, Any], str]] = [
     *[({"limit": it}, "limit is a whole number") for it in (0, -1, True, 1.0, "10", None, 10**13, inf)],

@@ -10,7 +10,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
-from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse
+from holdfast.errors import LockBusy, LockLost, Misuse
 from holdfast.face.lease import LeaseState
 
 
@@ -38,16 +38,6 @@ async def test_one_lease_for_all(face: Face, five: Cluster, name: str) -> None:
     assert await face.release(lease, confirm=True) >= 3
     await face.until(lambda: all(five.holders(each) == [None] * 5 for each in names))
     assert lease.state is LeaseState.RELEASED
-
-
-def test_names_that_cannot_be(face: Face, five: Cluster, name: str) -> None:
-    client = face.client(five)
-    with pytest.raises(ConfigError, match="needs a name"):
-        client.lock()
-    with pytest.raises(ConfigError, match=f"{name!r} is named twice"):
-        client.lock(name, "another", name)
-    with pytest.raises(ConfigError, match="text"):
-        client.lock(name, 5)
 
 
 async def test_all_or_nothing_in_try_mode(face: Face, five: Cluster, name: str) -> None:

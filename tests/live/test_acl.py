@@ -20,7 +20,10 @@ DOCUMENT = Path(__file__).parent.parent.parent / "docs/connections.md"
 TEXT = DOCUMENT.read_text()
 RULES = {line.split()[2]: line.split()[3:] for line in re.findall(r"^(ACL SETUSER .*)$", TEXT, re.MULTILINE)}
 RULES["operator"] = [*RULES["app"], *re.findall(r"the same line, and\s+`([^`]*)` as well", TEXT)[0].split()]
-MORE = ["+zscore", "+zremrangebyscore", "+pexpireat", "+zcard"]  # what read-write locks, latches and barriers need, too
+# What read-write locks, latches and barriers need, too.
+MORE = sorted(
+    {it for row in re.findall(r"^\| (?:Read-write locks|Latches and barriers) \| `([^`]*)` \|$", TEXT, re.MULTILINE) for it in row.split()}
+)
 MARK = "~{holdfast}:adopted"
 GRANTS = [it for it in RULES["app"] if it[0] in "+~&" and it != MARK]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import threading
 from typing import Any
@@ -22,7 +21,6 @@ from live.test_aio_kit import (
     driver_of,
     ended,
     eye,
-    idle,
     ran,
     some,
     true,
@@ -33,7 +31,6 @@ from proof.misuse import misuse
 
 from holdfast.aio import Lease
 from holdfast.embedded import Nodes
-from holdfast.errors import HoldfastError, LockLost
 
 __all__ = ["eye"]
 
@@ -349,78 +346,6 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
 
 
 # ------------------------------------------------ a bug in the engine
-
-FAULTS = ["received", "tick", "begin", "extend", "end", "lost", "connected", "ready"]
-
-
-@pytest.mark.parametrize("where", FAULTS)
-@calm
-async def test_a_bug_in_the_engine(nodes: Nodes, eye: Eye, caplog: pytest.LogCaptureFixture, where: str) -> None:
-    """Held leases are lost, whoever waits fails at once, the log says it once; and the client works on, with a new engine."""
-    caplog.set_level(logging.CRITICAL, "holdfast")
-    async with await connected(nodes) as locks, await connected(nodes) as others:
-        names = [some("bug") for _ in range(4)]
-        foreign = await others.lock(names[2]).acquire()
-        told: list[Lease] = []
-        lease = await locks.lock(names[0], ttl=0.5, on_lost=told.append).acquire()
-        lost = lease.lost
-
-        async def works() -> None:
-            async with locks.lock(names[1], ttl=0.5):
-                await asyncio.sleep(SOON)
-
-        body, waiter = asyncio.create_task(works()), asyncio.create_task(locks.lock(names[2]).acquire())
-        extension: asyncio.Task[Any] | None = None
-        driver = driver_of(locks)
-        await true(lambda: len(driver.engine.live) == 3 and len(driver._leases) == 2)
-        engine: Any = driver.engine
-
-        def broken(*arguments: Any) -> Any:
-            raise ZeroDivisionError("a bug")
-
-        setattr(engine.upkeep if hasattr(engine.upkeep, where) else engine, where, broken)
-        match where:
-            case "begin":
-                with pytest.raises(HoldfastError, match="failed") as failed:
-                    await locks.lock(names[3]).acquire()
-                assert isinstance(failed.value.__cause__, ZeroDivisionError)
-            case "extend":
-                extension = asyncio.create_task(lease.extend())
-            case "end":
-                cancelled = asyncio.create_task(locks.lock(names[2]).acquire())
-                await turns(2)
-                cancelled.cancel()
-                await asyncio.wait([cancelled])
-                assert cancelled.cancelled()
-            case "lost" | "connected":
-                if where == "connected":
-                    driver.sockets.links[0].transport.abort()  # type: ignore[union-attr]  # (it is connected)
-                eye.asks([0], [("CLIENT", "KILL", "TYPE", "pubsub")])
-            case "received":
-                extension = asyncio.create_task(lease.extend())
-        await true(lambda: lost.is_set(), within=3)
-        await asyncio.wait([body, waiter, *([extension] if extension else [])], timeout=SOON)
-        assert isinstance(body.exception(), LockLost)
-        error = waiter.exception()
-        assert isinstance(error, HoldfastError) and isinstance(error.__cause__, ZeroDivisionError)
-        if extension is not None:
-            assert isinstance(extension.exception(), LockLost)
-        assert not lease.held
-        await turns(3)
-        assert told == [lease]
-        with pytest.raises(LockLost):
-            await lease.release()
-        assert len([it for it in caplog.records if it.levelno == logging.CRITICAL]) == 1
-        assert driver_of(locks) is not driver  # its heir
-        async with asyncio.timeout(SOON):
-            async with locks.lock(names[3]):  # the client works on
-                pass
-            async with locks.lock(names[0]):  # (when the keys that nobody renews have run out)
-                pass
-        await foreign.release()
-        assert idle(locks)
-        await eye.gone(*names)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes, eye: Eye) -> None:

@@ -7,14 +7,13 @@ import contextlib
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
 from contract.cluster import Cluster
 from contract.faces import Face, in_a_thread
-from nemesis.processes import until
 
 from holdfast.errors import LockBusy
 
@@ -47,70 +46,6 @@ class Redlock:
             return True
         self.give(name)
         return False
-
-
-@pytest.fixture
-def other(five: Cluster) -> Iterator[Redlock]:
-    other = Redlock(five.urls)
-    yield other
-    other.close()
-
-
-async def test_while_we_hold_it_nobody_else_gets_it(face: Face, five: Cluster, other: Redlock, name: str) -> None:
-    client = await face.connected(five, ttl=0.6)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: lease.votes == 5)
-    for _ in range(2):  # renewals, too
-        assert other.take(name, 10) == [False] * 5
-        assert other.give(name) == [0] * 5
-        await face.sleep(0.25)
-    assert five.holders(name) == [lease.token] * 5
-    assert lease.held
-    waiting = asyncio.create_task(in_a_thread(until, lambda: other.lock(name, 5), 10))
-    await face.release(lease)
-    assert await waiting
-    assert other.give(name).count(1) >= 3
-
-
-async def test_what_others_hold_we_neither_get_nor_release(face: Face, five: Cluster, other: Redlock, name: str) -> None:
-    client = await face.connected(five)
-    assert other.take(name, 20) == [True] * 5
-    for wait in (0, 0.2):
-        with pytest.raises(LockBusy) as caught:
-            await face.acquire(client.lock(name, wait=wait))
-        assert caught.value.holder == other.value
-        assert caught.value.ttl_left is not None
-        assert 15 < caught.value.ttl_left <= 20
-    assert await face.try_acquire(client.lock(name)) is None
-    await face.until(lambda: five.waiters(name) == [0] * 5)
-    assert five.holders(name) == [other.value] * 5
-    assert min(five.everywhere("PTTL", name)) < 20_000
-    assert other.give(name) == [1] * 5
-    await face.release(await face.acquire(client.lock(name, wait=0)))
-
-
-async def test_s27_others_leases_run_out_and_we_wake_without_polling(face: Face, five: Cluster, other: Redlock, name: str) -> None:
-    client = await face.connected(five, ttl=30)
-    before, began = five.calls(), face.now()
-    assert other.take(name, 0.8) == [True] * 5
-    lease = await face.acquire(client.lock(name))
-    assert 0.7 < face.now() - began < 0.8 + 2 * TICK
-    assert lease.contended
-    asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
-    assert max(asked) <= 3, "to queue, to look when it has run out, and to have all nodes agree on the fence"
-    await face.release(lease)
-
-
-async def test_others_on_a_minority_are_no_obstacle(face: Face, five: Cluster, other: Redlock, name: str) -> None:
-    client = await face.connected(five)
-    for node in other.nodes[:2]:
-        node.set(name, other.value, nx=True, px=20_000)
-    lease = await face.acquire(client.lock(name, wait=0))
-    assert lease.held
-    assert lease.votes == 3
-    await face.release(lease, confirm=True)
-    assert five.holders(name)[:2] == [other.value] * 2
-    assert other.give(name) == [1, 1, 0, 0, 0]
 
 
 class Turns:

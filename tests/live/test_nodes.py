@@ -9,7 +9,6 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from nemesis.processes import until
 from proof.books import word
 
 from holdfast.drivers import sockets
-from holdfast.engine import registry
 from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
 from holdfast.protocol.exclusive import keys_of
 
@@ -101,48 +99,6 @@ async def test_s35_a_node_that_stood_still_is_of_use_again(face: Face, three: Cl
     asked = three.calls()
     await face.sleep(0.2)
     assert three.calls() == asked, "nothing has piled up"
-
-
-async def test_s30_nodes_that_die_and_come_back_empty_while_everybody_works(face: Face, name: str) -> None:
-    """Kills, empty restarts with the guard on, freezes and cuts, all at once; no two holders, fences only grow."""
-    async with face.nodes(5) as nodes:
-        clients = [await face.connected(nodes, ttl=1, max_ttl=1, outage=20) for _ in range(2)]
-        dice, over = random.Random(name), asyncio.Event()
-        inside: list[Any] = []
-        fences: list[int] = []
-
-        async def body(lease: Any) -> None:
-            rivals = [it for it in inside if it.held]
-            assert not (lease.held and rivals), f"{lease} and {rivals}"
-            inside.append(lease)
-            fences.append(lease.fence)
-            await face.sleep(0.003)
-            inside.remove(lease)
-
-        async def user(client: Any) -> None:
-            while not over.is_set():
-                await face.within(client.lock(name, wait=20), body)
-
-        users = [asyncio.create_task(user(client)) for client in clients for _ in range(3)]
-        down = [3, 4]
-        await nodes.kill(3)
-        await nodes.freeze(4)
-        for _ in range(3):
-            for _ in range(5):
-                cut(nodes, dice.randrange(3))
-                await face.sleep(0.02)
-                if dice.random() < 0.4:
-                    await nodes.restart(*down)  # a frozen one, too
-                    await nodes.kill(3)
-                    await nodes.freeze(4)
-            before = len(fences)
-            # Three of five are left.
-            await face.until(lambda before=before: len(fences) > before)  # type: ignore[misc]  # (mypy knows no type of a default in a lambda)
-        await nodes.restart(3)
-        await nodes.thaw(4)
-        over.set()
-        await asyncio.wait_for(asyncio.gather(*users), 30)
-        assert all(a < b for a, b in pairwise(fences))
 
 
 async def test_s31_nodes_that_save_everything_come_back_with_the_lock(face: Face, name: str) -> None:
@@ -297,11 +253,6 @@ async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: C
     assert sum("allkeys-lru" in it.message for it in caplog.records if it.name == "holdfast.node") == 1
 
 
-def warned(heard: list[Any]) -> list[tuple[str, str]]:
-    """What was warned of, in order of the nodes."""
-    return sorted((it.node, it.warning) for it in heard if word(it) == "warned")
-
-
 async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> None:
     assert three.ask(2, "REPLICAOF", "127.0.0.1", 1) == "OK"
     client = face.client(three)
@@ -312,35 +263,6 @@ async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> No
     lease = await face.acquire(client.lock(name, wait=5))  # the others are a majority
     assert lease.votes == 2
     await face.release(lease)
-
-
-@pytest.mark.parametrize(
-    "few, max_ttl, to_one, to_other",
-    [
-        (5, 20, "max_ttl=20 at other, and 30 at this client", "max_ttl=30 at one, and 20 at this client"),
-        (3, 30, "3 nodes at other, and 5 at this client", "5 nodes at one, and 3 at this client"),
-    ],
-    ids=["max_ttl", "nodes"],
-)
-async def test_s10_clients_that_differ_are_warned_once(
-    face: Face, five: Cluster, few: int, max_ttl: float, to_one: str, to_other: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both of them, also the one with the shorter list, whichever was there first."""
-    monkeypatch.setattr(registry, "EVERY", 0.5)
-    heard: dict[str, list[Any]] = {"one": [], "other": []}
-    one = await face.connected(five, owner="one", prefix=name, observer=heard["one"].append)
-    await face.release(await face.acquire(one.lock("x")))
-    options: dict[str, Any] = {"owner": "other", "prefix": name, "max_ttl": max_ttl}
-    other = face.kind(*five.urls[:few], observer=heard["other"].append, **options)
-    shown = await face.ready(face.keep(other))
-    assert all(it.differences[0].startswith(to_other) for it in shown)
-    await face.until(lambda: warned(heard["one"]) and warned(heard["other"]))
-    await face.sleep(1.2)
-    for who, client, words in (("one", one, to_one), ("other", other, to_other)):
-        told = warned(heard[who])
-        assert len(told) == 1, f"{who}: every node says it, and one is enough"
-        assert told[0][1].startswith(words)
-        assert {text for it in client.nodes() for text in it.differences} == {told[0][1]}
 
 
 # ------------------------------------------------ ways to get there
@@ -424,20 +346,6 @@ async def test_b40_waiting_costs_nothing(face: Face, five: Cluster, name: str) -
     assert max(asked) <= 21 * 2, "a request and a release for each, and no more"
 
 
-async def test_b40_a_heartbeat_is_all_that_waiters_say(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five, ttl=0.9)
-    lease = await face.acquire(client.lock(name, ttl=30))
-    waiters = [asyncio.create_task(face.acquire(client.lock(name, wait=60))) for _ in range(10)]
-    await face.until(lambda: min(five.waiters(name)) == 10)
-    before, began = five.calls(), face.now()
-    await face.sleep(0.65)
-    asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
-    assert 10 <= max(asked) <= 10 * ((face.now() - began) / 0.3 + 1), "every ttl/3"
-    await face.release(lease)
-    for waiter in asyncio.as_completed(waiters):
-        await face.release(await waiter)
-
-
 # ------------------------------------------------ nodes that answer, and are of no use
 
 
@@ -458,19 +366,6 @@ async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
         await face.ready(client)
     assert set(caught.value.causes) == set(three.urls[:2])
     assert all(told in str(it) for it in caught.value.causes.values())
-
-
-@pytest.mark.parametrize("wait", [0, 30])
-async def test_what_no_waiting_mends_comes_at_once(face: Face, three: Cluster, wait: float) -> None:
-    """A wrong password used to cost the whole wait, and to come as NoQuorum."""
-    for node in range(3):
-        assert three.ask(node, "CONFIG", "SET", "requirepass", "secret") == "OK"
-    client, began = face.keep(face.kind(*three.urls)), face.now()
-    with pytest.raises(ConfigError, match="these nodes cannot be used:") as caught:
-        await face.acquire(client.lock("a", wait=wait))
-    assert face.now() - began < 5
-    told = "it refuses us, password required (redis://user:password@host, or credentials=): NOAUTH"
-    assert sum(f"{url}: {told}" in str(caught.value) for url in three.urls) >= 2
 
 
 async def test_a_password_that_is_changed_under_a_client_is_an_outage_and_no_mistake(face: Face, three: Cluster, name: str) -> None:

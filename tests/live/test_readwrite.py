@@ -1,18 +1,13 @@
-"""Read-write locks on real servers: readers that are killed, and the least that a user may do."""
+"""Readers and writers that are killed."""
 
 from __future__ import annotations
 
-import re
 import time
 
-import pytest
 from contract.cluster import Cluster
 from live.kit import holding
-from live.test_acl import DOCUMENT, RULES
 
-from holdfast import Holdfast, NoQuorum
-
-[MORE] = re.findall(r"\| Read-write locks \| `([^`]*)` \|", DOCUMENT.read_text())
+from holdfast import Holdfast
 
 
 def test_a_reader_that_is_killed_keeps_a_writer_waiting_for_its_lease_at_most(three: Cluster) -> None:
@@ -37,24 +32,3 @@ def test_a_writer_that_is_killed_lets_all_readers_in(three: Cluster) -> None:
         assert all(it.held for it in leases)
         for it in leases:
             it.release()
-
-
-def use(nodes: Cluster, *more: str) -> None:
-    """All that happens to read-write locks, by a user who may do what the document says, and some more."""
-    rule = [it for it in RULES["app"] if it != ">PASSWORD"]
-    nodes.everywhere("ACL", "SETUSER", "app", "reset", ">pw", *rule, *more)
-    urls = [it.replace("//", "//app:pw@") for it in nodes.urls]
-    with Holdfast(*urls, prefix="app:", outage=0.5) as client:
-        rw = client.rwlock("allowed")
-        with rw.write(wait=5) as lease:
-            lease.downgrade()
-        with rw.read(wait=5) as one, rw.read(wait=0, reentrant=True) as two:
-            assert one.held and two.held
-        other = rw.read(wait=5).acquire()
-        other.release()
-
-
-def test_the_least_that_a_user_may_do(three: Cluster) -> None:
-    use(three, *MORE.split())
-    with pytest.raises(NoQuorum, match=r"permission|can't run"):
-        use(three)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import socket
 import subprocess
@@ -20,12 +19,10 @@ from contract.programs import run
 from live.kit import connected, io_thread_of
 from nemesis.processes import until
 
-from holdfast import Holdfast, LeaseState
+from holdfast import Holdfast
 from holdfast.drivers import sockets, unyielding
 from holdfast.embedded import Nodes
-from holdfast.engine.engine import Engine
-from holdfast.engine.upkeep import Upkeep
-from holdfast.errors import HoldfastError, LockLost
+from holdfast.errors import HoldfastError
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
 
@@ -163,58 +160,6 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
 
 
 # ------------------------------------------------ its end
-
-
-@pytest.mark.parametrize("method", ["tick", "received", "begin"])
-def test_a_bug_in_the_engine_loses_leases_and_fails_waiters_at_once(
-    three: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, method: str
-) -> None:
-    told: list[Any] = []
-    failed: list[BaseException] = []
-    with connected(three, ttl=0.6) as client:
-        lease = client.lock("bug", on_lost=told.append).acquire()
-        quiet = client.lock("bug2").acquire()
-        event = lease.lost
-
-        def wait() -> None:
-            try:
-                client.lock("bug").acquire()
-            except HoldfastError as error:
-                failed.append(error)
-
-        waiter = threading.Thread(target=wait)
-        waiter.start()
-        until(lambda: three.waiters("bug") == [1, 1, 1])
-        io_thread, planted = io_thread_of(client), ZeroDivisionError("planted")
-
-        def raises(*_: object, **__: object) -> None:
-            raise planted
-
-        with monkeypatch.context() as patch:
-            patch.setattr(Upkeep if method == "received" else Engine, method, raises)
-            began = time.monotonic()
-            if method == "begin":
-                with pytest.raises(HoldfastError) as caught:
-                    # (What has a note is the I/O thread's business.)
-                    client.lock("another", note="noted").acquire()
-                assert caught.value.__cause__ is planted
-            waiter.join(5)
-            assert time.monotonic() - began < 0.6 + 0.5, "by the next renewal at the latest, and before the lease would have ended"
-            until(lambda: told)
-        assert not waiter.is_alive()
-        assert [type(it) for it in failed] == [HoldfastError]
-        assert failed[0].__cause__ is planted
-        assert (lease.state, quiet.state, told) == (LeaseState.LOST, LeaseState.LOST, [lease])
-        assert event.is_set()
-        for it in (lease, quiet):
-            with pytest.raises(LockLost):
-                it.release()
-        until(lambda: [it for it in caplog.records if it.levelno == logging.CRITICAL])
-        assert [it.exc_info and it.exc_info[1] for it in caplog.records if it.levelno == logging.CRITICAL] == [planted]
-        assert not io_thread._running.locked()
-        with client.lock("bug", wait=10) as heir:
-            assert io_thread_of(client) is not io_thread
-            assert heir.token.split(":")[1] != lease.token.split(":")[1]
 
 
 # ------------------------------------------------ addresses
