@@ -187,26 +187,6 @@ async def test_an_observer_hears_of_a_lock_s_life_in_order(face: Face, five: Clu
     assert isinstance(tried[1].error, LockBusy)
 
 
-async def test_an_observer_that_raises_is_logged_and_hurts_nobody(
-    face: Face, five: Cluster, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def observer(event: Any) -> None:
-        raise ZeroDivisionError
-
-    client = await face.connected(five, observer=observer)
-    lease = await face.acquire(client.lock(name))
-    assert lease.held
-    await face.release(lease)
-
-    def logged() -> list[str]:
-        return [it.name for it in caplog.records if it.exc_info and it.exc_info[0] is ZeroDivisionError]
-
-    await face.until(lambda: len(logged()) >= 5)
-    assert {*logged()} == {"holdfast"}
-    with pytest.raises(ConfigError, match="observer"):
-        face.client(five, observer="print")
-
-
 # ------------------------------------------------ the end
 
 

@@ -173,12 +173,6 @@ async def test_a_description_that_is_new_finds_the_generation(face: Face, five: 
         assert found == [generation] * 2
 
 
-async def test_many_share_one_description(face: Face, five: Cluster, name: str) -> None:
-    barrier = (await face.connected(five)).barrier(name, 4)
-    for generation in range(2):
-        assert await asyncio.gather(*[face.call(barrier.wait, who) for who in "abcd"]) == [generation] * 4
-
-
 async def test_who_gives_up_has_arrived_and_may_go_on(face: Face, five: Cluster, name: str) -> None:
     client, other = await face.connected(five), await face.connected(five)
     soon, patient = client.barrier(name, 2, wait=0.1), other.barrier(name, 2, wait=20)

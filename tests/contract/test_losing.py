@@ -341,16 +341,3 @@ async def test_s33_a_flush_of_another_database_is_no_loss(face: Face, three: Clu
     await face.sleep(0.1)
     assert lease.held and lease.votes == 3
     await face.release(lease)
-
-
-async def test_leases_of_one_client_are_lost_one_by_one(face: Face, five: Cluster, name: str) -> None:
-    """B-49: a renewal of one acquisition is never one of the next."""
-    client = await face.connected(five)
-    lock = client.lock(name, ttl=0.3, renew=False)
-    first = await face.acquire(lock)
-    await face.until_lost(first)
-    second = await face.acquire(client.lock(name))
-    assert first.token != second.token
-    assert (first.held, second.held) == (False, True)
-    assert not second.lost.is_set()
-    await face.release(second)

@@ -26,19 +26,6 @@ async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) 
     await face.release(next_one)
 
 
-async def test_a_release_hands_the_lock_on(face: Face, five: Cluster, name: str) -> None:
-    client, other = await face.connected(five, ttl=20), await face.connected(five, ttl=20)
-    lease = await face.acquire(client.lock(name))
-    waiter = asyncio.create_task(face.acquire(other.lock(name)))
-    await face.until(lambda: min(five.waiters(name)) == 1)
-    began = face.now()
-    await face.release(lease)
-    second = await waiter
-    assert face.now() - began < 2 * TICK  # a heartbeat would take seven seconds
-    assert second.contended
-    await face.release(second)
-
-
 async def test_s25_a_confirmed_release_says_on_how_many_nodes_it_is_certain(face: Face, name: str) -> None:
     async with face.nodes(5) as nodes:
         client = await face.connected(nodes, node_timeout=0.4)

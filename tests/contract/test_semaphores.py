@@ -98,26 +98,6 @@ async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face
             await face.release(it)
 
 
-@pytest.mark.parametrize("trouble", ["guard", "freeze"])
-async def test_a_permit_is_waited_for_while_nodes_are_of_no_use(face: Face, three: Cluster, name: str, trouble: str) -> None:
-    """As for any lock: a majority in its guard, or frozen for a moment, is no reason to raise NoQuorum before `wait` is over."""
-    client = await face.connected(three, ttl=2, max_ttl=2, outage=30, node_timeout=0.5)
-    if trouble == "guard":
-        await three.restart(0, 1)
-        await face.until(lambda: [it.state for it in client.nodes()[:2]] == ["guarded"] * 2, 10)
-    else:
-        await three.freeze(0, 1)
-        await face.sleep(1.0)
-    waiting = asyncio.ensure_future(face.acquire(client.semaphore(name, 2, wait=25)))
-    await face.sleep(1.0)
-    assert not waiting.done()
-    if trouble == "freeze":
-        await three.thaw(0, 1)
-    lease = await waiting
-    assert lease.held
-    await face.release(lease)
-
-
 async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str) -> None:
     """Without a round that an acquire would wait for: the number is noted along with a request, now and then."""
     heard: list[Any] = []

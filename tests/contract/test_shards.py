@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
-from proof.books import word
 
 from holdfast.embedded import Nodes
 from holdfast.engine import registry
@@ -305,17 +304,6 @@ async def test_an_operator_takes_it_away_on_both(face: Face, rollout: Rollout) -
     assert not lease.held
 
 
-async def test_the_body_of_a_lost_lease_is_told(face: Face, rollout: Rollout) -> None:
-    async def body(lease: Any) -> None:
-        await face.call(rollout.old.force_release, rollout.name, "a test")
-        await face.until_lost(lease)
-        await face.sleep(0.1)  # (an asyncio body is cancelled here)
-
-    with pytest.raises(LockLost, match="forced"):
-        await face.within(rollout.both.lock(rollout.name), body)
-    await rollout.free()
-
-
 async def test_renewed_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
     rollout = Rollout(face, sets, name, ttl=0.6)
     lease = await face.acquire(rollout.both.lock(rollout.name))
@@ -540,27 +528,6 @@ async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollo
     assert register.overlaps
 
 
-async def test_clients_that_leave_out_a_step_are_warned(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    old, both, new = list[Any](), list[Any](), list[Any]()
-    before, options = {"a": sets["a"]}, {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
-
-    def warned(told: list[Any]) -> list[str]:
-        return [it.warning for it in told if word(it) == "warned"]
-
-    await face.ready(face.spread(before, **options, owner="old:1", observer=old.append))
-    await face.until(lambda: sets["a"].everywhere("ZCARD", f"{{holdfast}}:clients:{name}::0") == [1] * 3)
-    await face.ready(face.spread(sets, before, **options, owner="both:2", observer=both.append))
-    await face.until(lambda: warned(both))
-    [told] = warned(both)
-    assert told.startswith("it is used by clients that know only the former shards, or others: old:1. ")
-    await face.ready(face.spread(sets, **options, owner="new:3", observer=new.append))
-    await face.until(lambda: warned(new))
-    [told] = warned(new)
-    assert told.startswith("it is used by clients that spread names over other shards: old:1. ")
-    await face.sleep(0.3)
-    assert warned(old) == [], "those who know both are no danger to anybody, and of the new one it hears with its next signature"
-
-
 def left(nodes: Iterable[Any], shard: str = "") -> set[str] | None:
     """The stragglers on the nodes of a set; None if a node has not told of any."""
     found = [it.stragglers for it in nodes if shard in ("", it.shard)]
@@ -593,16 +560,6 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     await face.sleep(1.0)
     seen = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert seen["old:1"] > seen["old:0"], "the one that has ended reports no more"
-
-
-async def test_a_job_that_lives_for_a_moment_is_seen_afterwards(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
-    job = face.spread({"a": sets["a"]}, owner="cron:7", **options)
-    await face.release(await face.acquire(job.lock(name)))
-    await face.close(job)
-    both = face.spread(sets, {"a": sets["a"]}, **options)
-    await face.ready(both)
-    await face.until(lambda: left(both.nodes()) == {"cron:7"})
 
 
 async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:

@@ -16,9 +16,7 @@ def complained(_: object, error: BaseException) -> None:
     raise AssertionError("nothing was raised") from error
 
 
-def queue(
-    most: int = 100, complain: Complain = complained, in_turn: bool = True, clock: Callable[[], float] = lambda: 0.0
-) -> LoopCalls:
+def queue(most: int = 100, complain: Complain = complained, in_turn: bool = True, clock: Callable[[], float] = lambda: 0.0) -> LoopCalls:
     return LoopCalls(most, complain, in_turn, loop=asyncio.get_running_loop(), tasks=set(), clock=clock)
 
 

@@ -16,6 +16,7 @@ from drivers.bench import Call, closing
 from drivers.on_threads import ThreadsBench
 
 from holdfast.errors import HoldfastError, is_closed
+from holdfast.protocol.command import NEWS
 
 
 @pytest.fixture
@@ -103,6 +104,25 @@ def test_an_io_thread_ends_when_there_is_nothing_to_keep_and_starts_again(bench:
     bench.passes(1.0)
     again.result()
     assert bench.driver.io_thread is io_thread and not io_thread.unused
+
+
+def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(bench: ThreadsBench) -> None:
+    watch = bench.engine.listen(bench.time())
+    waits = bench._call(Call(), lambda: bench.driver.sleep(50.0, watch=watch))
+    bench.passes(15.0)
+    assert not bench.driver.io_thread.unused and not waits.done
+    bench.says(0, bench.tells(NEWS, watch.token))
+    bench.settle()
+    waits.result()
+
+
+def test_news_that_come_as_somebody_turns_to_wait_are_not_missed(bench: ThreadsBench) -> None:
+    """After the waiter has looked, and before the I/O thread knows that it waits."""
+    watch = bench.engine.listen(bench.time())
+    watch.news = True
+    waits = bench._call(Call(), lambda: bench.driver._attend(watch, bench.time() + 50.0, None))
+    bench.settle()
+    waits.result()
 
 
 def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:

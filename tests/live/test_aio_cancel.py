@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from itertools import chain
 from typing import Any
 
 import pytest
-from live.test_aio_kit import SOON, Eye, Tapped, at_every_turn, calm, client, connected, cut, driver_of, eye, idle, some, true, turns
+from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, cut, eye, idle, some, true, turns
 from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-from holdfast.errors import Misuse
 
 __all__ = ["eye"]
 
@@ -81,37 +79,6 @@ async def test_the_uncontended_lock(nodes: Nodes, eye: Eye, use: Callable[[Lock]
             assert idle(locks)
 
         assert await at_every_turn(lambda: use(lock), after) > 2
-
-
-@pytest.mark.parametrize("use", USES)
-@calm
-async def test_while_something_else_was_said_in_that_turn(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
-    """Then what the cut work says leaves only at the end of the turn."""
-    async with await connected(nodes) as locks:
-        name, beside = some("beside"), some("beside")
-        lock = locks.lock(name)
-        busy = locks.lock(beside)
-
-        async def both() -> None:
-            chatter = asyncio.create_task(chat())
-            try:
-                await use(lock)
-            finally:
-                chatter.cancel()
-                await asyncio.wait([chatter])
-
-        async def chat() -> None:
-            while True:
-                lease = await busy.try_acquire()
-                if lease is not None:
-                    await lease.release()
-
-        async def after(outcome: str) -> None:
-            assert only_me()
-            await there_at_once(lock)
-            await eye.gone(name, beside)
-
-        await at_every_turn(both, after)
 
 
 @pytest.mark.parametrize("use", [acquire, stay])
@@ -196,96 +163,6 @@ async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
         assert waiting.exception() is not None
         assert only_me()
         await eye.gone(*[f"{name}{i}" for i in range(3)])
-
-
-@pytest.mark.parametrize("who", ["early", "late"])
-@calm
-async def test_in_a_split_vote(nodes: Nodes, eye: Eye, who: str) -> None:
-    """Two clients have two nodes each, and somebody foreign the fifth: one of them cedes. Cut either of them: the other gets the lock."""
-    async with await connected(nodes) as early, await connected(nodes) as late:
-        cedes: list[bytes] = []
-        held_back = [False]
-
-        def has(node: int) -> bool:
-            return any(node in (it.as_usual or ()) or (it.votes and it.votes[node].granted) for it in driver_of(late).engine.live.values())
-
-        for node in (0, 1):  # what `early` says arrives there when `late` has been granted that node
-            _slow(driver_of(early).sockets.links[node], lambda node=node: not held_back[0] or has(node))
-            _heard(driver_of(late).sockets.links[node], cedes)
-            # (clients' clocks differ a little: the early one's ticket may be the later)
-            _heard(driver_of(early).sockets.links[node + 2], cedes)
-        for k in chain(range(0, 120, 3), range(120, 15000, 300)):
-            if k > 200 and cedes:
-                break
-            name = some("split")
-            eye.asks([4], [("SET", name, "foreign", "PX", 60000)])
-            held_back[0] = True
-            first = asyncio.create_task(early.lock(name).acquire())
-            await turns(1)
-            second = asyncio.create_task(late.lock(name).acquire())
-            mine, its = (first, second) if who == "early" else (second, first)
-            outcome = await cut(mine, k)
-            held_back[0] = False
-            assert outcome in ("cancelled", "done")
-            if outcome == "done":  # it had the lock already
-                await mine.result().release()
-            lease = await asyncio.wait_for(its, SOON)
-            await lease.release()
-            eye.asks([4], [("DEL", name)])
-            await eye.gone(name)
-            assert idle(early) and idle(late) and only_me()
-            await there_at_once((late if who == "early" else early).lock(name))
-            await eye.gone(name)
-        assert cedes
-
-
-def _heard(link: Any, cedes: list[bytes]) -> None:
-    """Notes what is ceded on this connection."""
-    write = link.transport.write
-
-    def heard(data: bytes) -> None:
-        if b"\r\n$1\r\nc\r\n" in data:
-            cedes.append(data)
-        write(data)
-
-    link.transport = Tapped(link.transport, write=heard)
-
-
-def _slow(link: Any, may: Callable[[], bool]) -> None:
-    """What is written to this connection leaves when it may, all in order."""
-    write, loop, rest = link.transport.write, asyncio.get_running_loop(), list[bytes]()
-
-    def pump() -> None:
-        while rest and may():
-            write(rest.pop(0))
-        if rest:
-            loop.call_soon(pump)
-
-    def later(data: bytes) -> None:
-        rest.append(data)
-        if len(rest) == 1:
-            pump()
-
-    link.transport = Tapped(link.transport, write=later)
-
-
-@pytest.mark.parametrize("confirm", [False, True])
-@calm
-async def test_whoever_extends_what_another_task_gives_back(nodes: Nodes, eye: Eye, confirm: bool) -> None:
-    """Is told at once, and waits for nothing that will never come."""
-    async with await connected(nodes) as locks:
-        name = some("extend")
-        for k in range(8):
-            lease = await locks.lock(name).acquire()
-            extensions = [asyncio.create_task(lease.extend()) for _ in range(3)]
-            await turns(k)
-            await lease.release(confirm)
-            async with asyncio.timeout(SOON):
-                outcomes = await asyncio.gather(*extensions, return_exceptions=True)
-            assert all(isinstance(it, float | Misuse) for it in outcomes)
-            await there_at_once(locks.lock(name))
-        await eye.gone(name)
-        assert idle(locks)
 
 
 @pytest.mark.parametrize("confirm", [False, True])
@@ -398,23 +275,3 @@ async def test_a_release_has_left_when_it_returns(nodes: Nodes, eye: Eye) -> Non
         while eye.left(name):  # (without a turn of the loop)
             assert clock() < end
         await (await other).release()
-
-
-@calm
-async def test_cancelled_twice(nodes: Nodes, eye: Eye) -> None:
-    """The second cancellation comes while the first one is being dealt with, at every distance."""
-    async with await connected(nodes) as locks:
-        name = some("twice")
-        for k in range(12):
-            for between in range(4):
-                task = asyncio.create_task(stay(locks.lock(name)))
-                await turns(k)
-                first = task.cancel()
-                await turns(between)
-                task.cancel()
-                await asyncio.wait([task], timeout=SOON)
-                assert task.cancelled() or not first
-                assert only_me()
-                await there_at_once(locks.lock(name))
-        await eye.gone(name)
-        assert idle(locks)

@@ -21,9 +21,7 @@ from typing import Any, Self
 import hiredis
 import pytest
 from contract.programs import run
-from proof.books import word
 
-from holdfast import events
 from holdfast.aio import Holdfast, Lease
 from holdfast.clock import clock
 from holdfast.drivers.aio.driver import Driver
@@ -96,17 +94,6 @@ class Tapped:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-class Down:
-    """An observer that notes which nodes went down."""
-
-    def __init__(self) -> None:
-        self.nodes: list[str] = []
-
-    def __call__(self, event: events.Event) -> None:
-        if word(event) == "down":
-            self.nodes.append(event.node)
 
 
 class Eye:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
 from contract.cluster import Cluster
 from contract.programs import program
 
 from holdfast import Holdfast
-from holdfast.embedded import Nodes
 from holdfast.fencing import FenceTable
-from holdfast.fencing.redis import FencedRedis
 
-STORE = {
-    "sqlite": """
+STORE = """
     import sqlite3
     from holdfast.fencing import FenceTable
 
@@ -30,17 +26,7 @@ STORE = {
             guard(cursor, lease)
             cursor.execute("UPDATE data SET value = ?", [value])
 
-    guard = FenceTable("sqlite").guard
-    """,
-    "redis": """
-    import redis
-    from holdfast.fencing.redis import FencedRedis
-
-    def write(lease, value):
-        with redis.Redis.from_url(sys.argv[1]) as client:
-            FencedRedis(client, lease).set("data", value)
-    """,
-}
+"""
 HOLDER = """
     lease = Holdfast(ttl=0.6).lock("stopped").acquire()
     write(lease, "first")
@@ -56,55 +42,32 @@ HOLDER = """
 """
 
 
-class Sqlite:
-    """A file."""
+class Store:
+    """A file with one value."""
 
     def __init__(self, folder: Path) -> None:
         self.where = str(folder / "database")
-        with closing(sqlite3.connect(self.where)) as database:
-            database.execute(FenceTable("sqlite").ddl)
-            database.execute("CREATE TABLE data (value TEXT)")
-            database.execute("INSERT INTO data VALUES ('')")
-            database.commit()
+        self._do(FenceTable("sqlite").ddl, "CREATE TABLE data (value TEXT)", "INSERT INTO data VALUES ('')")
 
-    def write(self, lease: object, value: str) -> None:
-        with closing(sqlite3.connect(self.where)) as database:
-            FenceTable("sqlite").guard(database.cursor(), lease)  # type: ignore[arg-type]  # (the mistake)
-            database.execute("UPDATE data SET value = ?", [value])
-            database.commit()
-
-    def read(self) -> str:
-        with closing(sqlite3.connect(self.where)) as database:
+    def _do(self, *statements: str, lease: Any = None) -> str:
+        with closing(sqlite3.connect(self.where)) as database, database:
+            if lease is not None:
+                FenceTable("sqlite").guard(database.cursor(), lease)
+            for it in statements:
+                database.execute(it)
             return str(database.execute("SELECT value FROM data").fetchone()[0])
 
-
-class Redis:
-    """A server of its own."""
-
-    def __init__(self, url: str) -> None:
-        self.where = url
-
-    def write(self, lease: object, value: str) -> None:
-        with redis.Redis.from_url(self.where) as client:
-            FencedRedis(client, lease).set("data", value)  # type: ignore[arg-type]  # (the mistake)
+    def write(self, lease: Any, value: str) -> None:
+        self._do(f"UPDATE data SET value = '{value}'", lease=lease)
 
     def read(self) -> str:
-        with redis.Redis.from_url(self.where, decode_responses=True) as client:
-            return str(client.get("data"))
+        return self._do()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Nodes]:
-    with Nodes(1) as nodes:
-        yield nodes
-
-
-@pytest.mark.parametrize("kind, guarded", [("sqlite", True), ("redis", True), ("sqlite", False)], ids=["sqlite", "redis", "no guard"])
-def test_s14_a_stopped_holder_that_wakes_up_late_writes_nothing(
-    three: Cluster, server: Nodes, tmp_path: Path, kind: str, guarded: bool
-) -> None:
-    store = Sqlite(tmp_path) if kind == "sqlite" else Redis(server.urls[0])
-    source = STORE[kind].rstrip() + ("" if guarded else "\n    guard = lambda cursor, lease: None") + HOLDER
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "no guard"])
+def test_s14_a_stopped_holder_that_wakes_up_late_writes_nothing(three: Cluster, tmp_path: Path, guarded: bool) -> None:
+    store, guard = Store(tmp_path), 'FenceTable("sqlite").guard' if guarded else "lambda cursor, lease: None"
+    source = f"{STORE}    guard = {guard}{HOLDER}"
     with Holdfast(*three.urls) as client, program(source, three, store.where) as holder:
         fence = int(holder.hear())
         holder.signal(signal.SIGSTOP)

@@ -17,7 +17,6 @@ from holdfast.embedded import Nodes
 TTL = 4.0  # seconds: a busy machine takes as much as two to start a process and end it
 BUSY = 1.0  # seconds by which a busy machine may be late
 SOON = 5.0
-ASYNCIO = "import asyncio, holdfast.aio\n"
 GEVENT = "from gevent import monkey; monkey.patch_all()\n"
 
 # Each says its token and until when it holds the lock, and leaves it.
@@ -33,30 +32,10 @@ BLOCK = """
         lease.leave()
 """
 LEAVES = {
-    "in a block": BLOCK,
     "and the interpreter exits": TAKES + "lease.leave()",
     "and is gone at once": TAKES + "lease.leave(); os._exit(0)",
-    "and its lease is collected": TAKES + "lease.leave(); del lease; gc.collect(); time.sleep(0.2)",
-    "by closing its client": TAKES + "locks.close(leave=True)",
-    "in asyncio": """
-    async def main():
-        async with holdfast.aio.Holdfast(ttl=4) as locks:
-            async with locks.lock("job") as lease:
-                say(lease.token, lease.until)
-                lease.leave()
-    asyncio.run(main())
-    """,
-    "by closing its client in asyncio": """
-    async def main():
-        locks = holdfast.aio.Holdfast(ttl=4)
-        lease = await locks.lock("job").acquire()
-        say(lease.token, lease.until)
-        await locks.close(leave=True)
-    asyncio.run(main())
-    """,
     "under gevent": BLOCK + "    locks.close()",
 }
-FIRST = {"in asyncio": ASYNCIO, "by closing its client in asyncio": ASYNCIO, "under gevent": GEVENT}
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +59,7 @@ def left(source: str, nodes: Cluster, first: str = "") -> None:
 
 @pytest.mark.parametrize("how", LEAVES)
 def test_a_process_leaves_a_lease_and_ends(five: Cluster, how: str) -> None:
-    left(LEAVES[how], five, FIRST.get(how, ""))
+    left(LEAVES[how], five, GEVENT if how == "under gevent" else "")
 
 
 def test_what_was_left_is_not_listed_before_the_io_thread_has_heard_of_it(
@@ -106,29 +85,12 @@ time.sleep(0.3)
 say(lease.votes)
 sys.stdin.readline()
 """
-ENDS = {
-    "threads": EXITS + "locks.close(); os._exit(0)",
-    "at the interpreter's exit": EXITS,
-    "asyncio": """
-    async def main():
-        locks = holdfast.aio.Holdfast(%s)
-        await locks.ready()
-        lease = await locks.lock("end").acquire()
-        await asyncio.sleep(0.3)
-        say(lease.votes)
-        sys.stdin.readline()
-        await locks.close()
-        os._exit(0)
-    asyncio.run(main())
-    """,
-}
-ENDS["gevent"] = ENDS["threads"]
+ENDS = {"at the interpreter's exit": EXITS, "gevent": EXITS + "locks.close(); os._exit(0)"}
 
 
 @pytest.mark.parametrize("how", ENDS)
 def test_a_process_ends_soon_beside_a_frozen_node_which_hears_of_it(five: Cluster, how: str) -> None:
-    first = {"asyncio": ASYNCIO, "gevent": GEVENT}.get(how, "")
-    with program(ENDS[how] % OPTIONS, five, first=first) as running:
+    with program(ENDS[how] % OPTIONS, five, first=GEVENT if how == "gevent" else "") as running:
         # Nothing is owed when the node freezes.
         running.expect("5")
         five.nodes.freeze(4)
