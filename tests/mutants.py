@@ -1,4 +1,8 @@
-"""Damages floors 1 and 2 in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
+"""Damages code in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
+
+Without `--only` it damages what is pure, which its own tests cover. A module that is not pure is also tested by others: between its own
+tests and the simulator run those tests of users, drivers and the contract that execute the damaged line. One run of them under coverage
+tells which. They use real servers, and a machine may be busy, so a test has noticed the damage if it fails once more, alone.
 
 `--planted` plants the faults of `tests/faults.toml` instead. Each names a test, which must fail.
 
@@ -14,6 +18,7 @@ import ast
 import hashlib
 import os
 import queue
+import re
 import shutil
 import signal
 import subprocess
@@ -22,21 +27,29 @@ import tempfile
 import threading
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import cache_from_source
 from pathlib import Path
 
+import pytest
+from coverage import Coverage, CoverageData
 from own_coverage import ROOT, modules, only_gathers, own_tests
 
 PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py")
+NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "tests/contract")  # test what is not pure
+MOST = 80  # of these tests look at one mutant: some lines are executed by two thousand
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+# As PYTEST, but all tests of a push, and each is the context of the lines that it executes (`pytest_runtest_protocol`).
+RECORD = ("-m", "coverage", "run", "--include=src/holdfast/*", "-m", "pytest", "-q", *PYTEST[4:], "-p", "mutants", "--part", "all", *NEAR)
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
 SURVIVORS = 0.1  # of all mutants, at most
 PATIENCE = 120.0  # seconds for the test that a planted fault names
+HOURS = 7200.0  # seconds for all tests of NEAR under coverage
+FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$", re.MULTILINE)  # in what pytest prints
 SLOWER = 5  # times as long as undamaged code, and as many seconds more: then it hangs, which is noticed too
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -109,6 +122,13 @@ class Unsound(Exception):
     """Undamaged code does not pass: no mutant can be told from it."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> None:
+    """As a plugin: tell coverage which test runs."""
+    if running := Coverage.current():
+        running.switch_context(item.nodeid)
+
+
 def mutants(module: Path, source: str) -> Iterator[Mutant]:
     """All mutants of a module, in the order of its text."""
     lines = source.splitlines()
@@ -118,14 +138,14 @@ def mutants(module: Path, source: str) -> Iterator[Mutant]:
         yield Mutant(module, number, line, f"{before}  ->  {after}  in  {lines[line - 1].strip()}", source)
 
 
-def planted(root: Path = ROOT, only: str | None = None) -> list[Planted]:
-    """All faults of `tests/faults.toml`, or those of one module, in the order of the file."""
+def planted(root: Path = ROOT, only: Sequence[str] = ()) -> list[Planted]:
+    """All faults of `tests/faults.toml`, or those of some modules and folders, in the order of the file."""
     rows = tomllib.loads((root / "tests/faults.toml").read_text())
     return [
         Planted(name, Path(module), text, other, f"tests/{file}::{test}", (root / "src/holdfast" / module).read_text())
         for file, faults in rows.items()
         for name, (module, text, other, test) in faults.items()
-        if only in (None, module)
+        if not only or any(Path(module).is_relative_to(place) for place in only)
     ]
 
 
@@ -226,6 +246,33 @@ class Copy:
         """Whether a test fails. One that is not there, or cannot be collected, does not."""
         return self._run([*PYTEST, test], limit)[0] == 1
 
+    def record(self) -> Callable[[Path], dict[int, set[str]]]:
+        """Run the tests of NEAR. What is returned tells which of those that pass execute which lines of a module."""
+        _, printed = self._run(RECORD, HOURS)
+        if " passed" not in printed:
+            raise Unsound(f"the tests of {', '.join(NEAR)} must run undamaged first:\n{printed}")
+        fail = {"", *FAILED.findall(printed)}
+        data = CoverageData(str(self._folder / ".coverage"))
+        data.read()
+
+        def lines(module: Path) -> dict[int, set[str]]:
+            found = data.contexts_by_lineno(str(self._folder / "src/holdfast" / module))
+            return {line: set(tests) - fail for line, tests in found.items()}
+
+        return lines
+
+    def near_tests(self, tests: Sequence[str]) -> bool:
+        """Whether all of these tests pass, or do when they run once more, alone."""
+        while tests:
+            code, printed = self._run([*PYTEST, *tests], PATIENCE + len(tests))
+            if code == 0:
+                break
+            failed = FAILED.search(printed)
+            if failed is None or failed[1] not in tests or self.fails(failed[1], PATIENCE):
+                return False
+            tests = tests[tests.index(failed[1]) + 1 :]
+        return True
+
     def simulator(self, limit: float) -> tuple[bool, str]:
         """Whether the simulator finds nothing in `limit` seconds, and what it prints."""
         code, printed = self._run(SIMULATE, limit)
@@ -260,11 +307,13 @@ class Range:
         self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for number in range(AT_A_TIME):
             self._copies.put(Copy(root, folder / str(number)))
+        self._pure = set(modules(root, PLACES))
         self._limits: dict[Path | None, float] = {}
+        self._lines: Callable[[Path], dict[int, set[str]]] | None = None
         self._lock = threading.Lock()
 
     def shoot(self, mutant: Mutant | Planted) -> Outcome:
-        """Let the module's own tests look at a mutant, and the simulator if they do not see it. A planted fault has one test."""
+        """Let the module's own tests look at a mutant, then those of NEAR, then the simulator. A planted fault has one test."""
         copy = self._copies.get()
         try:
             if isinstance(mutant, Planted):
@@ -278,6 +327,11 @@ class Range:
             if not passed:
                 return Outcome(mutant, "own tests", time.monotonic() - began)
             copy.put(mutant.module, mutant.source)
+            near = [] if mutant.module in self._pure else self._near(copy, mutant)
+            copy.put(mutant.module, mutant.damaged())
+            if not copy.near_tests(near):
+                return Outcome(mutant, "near tests", time.monotonic() - began)
+            copy.put(mutant.module, mutant.source)
             limit = self._limit(copy, None)
             copy.put(mutant.module, mutant.damaged())
             passed, _ = copy.simulator(limit)
@@ -285,6 +339,16 @@ class Range:
         finally:
             copy.put(mutant.module, mutant.source)
             self._copies.put(copy)
+
+    def _near(self, copy: Copy, mutant: Mutant) -> list[str]:
+        # The tests of NEAR that execute the damaged line, or the module, if none does: then the line runs at import. In reverse order,
+        # because those of the contract are the slowest.
+        with self._lock:
+            if self._lines is None:
+                self._lines = copy.record()
+            lines = self._lines(mutant.module)
+        tests = sorted(lines.get(mutant.line) or set().union(*lines.values()), reverse=True)
+        return tests[:: len(tests) // MOST + 1]
 
     def _limit(self, copy: Copy, module: Path | None) -> float:
         # How long the undamaged module's tests, or the simulator (None), may take: measured when it is first asked, by one for all.
@@ -299,10 +363,10 @@ class Range:
 
 
 def main(arguments: Sequence[str], root: Path = ROOT) -> int:
-    parser = argparse.ArgumentParser(prog="./task mutants", description="Damage floors 1 and 2: nine times in ten a test notices.")
+    parser = argparse.ArgumentParser(prog="./task mutants", description="Damage the code: nine times in ten a test notices.")
     parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
     parser.add_argument("--count", type=int, help="how many (30, or all planted ones)")
-    parser.add_argument("--only", metavar="MODULE", help="of this module only, such as protocol/claim.py")
+    parser.add_argument("--only", metavar="PLACE", nargs="+", default=(), help="of these, such as wire/resp.py and face (what is pure)")
     parser.add_argument("--planted", action="store_true", help="plant the faults of tests/faults.toml instead, all or so many")
     options = parser.parse_args(arguments)
 
@@ -326,10 +390,9 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     return 1 if survivors > most or not chosen else 0
 
 
-def _small(root: Path, only: str | None) -> list[Mutant]:
-    # All small changes to all modules, or to one.
-    everywhere = [Path(only)] if only else list(modules(root, PLACES))
-    sources = {module: (root / "src/holdfast" / module).read_text() for module in everywhere}
+def _small(root: Path, only: Sequence[str]) -> list[Mutant]:
+    # All small changes to all modules of these places, or to those that are pure.
+    sources = {module: (root / "src/holdfast" / module).read_text() for module in modules(root, only or PLACES)}
     return [mutant for module, source in sources.items() if not only_gathers(source) for mutant in mutants(module, source)]
 
 

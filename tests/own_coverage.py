@@ -41,7 +41,7 @@ class Covered:
     seconds: float
 
 
-def modules(root: Path = ROOT, places: tuple[str, ...] = PURE) -> Iterator[Path]:
+def modules(root: Path = ROOT, places: Sequence[str] = PURE) -> Iterator[Path]:
     """The modules of these places of the package, relative to it, in order."""
     package = root / "src/holdfast"
     for place in places:
