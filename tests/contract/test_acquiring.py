@@ -442,6 +442,7 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         cold = face.client(nodes)  # S-03: one that has never spoken to them
         began = face.now()
         lease = await face.acquire(cold.lock(name))
+        assert abs(lease.fence / 1e6 - face.wall()) < 10, "its own clock, before any node has told the time"
         assert await face.try_acquire(client.lock(name)) is None
         await face.extend(lease)
         assert await face.release(lease, confirm=True) >= 3

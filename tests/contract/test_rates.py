@@ -241,6 +241,7 @@ async def test_too_few_nodes_to_look_or_to_start_over(face: Face, three: Cluster
     opened = await face.call(client.rate(name, 2, 1000, fail_open=True).peek)
     assert opened
     assert isinstance(opened.cause, NoQuorum)
+    assert (opened.retry_after, opened.remaining, opened.reset_after) == (0, 0, 0)
 
 
 # ------------------------------------------------ turns

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from holdfast.drivers.guardian import program
+from holdfast.drivers.guardian.keeper import Keeper
 from holdfast.drivers.guardian.records import GRAIN, LATE, MOST, Records
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux has memory that is a file")
@@ -47,3 +48,10 @@ def test_there_is_room_for_so_much() -> None:
     records.drop(first)
     assert records.write(7, b"z") == first
     assert recorded(records) == [b"z", b"y" * GRAIN]
+
+
+def test_a_process_with_too_many_locks_is_told_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    keeper = Keeper("test")
+    keeper.full()
+    keeper.full()
+    assert [it.message.startswith("this process has more locks than its guardian has room for") for it in caplog.records] == [True]

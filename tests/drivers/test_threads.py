@@ -15,6 +15,7 @@ import pytest
 from drivers.bench import Call, closing
 from drivers.on_threads import ThreadsBench
 
+from holdfast.drivers.threads.sockets import WakeupPipe
 from holdfast.errors import HoldfastError, is_closed
 from holdfast.protocol.command import NEWS
 
@@ -85,6 +86,13 @@ def test_one_of_several_callers_wakes_the_io_thread(bench: ThreadsBench) -> None
             assert rings == [clapper] * times
             bench.turn()
             assert done == [0, 1, 2] * times
+
+
+def test_without_descriptors_nobody_is_woken() -> None:
+    bell = WakeupPipe()
+    with mock.patch.object(os, "pipe", side_effect=OSError):
+        assert not bell.hang()
+    bell.ring()  # (the I/O thread looks at short intervals)
 
 
 def idle(bench: ThreadsBench) -> None:

@@ -27,6 +27,7 @@ SAID: dict[Event, tuple[str, int, str]] = {
     events.NodeEvent(state="guarded", **NODE, left=8.0, down=60.0): ("node", logging.WARNING, "(it could not be used for 60 s)"),
     events.NodeEvent(state="warned", **NODE, warning="it evicts"): ("node", logging.WARNING, "redis://a:6379: it evicts"),
     events.Doubt(**LOCK, fence=7, remaining=3.123): ("lease", logging.WARNING, "'invoice' was not confirmed; 3.12 s are left (fence 7)"),
+    events.Doubt(**LOCK, fence=7, remaining=3.0, why="a: full"): ("lease", logging.WARNING, "3.00 s are left (fence 7): a: full"),
     events.Ended(how="discarded", **LOCK, fence=7, remaining=9.84): ("lease", logging.WARNING, "on 'invoice' (fence 7) was discarded"),
     events.Ended(how="lost", **LOCK, fence=7, reason="gap"): ("lease", logging.ERROR, "'invoice' is lost: gap (fence 7)"),
     events.Ended(how="lost", **LOCK, fence=7, reason="refused", why="a: full"): ("lease", logging.ERROR, "refused (fence 7): a: full"),

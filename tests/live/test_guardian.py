@@ -53,8 +53,10 @@ def test_nobody_overlaps_and_nothing_is_left_when_holders_are_killed() -> None:
 @pytest.mark.parametrize("kind", ["lock('{}')", "rwlock('{}').read()", "rwlock('{}').write()", "semaphore('{}', 2)"])
 def test_every_kind_of_lock_is_free(three: Cluster, name: str, kind: str) -> None:
     with holding(three, kind.format(name), GUARDED) as held, Holdfast(*three.urls) as client:
+        guardian = guardian_of(held.pid)
         held.signal(signal.SIGKILL)
         until(lambda: not client.names(f"*{name}*"), within=15)
+        until(lambda: not Path(f"/proc/{guardian}").exists())
 
 
 def test_with_asyncio(three: Cluster, name: str) -> None:
