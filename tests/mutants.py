@@ -42,7 +42,8 @@ NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "
 MOST = 80  # of these tests look at one mutant: some lines are executed by two thousand
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 # As PYTEST, but all tests of a push, and each is the context of the lines that it executes (`pytest_runtest_protocol`).
-RECORD = ("-m", "coverage", "run", "--include=src/holdfast/*", "-m", "pytest", "-q", *PYTEST[4:], "-p", "mutants", "--part", "all", *NEAR)
+RECORD = ("-m", "coverage", "run", "--rcfile=/dev/null", "--include=src/holdfast/*", "-m", "pytest", "-q", *PYTEST[4:])
+RECORD += ("-p", "mutants", "--part", "all", *NEAR)
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
@@ -341,13 +342,14 @@ class Range:
             self._copies.put(copy)
 
     def _near(self, copy: Copy, mutant: Mutant) -> list[str]:
-        # The tests of NEAR that execute the damaged line, or the module, if none does: then the line runs at import. In reverse order,
-        # because those of the contract are the slowest.
+        # The tests of NEAR that execute the damaged line. If it runs at import, those that execute anything of the module. In reverse
+        # order, because those of the contract are the slowest.
         with self._lock:
             if self._lines is None:
                 self._lines = copy.record()
             lines = self._lines(mutant.module)
-        tests = sorted(lines.get(mutant.line) or set().union(*lines.values()), reverse=True)
+        found = lines.get(mutant.line)
+        tests = sorted(set().union(*lines.values()) if found == set() else found or (), reverse=True)
         return tests[:: len(tests) // MOST + 1]
 
     def _limit(self, copy: Copy, module: Path | None) -> float:
