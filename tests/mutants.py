@@ -42,8 +42,8 @@ NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "
 MOST = 80  # of these tests look at one mutant: some lines are executed by two thousand
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
 # As PYTEST, but all tests of a push, and each is the context of the lines that it executes (`pytest_runtest_protocol`).
-RECORD = ("-m", "coverage", "run", "--rcfile=/dev/null", "--include=src/holdfast/*", "-m", "pytest", "-q", *PYTEST[4:])
-RECORD += ("-p", "mutants", "--part", "all", *NEAR)
+COVERAGE = ("-m", "coverage", "run", "--rcfile=/dev/null", "--include=src/holdfast/*")
+RECORD = (*COVERAGE, *PYTEST[:2], *PYTEST[3:], "-p", "mutants", "--part", "all", *NEAR)
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up

@@ -330,12 +330,16 @@ def test_a_io_thread_that_does_not_answer_blames_what_can_run_on_its_thread(benc
     assert "on_lost" not in told and "observer" not in told
 
 
-def test_nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench) -> None:
-    release = bench._call(Call(), lambda: bench.driver.ask({0: b"*1\r\n$4\r\nPING\r\n"}))
+def test_nobody_waits_for_ever_for_an_io_thread_that_is_blocked(bench: ThreadsBench, caplog: pytest.LogCaptureFixture) -> None:
+    lease = bench.acquired().lease
+    ask = bench._call(Call(), lambda: bench.driver.ask({0: b"*1\r\n$4\r\nPING\r\n"}))
+    release = bench._call(Call(), lambda: bench.driver.release(lease._pending, True))
     for _ in range(100):
         bench.time.now += 0.1
         bench.callers()
-    assert release.done and "did not respond for 6.0 s" in str(release.error)
+    assert ask.done and "did not respond for 6.0 s" in str(ask.error)
+    assert release.done and release.error is None
+    assert "the release of 'a' has not been sent for 6.0 s" in caplog.text
 
 
 def test_nothing_is_asked_for_a_caller_that_was_interrupted_before_the_io_thread_began(bench: ThreadsBench) -> None:
