@@ -229,7 +229,7 @@ NIGHT = [
     Stage("mutants", "./task mutants --count 200 --seed $SEED", 60, cores=2),
     Stage("mutants-near", f"./task mutants --count 100 --seed $SEED --only {NOT_PURE}", 90, cores=2),
     Stage("faults", "./task mutants --planted", 60, cores=2),
-    Stage("guardian", "./task bench guardian --kills 3000 --seed $SEED", 30, cores=2),
+    Stage("guardian", "./task bench guardian --kills 3000 --seed $SEED", 30, cores=0.6),
 ]
 
 

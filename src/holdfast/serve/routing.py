@@ -68,7 +68,7 @@ class RequestCounter:
             if not scope["path"].startswith("/"):
                 _take_apart(scope)
             if "\ufffd" in scope["path"]:
-                _check_text(scope["raw_path"])
+                _check_text(scope.get("raw_path") or b"")
             await self._app(scope, receive, sending)
         except ClientDisconnect:
             return
