@@ -21,7 +21,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..drivers.greenlets import itself
 from ..errors import Misuse
-from ..protocol.command import WRITER
+from ..protocol.command import READER, WRITER
 from ..protocol.timing import Timing
 from .lease import Lease
 from .terms import LockTerms
@@ -130,7 +130,8 @@ class Owners(Generic[T]):
         if not within:
             return None
         outer = next(iter(within.values()))
-        upgrade = terms.kind == WRITER and any(it._kind != WRITER for it in within.values())
+        # Others may hold what is held to read, so only who reads may share it.
+        upgrade = terms.kind != READER and any(it._kind not in (terms.kind, WRITER) for it in within.values())
         whole = len(within) == len(terms.names) and all(it is outer for it in within.values())
         if terms.reentrant and not upgrade and whole:
             if terms.timing.max_hold != outer._terms.timing.max_hold:
