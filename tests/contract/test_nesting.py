@@ -177,8 +177,9 @@ async def test_a_longer_ttl_within_extends(face: Face, five: Cluster, name: str)
         assert min(one.remaining, three.remaining) > 15, "never shortened"
         yield two.release
         yield three.release
-        with pytest.raises(Misuse, match="max_hold"):
-            yield client.lock(name, reentrant=True, max_hold=60).acquire
+        for option in ("max_hold", "at_least"):
+            with pytest.raises(Misuse, match=f"another {option}"):
+                yield client.lock(name, reentrant=True, **{option: 60}).acquire
         yield outer.leave
 
     await face.user(client, user())

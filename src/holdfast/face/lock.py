@@ -80,7 +80,7 @@ class Lock(Bound, ABC, Generic[T]):
             LockBusy: `wait` ran out, and another client holds the lock. The error says who.
             NoQuorum: Too few nodes answered to know whether the lock is free.
             Misuse: This thread or task is inside the lock already, and would wait for itself
-                (`self_deadlock`), or with another `max_hold`.
+                (`self_deadlock`), or with another `max_hold` or a shorter `at_least`.
             Cancelled: `cancel` was set.
             Misuse: The client was closed before or during the wait (`closed`).
             ConfigError: The nodes refuse this client or this lock, and waiting does not help.
@@ -97,7 +97,8 @@ class Lock(Bound, ABC, Generic[T]):
 
         Raises:
             NoQuorum: Too few nodes answered to know whether the lock is free.
-            Misuse: This thread or task is inside the lock already, with another `max_hold`.
+            Misuse: This thread or task is inside the lock already, with another `max_hold` or a
+                shorter `at_least`.
             Misuse: The client is closed (`closed`).
             ConfigError: The nodes refuse this client or this lock.
         """

@@ -134,9 +134,11 @@ class Owners(Generic[T]):
         upgrade = terms.kind != READER and any(it._kind not in (terms.kind, WRITER) for it in within.values())
         whole = len(within) == len(terms.names) and all(it is outer for it in within.values())
         if terms.reentrant and not upgrade and whole:
-            if terms.timing.max_hold != outer._terms.timing.max_hold:
+            asked, shared = terms.timing, outer._terms.timing
+            if asked.max_hold != shared.max_hold or asked.at_least > shared.at_least:
+                option = "max_hold" if asked.max_hold != shared.max_hold else "at_least"
                 raise Misuse(
-                    f"{terms.name!r} is entered again with another max_hold: the lease is the same, "
+                    f"{terms.name!r} is entered again with another {option}: the lease is the same, "
                     "so leave it as it was"
                 )
             return outer
