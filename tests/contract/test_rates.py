@@ -130,16 +130,33 @@ async def test_a_process_may_count_its_share_while_no_majority_answers(face: Fac
     await three.kill(0, 1)
     await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])
     hours = client.rate(name, 100, 36_000, burst=20, wait=0, fail_open=5)
+    assert await face.call(hours.peek), "which counts nothing"
     assert [bool(await face.call(hours.take)) for _ in range(6)] == [True] * 4 + [False] * 2, "a fifth of the burst"
-    refused = await face.call(hours.take)
-    assert 1700 < refused.retry_after <= 1800, "five times as long as all processes together would wait"
-    assert isinstance(refused.cause, NoQuorum)
+    for asks in (hours.peek, hours.take):
+        refused = await face.call(asks)
+        assert 1700 < refused.retry_after <= 1800, "five times as long as all processes together would wait"
+        assert isinstance(refused.cause, NoQuorum)
     with pytest.raises(RateLimited):
         await face.call(hours.acquire)
     # Each key and each limit is counted by itself, and a single call is never too many.
     several = client.rate(name, [(5, 60), (3, 900)], key="a", fail_open=5)
     assert [bool(await face.call(several.take)) for _ in range(2)] == [True, False]
     assert await face.call(client.rate(name, [(5, 60), (3, 900)], key="b", fail_open=5).take)
+
+
+async def test_a_process_counts_its_share_of_a_name_that_moves(face: Face, three: Cluster, five: Cluster, name: str) -> None:
+    """Then no node is asked if it is not known which servers a list has."""
+    client = face.spread({"new": five}, previous={"old": three}, node_timeout=0.3)
+    await face.ready(client)
+    await three.kill(0, 1)
+    await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 2)
+    share = client.rate(name, 5, 1000, wait=0, fail_open=5)
+    assert await face.call(share.acquire)
+    with pytest.raises(RateLimited):
+        await face.call(share.acquire)
+    with pytest.raises(NoQuorum) as caught:
+        await face.call(client.rate(name, 5, 1000).take)
+    assert caught.value.name == name
 
 
 async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Cluster, name: str) -> None:

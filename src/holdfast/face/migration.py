@@ -66,15 +66,20 @@ def _servers(
     while True:
         runs: dict[int, frozenset[str]] = {}
         for at in which:
-            try:
-                runs[at] = yield Meet(at, within)
-            except NoQuorum as error:
-                raise NoQuorum(label, error.waited, error.causes, error.needed) from error
+            runs[at] = yield from met(at, within, label)
         known = all(len(it) >= quorum.majority(len(shards.all[at].settings.addresses)) for at, it in runs.items())
         now: float = yield Do(lambda it: it.clock())
         # A caller whose wait was ended by another thread is told so when it acquires.
         if known or now >= began + within or not (yield Pause(TICK)):
             return runs
+
+
+def met(at: int, within: float, label: str) -> Plan[frozenset[str]]:
+    """Learn which servers the nodes of a shard are. Raise NoQuorum, for this label, if too few tell."""
+    try:
+        return (yield Meet(at, within))
+    except NoQuorum as error:
+        raise NoQuorum(label, error.waited, error.causes, error.needed) from error
 
 
 def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings, settings: Settings) -> bool:

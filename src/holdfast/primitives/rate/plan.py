@@ -18,12 +18,12 @@ from zlib import crc32
 
 from ... import checks
 from ...checks import Seconds
-from ...engine.plans import Ask, Do, Meet, Pause, Plan
+from ...engine.plans import Ask, Do, Pause, Plan
 from ...engine.settings import Settings
 from ...errors import Cancelled, ConfigError, NoQuorum, RateLimited
 from ...events import Called, Opened
 from ...face.decorators import Function, LockOf, unfilled
-from ...face.migration import same_servers
+from ...face.migration import met, same_servers
 from ...face.shards import Shards
 from ...face.terms import Description, waiting
 from ...face.tracing import ObservedCall
@@ -105,12 +105,17 @@ class RateTerms:
     processes: int = 0
     alone: OrderedDict[bytes, float] = field(default_factory=OrderedDict)
 
-    def by_itself(self, cost: int, now: float) -> float:
-        """Count a call that the nodes cannot count, within this process's share of the limits.
+    def by_itself(self, cost: int, now: float, why: NoQuorum, counts: bool = True) -> Allowance:
+        """Answer a call that the nodes cannot count, within this process's share of the limits.
 
-        Returns:
-            Seconds until it may be allowed. 0: it is.
+        Args:
+            cost: How many calls it counts as.
+            now: The time.
+            why: Why the nodes cannot.
+            counts: Whether to count it if it is allowed.
         """
+        if not self.processes:
+            return Allowance(allowed=True, cause=why)
         ends, retry = dict[bytes, float](), 0.0
         for key, (calls, period) in zip(self.keys, self.pairs, strict=True):
             each = period * self.processes / calls
@@ -119,13 +124,13 @@ class RateTerms:
             retry = max(retry, ends[key] - now - each * max(cost, burst // self.processes))
         # (Sums of seconds are rounded.)
         if retry > 1e-6:
-            return retry
-        for key, end in ends.items():
+            return Allowance(allowed=False, retry_after=retry, cause=why)
+        for key, end in ends.items() if counts else ():
             self.alone[key] = end
             self.alone.move_to_end(key)
         while len(self.alone) > REMEMBERED:
             self.alone.popitem(last=False)
-        return 0.0
+        return Allowance(allowed=True, cause=why)
 
     def patience(self, waited: float) -> int:
         """Return how far ahead a caller may reserve a turn, in microseconds.
@@ -428,12 +433,12 @@ class RateAttempt:
                     raise tally.unheard("take from")
         except NoQuorum as why:
             if self._limits.fail_open:
-                name, now = self._limits.name, (yield Do(lambda it: it.clock()))
-                if self._limits.processes and (retry := self._limits.by_itself(cost, now)) > 0:
-                    return Allowance(allowed=False, retry_after=retry, cause=why)
-                event = Opened(name=name, token="", waited=why.waited, kind="rate", names=(name,), error=why)
-                yield Do(lambda it: it.note(event))
-                return Allowance(allowed=True, cause=why)
+                allowance = self._limits.by_itself(cost, (yield Do(lambda it: it.clock())), why)
+                if allowance:
+                    name = self._limits.name
+                    event = Opened(name=name, token="", waited=why.waited, kind="rate", names=(name,), error=why)
+                    yield Do(lambda it: it.note(event))
+                return allowance
             yield from self.give_back()
             raise
         allowance = _allowance(self.tallies)
@@ -456,8 +461,8 @@ def _places(limits: RateTerms) -> Plan[Sequence[RateShard]]:
     if len(limits.places) == 1:
         return limits.places
     source, home = limits.places
-    theirs = yield Meet(source.shard, source.settings.node_timeout)
-    ours = yield Meet(home.shard, home.settings.node_timeout)
+    theirs = yield from met(source.shard, source.settings.node_timeout, limits.name)
+    ours = yield from met(home.shard, home.settings.node_timeout, limits.name)
     return (home,) if same_servers(theirs, ours, source.settings, home.settings) else limits.places
 
 
@@ -490,7 +495,7 @@ def acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
 
 def _acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
     checked(limits, cost)
-    began: float | None = None
+    began: float = yield Do(lambda it: it.clock())
     waited, called = 0.0, False
     while True:
         attempt = RateAttempt(limits)
@@ -502,8 +507,8 @@ def _acquire(limits: RateTerms, cost: int) -> Plan[Allowance]:
                 yield from attempt.give_back()
                 raise Cancelled(limits.name, waited)
             return allowance
-        began = attempt.tallies[0].began if began is None else began
-        waited = attempt.tallies[-1].ended - began
+        now: float = yield Do(lambda it: it.clock())
+        waited = now - began
         # (A turn that is reserved is within the time to wait, but for the way to the node.)
         if limits.wait is not None and waited + allowance.retry_after > limits.wait and not attempt.reserved:
             # Nobody has told which limit it was, if this process counts by itself.
@@ -531,7 +536,7 @@ def peek(limits: RateTerms, cost: int) -> Plan[Allowance]:
     except NoQuorum as why:
         if not limits.fail_open:
             raise
-        return Allowance(allowed=True, cause=why)
+        return limits.by_itself(cost, (yield Do(lambda it: it.clock())), why, counts=False)
     return _allowance(tallies)
 
 
