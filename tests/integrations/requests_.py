@@ -18,17 +18,27 @@ class Answer:
 
 
 async def ask(
-    app: Any, path: str = "/", method: str = "POST", body: bytes = b"", query: bytes = b"", *, into: Answer | None = None, **headers: str
+    app: Any,
+    path: str = "/",
+    method: str = "POST",
+    body: bytes = b"",
+    query: bytes = b"",
+    *,
+    into: Answer | None = None,
+    cut: bool = False,
+    **headers: str,
 ) -> Answer:
-    """Send one request. An underscore in a header's name stands for a hyphen."""
+    """Send one request. An underscore in a header's name stands for a hyphen. `cut`: the client goes before the end of the body."""
     answer = into or Answer()
     parts = [body[:5], body[5:]] if body else [b""]
 
     async def receive() -> dict[str, Any]:
+        if not parts and cut:
+            return {"type": "http.disconnect"}
         if not parts:
             await asyncio.Event().wait()
         part = parts.pop(0)
-        return {"type": "http.request", "body": part, "more_body": bool(parts)}
+        return {"type": "http.request", "body": part, "more_body": bool(parts) or cut}
 
     async def send(message: Any) -> None:
         if message["type"] == "http.response.start":

@@ -146,6 +146,18 @@ async def test_what_is_kept(locks: aio.Holdfast, status: int, headers: dict[str,
     assert second.body == (b"run 1" if kept else b"run 2")
 
 
+@pytest.mark.parametrize("status, then", [(400, b"run 2"), (201, b"another request")])
+async def test_a_request_that_was_cut_off_and_refused_is_sent_again(locks: aio.Holdfast, status: int, then: bytes) -> None:
+    async def answer(run: int, send: Any, receive: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await respond(send, status, b"run %d" % run)
+
+    app = Idempotency(Handler(answer), locks)
+    await ask(app, body=b"the body", cut=True, Idempotency_Key="k")
+    assert then in (await ask(app, body=b"the body and its end", Idempotency_Key="k")).body
+
+
 @pytest.mark.parametrize("headers, size", [({}, 1_000_001), ({"content_type": "text/event-stream"}, 10)], ids=["large", "stream"])
 async def test_what_cannot_be_kept_is_sent(
     locks: aio.Holdfast, headers: dict[str, str], size: int, caplog: pytest.LogCaptureFixture

@@ -135,6 +135,9 @@ class Idempotency:
         if not response.keepable:
             raise _NotKept
         await reading.rest()
+        if reading.cut and response.status >= 400:
+            # That is about the part that has arrived. The client sends its request again, and means the whole.
+            raise _NotKept
         return _Kept(reading.hash.hexdigest(), response.status, response.headers, bytes(response.body))
 
 
@@ -176,6 +179,7 @@ class _Reading:
     receive: Receive
     hash: Any
     over: bool = False
+    cut: bool = False
 
     async def __call__(self) -> Message:
         message = await self.receive()
@@ -183,6 +187,7 @@ class _Reading:
             self.hash.update(message.get("body", b""))
             self.over = not message.get("more_body", False)
         elif message["type"] == "http.disconnect":
+            self.cut = self.cut or not self.over
             self.over = True
         return message
 
