@@ -276,7 +276,8 @@ async def test_what_cannot_be_is_refused_in_words(connect: Connect, line: str, e
 
 
 @pytest.mark.parametrize(
-    "bytes_", [b"*2\r\n:1\r\n", b"*100\r\n", b"$3\r\nfoo\r\n\r\n*1\r\n+x\r\n", b"*1\r\n$x\r\n", b"*" + b"1" * 40, b"x" * 70_000]
+    "bytes_",
+    [b"*2\r\n:1\r\n", b"*100\r\n", b"$3\r\nfoo\r\n\r\n*1\r\n+x\r\n", b"*1\r\n$x\r\n", b"*" + b"1" * 40, b"x" * 70_000, b'LOCK "a"\n'],
 )
 @simulated
 async def test_what_is_no_command_ends_the_connection(connect: Connect, bytes_: bytes) -> None:

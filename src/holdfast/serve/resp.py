@@ -534,8 +534,12 @@ def _command(data: bytes, at: int) -> tuple[list[bytes], int]:
     """
     if data[at] != ord("*"):
         end = data.find(b"\n", at) + 1
-        return data[at:end].split(), end
-    words = list[bytes]()
+        words = data[at:end].split()
+        if any(it.startswith((b'"', b"'")) for it in words):
+            # To Redis, the name would be what is between them, and so to other clients.
+            raise Malformed("a command in a line has no quotes; send words with spaces by their length")
+        return words, end
+    words = []
     if (head := _COUNT.match(data, at)) is None:
         return words, _unfinished(data, at)
     at = head.end()
