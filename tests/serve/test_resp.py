@@ -157,6 +157,19 @@ async def test_a_session_is_renewed_and_ends_with_its_connection(connect: Connec
 
 
 @simulated
+async def test_a_client_elsewhere_that_waits_keeps_its_session_by_what_it_says(connect: Connect) -> None:
+    one, other = connect(FAR), connect(FAR)
+    assert await one("LOCK resp:mine TTL 1500 SESSION")
+    assert await other("LOCK resp:others TTL 20000")
+    one.say("LOCK resp:others WAIT 60000")
+    for _ in range(25):
+        one.say("PING")
+        await asyncio.sleep(0.4)
+    assert await other("LOCK resp:mine") is None
+    one.close()
+
+
+@simulated
 async def test_a_lease_without_a_session_stays_after_its_connection(connect: Connect) -> None:
     one, other = connect(), connect()
     lease, *_ = await one("LOCK resp:d TTL 5000")

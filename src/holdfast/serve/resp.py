@@ -17,6 +17,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from json import dumps
 from typing import Any, NamedTuple
@@ -171,6 +172,9 @@ class RespConnection(asyncio.Protocol):
             self._commands.put_nowait(error)
             self._transport.pause_reading()
         self._rest = data[at:]
+        if at:
+            # Now, and not when it is answered: it may come after a command that waits.
+            self._touch()
         if at and self._late is not None:
             self._late.cancel()
             self._late = None
@@ -265,9 +269,14 @@ class RespConnection(asyncio.Protocol):
             gateway.refuse_too_many(self._arrived.address)
         if gateway.busy and not (found.urgent or found.stranger):
             raise Problem("overloaded", f"the gateway is {gateway.lag.late:.2f} s behind; it serves UNLOCK and KEEP")
-        for hold in () if self.near else self.sessions:
-            # Its client is alive, for it has just said something.
-            hold.touch()
+
+    def _touch(self) -> None:
+        """Extend the session of a client elsewhere. It is alive, for it has just said something."""
+        with suppress(Problem):
+            if self.client is not None and not self.near:
+                self.gateway.now(self.client)
+                for hold in self.sessions:
+                    hold.touch()
 
     @staticmethod
     def _options(found: CommandSpec, words: list[str]) -> dict[str, str]:
