@@ -268,6 +268,25 @@ async def test_work_is_done_once(connect: Connect) -> None:
 
 
 @simulated
+async def test_a_client_that_goes_while_its_result_is_kept_leaves_no_lease(connect: Connect) -> None:
+    one, other = connect(), connect()
+    _, lease, *_ = await one("ONCE resp:gone 60000 SESSION")
+    one.say(f"DONE {lease} result")
+    one.close()
+    assert await other("ONCE resp:gone 60000 WAIT 1000") == ["done", "result"]
+    assert "leases:0" in await other("INFO")
+
+
+@simulated
+async def test_a_mistake_takes_no_lease_out_of_its_session(connect: Connect) -> None:
+    one, other = connect(), connect()
+    lease, *_ = await one("LOCK resp:mistake SESSION")
+    assert (await one(f"DONE {lease} result")).startswith("-ERR")
+    one.close()
+    assert await other("LOCK resp:mistake WAIT 100")
+
+
+@simulated
 async def test_rates(connect: Connect) -> None:
     one = connect()
     asked = ["rate 2 60000 KEY me"] * 3 + ["rate 2 60000 KEY you", "another 2 60000 KEY me"]

@@ -120,10 +120,9 @@ async def keep(hold: Hold, key: str, value: Any) -> Any:
     if not work.outcome.done():
         hold.refuse_if_over()
         work.outcome.set_result(value)
+        work.running.add_done_callback(lambda _: hold.give_up(True))
     # The client may go while the nodes keep the result. They keep it all the same.
-    kept = await asyncio.shield(work.running)
-    hold.give_up(True)
-    return kept
+    return await asyncio.shield(work.running)
 
 
 def without_result(why: str) -> Problem:

@@ -438,7 +438,9 @@ async def _once(its: RespConnection, words: list[str], given: dict[str, str]) ->
 @command("DONE id value", urgent=True)
 async def _done(its: RespConnection, words: list[str], given: dict[str, str]) -> Any:
     hold = its.lease(words[0])
-    its.sessions.pop(hold, None)
+    if hold.work is not None:
+        # The nodes keep the result, also if the client goes meanwhile.
+        its.sessions.pop(hold, None)
     return _text(await keep(hold, hold.wanted.names[0], words[1]))
 
 
