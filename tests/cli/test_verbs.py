@@ -36,12 +36,14 @@ def test_hold_says_so_and_releases_when_stdin_ends(holdfast: Command, locks: Hol
 
 
 def test_hold_ends_with_a_signal_and_a_busy_lock_is_75(holdfast: Command, locks: Holdfast) -> None:
-    with holdfast.started("hold", "script", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with holdfast.started("hold", "script", **pipes) as process:
         until(lambda: locks.is_locked("script"))
         busy = holdfast.run("hold", "-n", "script", stdin=subprocess.DEVNULL)
         assert (busy.returncode, busy.stdout) == (75, "")
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == -signal.SIGTERM
+        assert process.stderr.read() == ""
         assert not locks.is_locked("script")
 
 
@@ -93,8 +95,11 @@ def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> Non
 
 def test_check_knows_whether_the_lock_is_still_held(holdfast: Command, locks: Holdfast) -> None:
     assert holdfast.run("check").returncode == 64
-    gone = holdfast.run("check", env={"HOLDFAST_NAME": "checked", "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"})
-    assert gone.returncode == 76
+    told = {"HOLDFAST_NAME": "checked", "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"}
+    assert holdfast.run("check", env=told).returncode == 76
+    down = holdfast.run("check", "--nodes", "redis://127.0.0.1:1", env=told)
+    # The library's log is not shown.
+    assert (down.returncode, len(re.findall("(?m)^holdfast: ", down.stderr)), down.stderr.count("redis://")) == (69, 1, 1), down.stderr
 
 
 @pytest.mark.parametrize("words", ["run", "run -s", "run -x", "run --slots 2", "run --and second", "elect"])
@@ -324,7 +329,8 @@ def test_release_takes_it_from_the_one_that_is_named(holdfast: Command, locks: H
     assert lease.held
     assert holdfast.run(*words[:-1], "--yes", "--only", lease.token, "taken").returncode == 0
     until(lambda: not lease.held)
-    assert holdfast.run(*words[:-1], "--yes", "--any", "taken").returncode == 1
+    free = holdfast.run(*words[:-1], "--yes", "--any", "taken")
+    assert (free.returncode, free.stdout.splitlines()[-1]) == (1, "nobody holds it")
 
 
 @pytest.mark.parametrize("typed, code", [("no", 1), ("asked", 0)])
