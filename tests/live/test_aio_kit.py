@@ -85,17 +85,6 @@ def idle(locks: Holdfast) -> bool:
     return not (driver.engine.live or len(driver.waiting) or driver._leases or driver.strangers)
 
 
-class Tapped:
-    """A transport that writes as it is told. (One of uvloop's cannot be changed.)"""
-
-    def __init__(self, transport: Any, **instead: Any) -> None:
-        self._transport = transport
-        vars(self).update(instead)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
-
-
 class Eye:
     """Looks into the servers, on connections of its own that stay open. It blocks: a look takes part of a millisecond."""
 

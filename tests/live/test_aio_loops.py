@@ -1,4 +1,4 @@
-"""Loops, threads and processes: whose a client and a lease are, how they end, and what a bug in the engine does (B-34, S-23)."""
+"""Loops, threads and processes: whose a client and a lease are, and how they end (B-34, S-23)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,7 @@ from typing import Any
 
 import pytest
 from contract.programs import program
-from live.test_aio_kit import (
-    SOON,
-    STRICT,
-    Complaints,
-    Eye,
-    calm,
-    client,
-    connected,
-    driver_of,
-    ended,
-    eye,
-    ran,
-    some,
-    true,
-    turns,
-)  # fmt: skip
+from live.test_aio_kit import SOON, STRICT, Complaints, Eye, calm, client, connected, driver_of, ended, eye, ran, some, true, turns
 from nemesis.processes import until
 from proof.misuse import misuse
 
@@ -343,9 +328,6 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
         finally:
             os.kill(child, 9)
     eye.everywhere("DEL", "forked")
-
-
-# ------------------------------------------------ a bug in the engine
 
 
 def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes, eye: Eye) -> None:

@@ -1,4 +1,4 @@
-"""The thread that keeps a client: what it owns, when it ends, what its failure means, and how much it can carry."""
+"""The thread that keeps a client: how much it can carry, how it sends and receives, and which places it tries."""
 
 from __future__ import annotations
 
@@ -37,10 +37,6 @@ def ports() -> Iterator[Cluster]:
 def things() -> tuple[int, int]:
     """How many threads and open files this process has."""
     return len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd"))
-
-
-def runs(client: Holdfast) -> bool:
-    return io_thread_of(client)._running.locked()
 
 
 # ------------------------------------------------ how much it carries
@@ -159,9 +155,6 @@ def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -
         assert link.sock.fileno() == -1
 
 
-# ------------------------------------------------ its end
-
-
 # ------------------------------------------------ addresses
 
 
@@ -202,6 +195,3 @@ def test_s03_a_slow_name_server_is_not_asked_again_and_again(ports: Cluster, mon
         assert things()[0] <= before + 6, "one for each node, beside the waiter, the I/O thread and the log"
         waiter.join(15)
     assert len(asked) <= 6
-
-
-# ------------------------------------------------ a wait that another thread ends
