@@ -95,6 +95,19 @@ def test_without_descriptors_nobody_is_woken() -> None:
     bell.ring()  # (the I/O thread looks at short intervals)
 
 
+def test_a_node_that_goes_on_and_on_leaves_the_others_their_turn(bench: ThreadsBench) -> None:
+    one, other = bench.wires[:2]
+    assert one and other
+    read, left, chatter = other.recv_into, list[int](), b">2\r\n$10\r\ninvalidate\r\n*1\r\n$5\r\nother\r\n"
+    bench.says(0, chatter * 12_000)
+    bench.says(1, chatter)
+    with mock.patch.object(other, "recv_into", lambda buffer: left.append(len(one.unread)) or read(buffer)):
+        bench.turn()
+    assert left[0] > 0
+    bench.settle()
+    assert not one.unread
+
+
 def idle(bench: ThreadsBench) -> None:
     """The I/O thread has ended for want of work: `close` tells it nothing."""
     bench.passes(11.0)
