@@ -146,6 +146,8 @@ ALL = tuple(it for it in list(globals().values()) if isinstance(it, Metric))
 def changes(event: events.Event) -> Iterator[tuple[Any, ...]]:
     """Yield each metric that an event changes, with the value and those of its labels.
 
+    The label `name` is not among them, because the user says what it is.
+
     Args:
         event: What happened.
     """
