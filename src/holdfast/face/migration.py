@@ -75,11 +75,12 @@ def _servers(
 
 
 def met(at: int, within: float, label: str) -> Plan[frozenset[str]]:
-    """Learn which servers the nodes of a shard are. Raise NoQuorum, for this label, if too few tell."""
+    """Learn which servers the nodes of a shard are. Raise NoQuorum of this label if too few tell."""
     try:
-        return (yield Meet(at, within))
+        runs: frozenset[str] = yield Meet(at, within)
     except NoQuorum as error:
         raise NoQuorum(label, error.waited, error.causes, error.needed) from error
+    return runs
 
 
 def same_servers(theirs: frozenset[str], ours: frozenset[str], former: Settings, settings: Settings) -> bool:
