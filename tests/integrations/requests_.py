@@ -28,7 +28,10 @@ async def ask(
     cut: bool = False,
     **headers: str,
 ) -> Answer:
-    """Send one request. An underscore in a header's name stands for a hyphen. `cut`: the client goes before the end of the body."""
+    """Send one request. An underscore in a header's name stands for a hyphen.
+
+    `cut`: the client goes before the end of the body.
+    """
     answer = into or Answer()
     parts = [body[:5], body[5:]] if body else [b""]
 

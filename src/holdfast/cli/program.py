@@ -87,7 +87,7 @@ def _open_standard_files() -> None:
 
 
 def _drop_output() -> bool:
-    """Forget what cannot be written to stdout, or it would fail once more at the end of the process.
+    """Forget what cannot be written to stdout. Otherwise it would fail once more at the end.
 
     Returns:
         Whether there is something.

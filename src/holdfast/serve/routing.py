@@ -99,7 +99,13 @@ def _take_apart(scope: Scope) -> None:
 
 
 def _check_text(path: bytes) -> None:
-    """Refuse what is not UTF-8. Servers read each such byte as U+FFFD, so several names would be one."""
+    """Refuse what is not UTF-8.
+
+    Servers read each such byte as U+FFFD, so several names would be one.
+
+    Raises:
+        Problem: malformed.
+    """
     try:
         unquote_to_bytes(path).decode()
     except UnicodeDecodeError:
