@@ -193,6 +193,9 @@ async def test_health_shows_states_and_no_addresses(locks: aio.Holdfast, nodes: 
             client.close()
             assert (await ask(health(client))).status == 200
             assert (await ask(health(client, deep=True))).status == 503
+    closed = aio.Holdfast("redis://nowhere")
+    await closed.close()
+    assert json.loads((await ask(health(closed))).body) == {"status": "pass", "nodes": []}
 
 
 async def test_health_without_a_majority() -> None:
