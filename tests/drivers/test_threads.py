@@ -132,6 +132,7 @@ def test_an_io_thread_is_not_idle_while_somebody_waits_for_news(bench: ThreadsBe
     waits = bench._call(Call(), lambda: bench.driver.sleep(50.0, watch=watch))
     bench.passes(15.0)
     assert not bench.driver.io_thread.unused and not waits.done
+    assert bench.ends == [], "its connections were closed, and nothing would tell it"
     bench.says(0, bench.tells(NEWS, watch.token))
     bench.settle()
     waits.result()

@@ -13,7 +13,7 @@ from contract.faces import Face, Threads
 
 from holdfast.errors import Cancelled, HoldfastError, LockLost
 
-SOON = 10.0
+SOON, TTL = 10.0, 1.0
 FAULTS = ["received", "tick", "begin", "extend", "end", "lost", "connected", "ready"]
 
 
@@ -35,13 +35,13 @@ async def test_a_bug_in_the_engine(face: Face, five: Cluster, name: str, caplog:
     locks, others = await face.connected(five), await face.connected(five)
     foreign = await face.acquire(others.lock(f"{name}.foreign"))
     told: list[Any] = []
-    lease = await face.acquire(locks.lock(name, ttl=0.5, on_lost=told.append))
+    lease = await face.acquire(locks.lock(name, ttl=TTL, on_lost=told.append))
     lost, tasks = lease.lost, {}
 
     async def works(lease: Any) -> None:
         await face.until_lost(lease, SOON)  # with asyncio it is cancelled meanwhile
 
-    tasks["body"] = asyncio.create_task(face.within(locks.lock(f"{name}.body", ttl=0.5), works))
+    tasks["body"] = asyncio.create_task(face.within(locks.lock(f"{name}.body", ttl=TTL), works))
     tasks["waiter"] = asyncio.create_task(face.acquire(locks.lock(f"{name}.foreign")))
     engine = face.drivers(locks)[-1].engine
     await face.until(lambda: len(engine.live) == 3 and len(locks.leases()) == 2)
@@ -63,7 +63,7 @@ async def test_a_bug_in_the_engine(face: Face, five: Cluster, name: str, caplog:
             await stops_waiting(face, locks.lock(f"{name}.foreign"))
         case "lost" | "connected":
             five.ask(0, "CLIENT", "KILL", "TYPE", "pubsub")
-    await face.until(lost.is_set, within=3)
+    await face.until(lost.is_set, SOON)
     await asyncio.wait(tasks.values(), timeout=SOON)
     raised = {who: task.exception() for who, task in tasks.items()}
     error = raised.pop("waiter")
