@@ -36,7 +36,7 @@ async def test_a_bug_in_the_engine(face: Face, five: Cluster, name: str, caplog:
     foreign = await face.acquire(others.lock(f"{name}.foreign"))
     told: list[Any] = []
     lease = await face.acquire(locks.lock(name, ttl=TTL, on_lost=told.append))
-    lost, tasks = lease.lost, {}
+    lost, tasks = lease.lost, dict[str, asyncio.Task[Any]]()
 
     async def works(lease: Any) -> None:
         await face.until_lost(lease, SOON)  # with asyncio it is cancelled meanwhile

@@ -75,7 +75,7 @@ async def test_what_takes_its_time_loses_no_lease_and_delays_nothing_else(
 ) -> None:
     if what == "log handler" and not isinstance(face, Threads):
         return  # (it blocks the loop)
-    heard: list[events.Event] = []
+    heard: list[Any] = []
     lost: list[Any] = []
     hung = Hung(face)
     observer, on_lost = (hung.function if it == what else other for it, other in (("observer", heard.append), ("on_lost", lost.append)))
