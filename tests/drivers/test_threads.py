@@ -95,6 +95,21 @@ def test_without_descriptors_nobody_is_woken() -> None:
     bell.ring()  # (the I/O thread looks at short intervals)
 
 
+class Counting(ThreadsBench):
+    """Counts the threads that a driver has started."""
+
+    started = 0
+
+    def _start(self, *what: Any) -> None:
+        self.started += 1
+        super()._start(*what)
+
+
+def test_a_node_whose_place_is_known_is_dialled_without_another_thread() -> None:
+    with closing(Counting()) as bench:
+        assert bench.started == 1, "the I/O thread"
+
+
 def test_a_node_that_goes_on_and_on_leaves_the_others_their_turn(bench: ThreadsBench) -> None:
     one, other = bench.wires[:2]
     assert one and other
