@@ -35,6 +35,13 @@ async def test_ready_says_how_the_nodes_are(face: Face, five: Cluster) -> None:
     assert all(it.ahead is not None and abs(it.ahead) < 1 for it in nodes)
 
 
+async def test_ready_asks_a_node_that_was_up(face: Face, three: Cluster) -> None:
+    client = await face.connected(three, node_timeout=0.5)
+    await three.freeze(2)
+    assert [it.state for it in await face.ready(client)] == ["up", "up", "down"]
+    await three.thaw(2)
+
+
 async def test_ready_without_a_majority(face: Face, three: Cluster) -> None:
     await three.kill(2)
     client = face.client(three)
