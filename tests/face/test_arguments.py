@@ -470,3 +470,13 @@ def test_what_can_be_asked_for_is_answered(face: str, where: str, real: Real) ->
                 assert set(answer) <= {real.lease.name}
             case _:  # nobody has it
                 assert not answer
+
+
+@pytest.mark.parametrize("wrong", [False, 5, "now"])
+def test_what_cannot_end_a_wait_is_refused(wrong: Any) -> None:
+    """`acquire(False)`, as of a `threading.Lock`, ended in an AttributeError if another client had the lock."""
+    client = holdfast.Holdfast(*HOSTS)
+    waits = (client.lock("a").acquire, client.election("a").campaign, client.latch("a", 2).wait, client.rate("a", 1, 1).acquire)
+    for wait in (*waits, partial(client.barrier("a", 2).wait, "me")):
+        with pytest.raises(ConfigError, match=r"^cancel .*threading\.Event"):
+            wait(cancel=wrong)
