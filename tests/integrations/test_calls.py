@@ -12,14 +12,14 @@ import pytest
 
 from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes
-from holdfast.integrations.calls import Delivery, Unique
+from holdfast.integrations.calls import Delivery, UniqueCalls
 
 
 def load(feed: str, fast: bool = False) -> None: ...
 
 
 def test_of_many_senders_and_workers_one_message_is_under_way(nodes: Nodes) -> None:
-    unique, queue, numbers = Unique(load, "load", {"unique_until": "finished"}), SimpleQueue[Any](), count()
+    unique, queue, numbers = UniqueCalls(load, "load", {"unique_until": "finished"}), SimpleQueue[Any](), count()
     under_way, most = set[str](), 0
 
     def publish(name: str) -> tuple[str, str]:
@@ -61,7 +61,7 @@ def test_of_many_senders_and_workers_one_message_is_under_way(nodes: Nodes) -> N
 
 
 def test_without_a_majority_nothing_is_sent_and_what_was_sent_is_done(caplog: pytest.LogCaptureFixture) -> None:
-    unique = Unique(load, "load", {})
+    unique = UniqueCalls(load, "load", {})
     with Holdfast("redis://127.0.0.1:1", node_timeout=0.2) as locks:
         with pytest.raises(NoQuorum):
             unique.send(locks, ("a",), {}, pytest.fail, pytest.fail)
