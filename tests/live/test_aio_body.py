@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 import pytest
@@ -57,6 +58,40 @@ async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, 
         (lease,) = told
         assert (error.reason, error.fence) == ("forced", lease.fence)
         assert await lease.release() == 0  # the block has said it; once
+
+
+@calm
+async def test_a_block_whose_coroutine_is_thrown_away_releases(nodes: Nodes) -> None:
+    """Then nothing can be awaited: Python ends a coroutine that does with RuntimeError."""
+
+    @types.coroutine
+    def up_to(mark: object, work: Coroutine[Any, Any, Any]) -> Generator[Any, None, None]:
+        while (asked := work.send(None)) is not mark:
+            yield asked
+
+    @types.coroutine
+    def show(mark: object) -> Generator[Any, None, None]:
+        yield mark
+
+    async with await connected(nodes) as locks:
+        name, held = some("thrown"), object()
+
+        async def works() -> None:
+            async with locks.lock(name):
+                await show(held)
+
+        work = works()
+        await up_to(held, work)
+        assert await locks.is_locked(name)
+        # What another task says in this turn has what this one says wait for the end of it.
+        other = asyncio.create_task(locks.lock(f"{name}.other").try_acquire())
+        await asyncio.sleep(0)
+        work.close()
+        lease = await other
+        assert lease is not None
+        await lease.release()
+        await true(lambda: idle(locks))
+        assert not await locks.is_locked(name)
 
 
 @pytest.mark.parametrize("first", ["loss", "cancel"])
