@@ -101,7 +101,7 @@ class WakeupPipe:
         """Wake the I/O thread. Callers do, on their own threads."""
         try:
             os.write(self.clapper, b"!")
-        except (BlockingIOError, OSError):
+        except OSError:
             # It is full of rings, or was never hung.
             pass
 
