@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import threading
 from datetime import timedelta
 from math import inf, nan
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -274,3 +277,14 @@ def test_flags_are_checked_at_once_and_named() -> None:
     for wrong in (0, 1, None, "yes"):
         with pytest.raises(ConfigError, match=f"^reentrant is True or False, not {wrong!r}"):
             checks.flags(renew=True, reentrant=wrong)
+
+
+# ---------------------------------------------------------------- what ends a wait
+
+
+def test_only_an_event_ends_a_wait() -> None:
+    for event in (None, threading.Event()):
+        checks.cancel(event)
+    for wrong in (False, 5, "now", SimpleNamespace(is_set=True)):
+        with pytest.raises(ConfigError, match=f"; not {re.escape(checks.shown(wrong))}"):
+            checks.cancel(wrong)

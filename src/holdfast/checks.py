@@ -124,6 +124,19 @@ def flags(**given: object) -> None:
             flag(value, what)
 
 
+def cancel(value: object) -> None:
+    """Refuse what cannot end a wait, such as the False of `acquire(False)`.
+
+    None is allowed: nothing ends the wait.
+
+    Raises:
+        ConfigError: It is no event.
+    """
+    if value is not None and not callable(getattr(value, "is_set", None)):
+        told = f"cancel is an event, such as threading.Event(), which ends waiting when it is set; not {shown(value)}"
+        raise ConfigError(told)
+
+
 def shown(value: object) -> str:
     """Return a value as an error shows it: short, and without the password of an address."""
     try:

@@ -14,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import Any, TypeVar
 
+from ... import checks
 from ...clock import SYSTEM, Sources
 from ...engine.engine import Engine, Watch
 from ...engine.health import Health
@@ -31,7 +32,7 @@ from ...weakset import SafeWeakSet
 from ..access import Access
 from ..base import BaseDriver
 from ..callbacks import Listeners
-from ..cancel import Cancel, check
+from ..cancel import Cancel
 from ..greenlets import allocate_lock, get_ident, shut_gate
 from .call import GIVEN, LEAVING, WANTED, LeaseOwner, PendingCall
 from .io_thread import HEED, IOThread, inherited
@@ -116,7 +117,7 @@ class Driver(BaseDriver):
             owner: What holds the lease. When it dies, the lease is not renewed any more (default:
                 the lease itself).
         """
-        check(cancel)
+        checks.cancel(cancel)
         began, thread, wait = self.clock(), get_ident(), timing.wait
         interrupted = self._wanted.get(thread)
         # A signal handler runs this within another call, which cannot return before this one does:

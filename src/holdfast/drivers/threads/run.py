@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ... import checks
 from ...engine.plans import Ask, Call, Do, Meet, Pause, Plan, Step
-from ..cancel import check
 
 if TYPE_CHECKING:
     from . import Cancel, Driver
@@ -21,7 +21,7 @@ def run(plan: Plan[T], *drivers: Driver, cancel: Cancel | None = None) -> T:
 
     `cancel` ends its pauses.
     """
-    check(cancel)
+    checks.cancel(cancel)
     if not drivers[0].settings.addresses:
         raise drivers[0].settings.nodeless
     answer: Any = None

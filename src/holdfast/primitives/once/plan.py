@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ... import checks
 from ...checks import Seconds
-from ...drivers.cancel import check
 from ...engine.plans import Ask, Do, Pause, Plan
 from ...errors import ConfigError, LockLost, Misuse, readable
 from ...events import Called
@@ -160,7 +159,7 @@ def described(
             f"keep={kept:g} is less than {said}: the result would be forgotten within its slot, and it would run "
             f"again. Keep it as long as somebody may ask for it, and at least keep={slots.longest:g}"
         )
-    check(cancel)
+    checks.cancel(cancel)
     # The name of the lock is not known yet, so the note is only checked here.
     held = terms(shards.all[0].settings, lambda ttl: (), note=note, **options)
     held = held._replace(cancel=cancel)
