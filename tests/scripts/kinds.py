@@ -36,7 +36,6 @@ def kinds(*names: str) -> list[Any]:
     return [pytest.param(it, marks=marks(it)) for it in names]
 
 
-@functools.cache
 def program(which: str) -> str | None:
     """Return the program of the "oldest" server, and None for the "newest"."""
     if which == "newest":
@@ -47,6 +46,7 @@ def program(which: str) -> str | None:
     return str(Path(package.origin).parent / "bin/redis-server")
 
 
+@functools.cache
 def url(which: str) -> str:
     """Return the address of a real server.
 
