@@ -75,7 +75,7 @@ def _servers(
 
 
 def met(at: int, within: float, label: str) -> Plan[frozenset[str]]:
-    """Learn which servers the nodes of a shard are. Raise NoQuorum of this label if too few tell."""
+    """Learn which servers the nodes of a shard are. Raise NoQuorum of this label if few tell."""
     try:
         runs: frozenset[str] = yield Meet(at, within)
     except NoQuorum as error:
