@@ -75,7 +75,19 @@ def _servers(
 
 
 def met(at: int, within: float, label: str) -> Plan[frozenset[str]]:
-    """Learn which servers the nodes of a shard are. Raise NoQuorum of this label if few tell."""
+    """Learn which servers the nodes of a shard are.
+
+    Args:
+        at: The number of the shard.
+        within: Seconds to wait for a majority.
+        label: What it is asked for, as an error shows it.
+
+    Returns:
+        The run ids of the servers.
+
+    Raises:
+        NoQuorum: A majority did not tell in time.
+    """
     try:
         runs: frozenset[str] = yield Meet(at, within)
     except NoQuorum as error:
