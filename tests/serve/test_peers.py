@@ -287,6 +287,8 @@ def test_its_own_address_is_a_name_of_a_gateway() -> None:
 async def test_authorities_that_cannot_be_read(locks: Holdfast) -> None:
     with pytest.raises(ConfigError, match="authorities of other gateways"):
         gateway_app(locks, advertise="https://10.0.0.7", peer_ca="/nonexistent")
+    with pytest.raises(ConfigError, match="needs advertise"):
+        Options(peer_ca="/authorities")
 
 
 @pytest.mark.parametrize("key", ["100%25", "a/b c", "%2F"])

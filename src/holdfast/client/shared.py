@@ -92,7 +92,7 @@ class Operations(Bound, ABC):
     def nodes(self) -> tuple[NodeStatus, ...]:
         """Return the state of each node, as far as this client knows. Asks no node.
 
-        `ready` connects to the nodes and asks them.
+        `ready` connects to the nodes and asks them. A closed client returns what it knew last.
 
         Returns:
             One NodeStatus for each node, in the order of the addresses.

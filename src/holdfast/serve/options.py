@@ -81,6 +81,8 @@ class Options:
                 raise ConfigError(f"{name} is a whole number of at least 1, not {value!r}")
         if self.advertise is not None:
             _check_address(self.advertise)
+        elif self.peer_ca is not None:
+            raise ConfigError("peer_ca is for asking other gateways: it needs advertise, the address by which they know this one")
 
     @property
     def names(self) -> tuple[str, ...]:
