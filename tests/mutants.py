@@ -217,8 +217,8 @@ class Copy:
         self._folder = folder
         for part in ("src", "tests"):
             shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        # Some tests of modules read a page, or a client that is an example.
-        for part in ("docs", "examples/http"):
+        # Some tests of modules read a page, or clients that are examples.
+        for part in ("docs", "examples/http", "examples/resp"):
             if (root / part).exists():
                 shutil.copytree(root / part, folder / part)
         shutil.copy(root / "pyproject.toml", folder)

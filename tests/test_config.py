@@ -107,6 +107,7 @@ def test_local_servers_are_shared_by_both_clients_and_stopped() -> None:
         ({"HOLDFAST_TTLL": 3}, "HOLDFAST_", "unknown setting 'HOLDFAST_TTLL'. Valid settings are HOLDFAST_NODES, HOLDFAST_TTL,"),
         ({"holdfast_colour": 3}, "holdfast_", "Valid settings are holdfast_nodes, holdfast_ttl,"),
         ({"ttl": 3, "TTL": 4}, "", "'ttl' and 'TTL' are the same setting"),
+        ({"HOLDFAST_GUARDIAN": "perhaps"}, "HOLDFAST_", "^HOLDFAST_GUARDIAN must be 1 or 0"),
         ({"HOLDFAST_TTL": "soon"}, "HOLDFAST_", "^HOLDFAST_TTL must be a number of seconds, not 'soon'"),
         ({"HOLDFAST_RESTART_GUARD": "no"}, "HOLDFAST_", "^HOLDFAST_RESTART_GUARD must be a number of seconds, or off, not 'no'"),
         ({"NODES": URLS, "TTL": 0, "MAX_TTL": 60, "PREFIX": "p"}, "", "^TTL: "),

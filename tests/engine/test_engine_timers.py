@@ -152,6 +152,16 @@ def test_a_ttl_whose_third_is_shorter_than_the_round_trip_is_refused_in_words(mo
     assert (later.state, fits.state, lines(world)) == (State.HELD, State.HELD, ["up"] * 3)
 
 
+def test_a_ttl_that_was_refused_in_a_slow_moment_is_served_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(ttl=3.0)
+    slow(world, 0.01, monkeypatch)
+    world.connect().run(1.0)
+    slow(world, 0.001, monkeypatch)
+    assert world.claim(ttl=0.05).refusal is not None
+    world.run(0.01)
+    assert world.claim(ttl=0.05).refusal is None
+
+
 def test_a_first_claim_is_refused_when_the_round_trip_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(ttl=0.05, outage=10.0)
     slow(world, 0.01, monkeypatch)
