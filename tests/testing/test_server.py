@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import hiredis
 import pytest
 from scripts.bench import pack
-from scripts.dialects import REDIS_6_2, REDIS_7_2, VALKEY_9, scientific
 
-from holdfast.errors import ConfigError
-from holdfast.testing.server import Lua, ServedConnection, Server
-from holdfast.testing.values import REDIS_7_0, exact
+from holdfast.testing.server import ServedConnection, Server
 
 NOW = 1_800_000_000.0
 MORE = object()
@@ -80,21 +75,9 @@ def error(reply: object) -> str:
 # Bytes
 
 
-def test_bytes_may_come_in_pieces(client: Client) -> None:
-    data = pack("SET", "k", "v") + pack("GET", "k")
-    for at in range(len(data)):
-        client.connection.feed(data[at : at + 1])
-    assert client.heard() == [b"OK", b"v"]
-
-
 def test_what_one_feed_makes_is_delivered_at_once(client: Client) -> None:
     client.connection.feed(pack("PING") * 3)
     assert client.came == [b"+PONG\r\n+PONG\r\n+PONG\r\n"]
-
-
-def test_nothing_is_delivered_when_nothing_was_made(client: Client) -> None:
-    client.connection.feed(pack("PING")[:5])
-    assert client.came == []
 
 
 def test_answers_and_pushes_come_in_the_order_of_the_stream(server: Server, client: Client) -> None:
@@ -133,12 +116,6 @@ def test_nothing_is_delivered_after_the_end(server: Server, client: Client) -> N
     assert client.talk(("PING",)) == []
 
 
-def test_it_may_end_twice(client: Client) -> None:
-    client.say("SUBSCRIBE", "c")
-    client.connection.disconnect()
-    client.connection.disconnect()
-
-
 def test_what_was_sent_before_the_end_may_be_executed_after_it(server: Server, client: Client) -> None:
     client.connection.feed(pack("SET", "k", "v")[:-5])
     client.connection.disconnect()
@@ -158,10 +135,6 @@ def test_an_ended_connection_is_not_told_of_changes(server: Server, client: Clie
     assert list(server.connections) == [other.connection]
 
 
-def test_connections_have_ids_of_their_own(server: Server) -> None:
-    assert [Client(server).say("CLIENT", "ID") for _ in range(3)] == [1, 2, 3]
-
-
 # Time
 
 
@@ -171,12 +144,6 @@ def test_a_key_is_there_until_its_deadline_has_passed(clock: Clock, client: Clie
     assert client.talk(("GET", "k"), ("PTTL", "k")) == [b"v", 0]
     clock.now = NOW + 0.101
     assert client.talk(("GET", "k"), ("PTTL", "k"), ("DBSIZE",)) == [None, -2, 0]
-
-
-def test_a_clock_that_steps_back_makes_leases_longer(clock: Clock, client: Client) -> None:
-    client.say("SET", "k", "v", "PX", 100)
-    clock.now -= 10
-    assert client.say("PTTL", "k") == 10_100
 
 
 def test_what_has_run_out_does_not_come_back(clock: Clock, client: Client) -> None:
@@ -247,14 +214,6 @@ def test_noloop_also_keeps_from_a_client_what_its_own_command_found_run_out(cloc
 # Restarts
 
 
-def test_a_new_server_is_empty_and_another_one(clock: Clock, server: Server, client: Client) -> None:
-    client.talk(("SET", "k", "v"), ("SCRIPT", "LOAD", "return 1"))
-    again = Client(Server(clock, "b" * 40))
-    assert again.say("DBSIZE") == 0
-    assert "run_id:" + "b" * 40 in info(again, "server")
-    assert error(again.say("EVALSHA", "e0e1f9fabfc9d4800c877a703b823ac0578ff8db", 0)).startswith("NOSCRIPT")
-
-
 def test_one_that_saved_its_data_has_it_as_it_was_then(clock: Clock, server: Server, client: Client) -> None:
     client.talk(("SET", "k", "v", "PX", 500), ("HSET", "h", "a", "1"), ("ZADD", "z", "1", "a"), ("SELECT", 3), ("SET", "in three", "v"))
     saved = server.saved()
@@ -277,17 +236,6 @@ def test_what_a_server_says_of_its_replicas_and_promotions(server: Server, clien
     told = set(info(client, "replication").split())
     assert {"role:master", "second_repl_offset:1", f"master_replid2:{first}"} <= told
     assert f"master_replid:{first}" not in told
-
-
-# Databases
-
-
-def test_databases_are_apart(server: Server, client: Client) -> None:
-    other = Client(server)
-    client.talk(("SELECT", 2), ("SET", "k", "v"))
-    assert other.talk(("GET", "k"), ("SELECT", 2), ("GET", "k"), ("EVAL", "return redis.call('GET', 'k')", 0)) == [None, b"OK", b"v", b"v"]
-    other.talk(("SELECT", 0), ("FLUSHALL",))
-    assert client.say("DBSIZE") == 0
 
 
 # Faults
@@ -365,89 +313,14 @@ def test_a_bug_in_a_command_does_not_pass_for_a_script_s_error(server: Server, c
     assert client.say("EVAL", "return 1", 0) == 1
 
 
-def test_without_lupa_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lupa", None)
-    with pytest.raises(ConfigError, match=r"pip install 'holdfast\[testing\]'"):
-        Lua()
-
-
-# Dialects
-
-
-def client_of(dialect: Any) -> Client:
-    return Client(Server(lambda: NOW, "a" * 40, dialect=dialect))
-
-
-@pytest.mark.parametrize("dialect, first", [(REDIS_6_2, "push"), (REDIS_7_0, "push"), (REDIS_7_2, "answer"), (VALKEY_9, "answer")])
-def test_what_one_publishes_to_oneself_comes_before_or_after_the_answer(dialect: Any, first: str) -> None:
-    client = client_of(dialect)
-    client.say("SUBSCRIBE", "c")
-    message = [b"message", b"c", b"x"]
-    expected = [message, 1] if first == "push" else [1, message]
-    assert client.talk(("PUBLISH", "c", "x"), ("PING",)) == [*expected, b"PONG"]
-    assert client.talk(("EVAL", "return redis.call('PUBLISH', 'c', 'x')", 0), ("PING",)) == [*expected, b"PONG"]
-
-
-def test_the_oldest_hides_the_code_of_a_script_s_error() -> None:
-    script = "return redis.call('HGET', KEYS[1], 'a')"
-    for dialect, begins in ((REDIS_6_2, "ERR Error running script (call to f_"), (REDIS_7_0, "WRONGTYPE "), (VALKEY_9, "WRONGTYPE ")):
-        client = client_of(dialect)
-        client.say("SET", "k", "v")
-        told = error(client.say("EVAL", script, 1, "k"))
-        assert told.startswith(begins) and "WRONGTYPE Operation against" in told
-
-
-def test_the_oldest_knows_less() -> None:
-    assert error(client_of(REDIS_6_2).say("INFO", "server", "memory")) == "ERR syntax error"
-    assert "run_id" in info(client_of(REDIS_7_0), "server", "memory")
-    for dialect, knows in ((REDIS_6_2, False), (REDIS_7_0, False), (REDIS_7_2, True), (VALKEY_9, True)):
-        assert (client_of(dialect).say("CLIENT", "SETINFO", "LIB-NAME", "x") == b"OK") is knows
-
-
-def test_who_it_says_it_is() -> None:
-    assert "redis_version:6.2.14\r\n" in info(client_of(REDIS_6_2))
-    assert "redis_version:7.2.4\r\n" in info(client_of(VALKEY_9)) and "valkey_version:9.1.2\r\n" in info(client_of(VALKEY_9))
-    assert client_of(VALKEY_9).say("HELLO", 3)[b"server"] == b"valkey"
-
-
-@pytest.mark.parametrize(
-    "number, digits, other",
-    [
-        (0, b"0", b"0"),
-        (7, b"7", b"7"),
-        (30_000, b"30000", b"30000"),
-        (100_000_000, b"100000000", b"1e+8"),
-        (200_000_000, b"200000000", b"2e+8"),
-        (123_400_000_000, b"123400000000", b"1.234e+11"),
-        (123_450_000, b"123450000", b"123450000"),
-        (18 * 10**14, b"1800000000000000", b"1.8e+15"),
-        (-18 * 10**14, b"-1800000000000000", b"-1.8e+15"),
-        (1_800_000_000_000_001, b"1800000000000001", b"1800000000000001"),
-        (2**53 - 2, b"9007199254740990", b"9007199254740990"),
-        (1.5, b"1.5", b"1.5"),
-    ],
-)
-def test_how_numbers_are_written(number: float, digits: bytes, other: bytes) -> None:
-    assert exact(number) == digits
-    assert scientific(number) == other
-    for dialect, text in ((VALKEY_9, digits), (REDIS_7_2, other)):
-        client = client_of(dialect)
-        assert client.say("EVAL", "redis.call('SET', 'k', tonumber(ARGV[1])) return redis.call('GET', 'k')", 0, repr(number)) == text
-
-
-def test_a_wrong_command_name_is_told_with_its_arguments(client: Client) -> None:
-    assert error(client.say("NOSUCH", "a", "b")) == "ERR unknown command 'NOSUCH', with args beginning with: 'a' 'b' "
-
-
 def test_bytes_that_are_no_command_are_a_bug_of_who_sends_them(client: Client) -> None:
     with pytest.raises(hiredis.ProtocolError):
         client.connection.feed(b"?\r\n")
 
 
-def test_a_password_is_asked_for(clock: Clock) -> None:
-    client = Client(Server(clock, "a" * 40, password=b"sesame"))
-    asks: Callable[..., str] = lambda *words: error(client.say(*words)).split()[0]  # noqa: E731 (a name for a question)
-    assert asks("PING") == asks("EVAL", "return 1", 0) == asks("HELLO", 3) == "NOAUTH"
-    assert asks("HELLO", 3, "AUTH", "default", "wrong") == asks("AUTH", "nobody", "sesame") == "WRONGPASS"
-    assert client.say("HELLO", 3, "AUTH", "default", "sesame", "SETNAME", "me")[b"proto"] == 3
-    assert client.talk(("PING",), ("CLIENT", "GETNAME")) == [b"PONG", b"me"]
+def test_databases_are_apart(server: Server, client: Client) -> None:
+    other = Client(server)
+    client.talk(("SELECT", 2), ("SET", "k", "v"))
+    assert other.talk(("GET", "k"), ("SELECT", 2), ("GET", "k"), ("EVAL", "return redis.call('GET', 'k')", 0)) == [None, b"OK", b"v", b"v"]
+    other.talk(("SELECT", 0), ("FLUSHALL",))
+    assert client.say("DBSIZE") == 0
