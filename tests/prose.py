@@ -1,7 +1,7 @@
 """Measures the prose of the project: pages, docstrings, comments and messages.
 
 Run it with files to see what is wrong in them: `.venv/bin/python tests/prose.py docs/lock.md`.
-Without files it reports every page and module. `tests/test_prose.py` holds the project to it.
+Without files it reports every page and module, as `./task lint --all` does.
 
 Knows how Markdown, Python and Lua mark prose. Must not know which pages exist.
 """

@@ -39,6 +39,7 @@ NEEDS = {f"docs/{it}.md": it for it in ("celery", "django")}
 # This one needs several.
 NEEDS["docs/frameworks.md"] = "huey"
 RUNNABLE = [it for it in DOCUMENTS if find_spec(NEEDS.get(str(it.relative_to(ROOT)), "pytest")) is not None]
+EXTRAS = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
 EXEMPTIONS = 2  # in the whole project: what is not run is soon not true
 _FENCE = re.compile(r"(?P<indent> *)(?P<fence>`{3,}|~{3,}) *(?P<language>\w*)")
 _NOT_RUN = re.compile(r" *<!-- not run:(?P<reason>.*)-->")
@@ -152,11 +153,6 @@ def without_code(text: str) -> str:
     return re.sub(r"^( *)(`{3,}|~{3,}).*?^\1\2 *$|`[^`\n]+`", "", text, flags=re.MULTILINE | re.DOTALL)
 
 
-def exempt(document: str) -> list[str]:
-    """Why blocks are not run."""
-    return [block.exempt for block in blocks(document) if block.exempt is not None]
-
-
 def tasks() -> set[str]:
     """What `./task` says that it knows."""
     told = subprocess.run([ROOT / "task", "help"], capture_output=True, text=True, check=True).stdout
@@ -178,9 +174,8 @@ def test_the_python_blocks_run(document: Path, nodes: Nodes, monkeypatch: pytest
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_the_shell_blocks_can_be_typed(document: Path, nodes: Nodes) -> None:
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     with redis.Redis.from_url(nodes.urls[0]) as node:
-        assert wrong_lines(document.read_text(), tasks(), extras, lambda words: node.execute_command(*words)) == []
+        assert wrong_lines(document.read_text(), tasks(), EXTRAS, lambda words: node.execute_command(*words)) == []
 
 
 CONFIGURATIONS = [
@@ -205,52 +200,16 @@ def test_links_lead_somewhere(document: Path) -> None:
     assert dead_links(document) == []
 
 
-def unlisted(index: Path) -> list[str]:
-    """The pages beside an index that the index has no link to."""
-    text = without_code(index.read_text())
-    return sorted(page.name for page in index.parent.glob("*.md") if page != index and f"]({page.name})" not in text)
-
-
-def test_every_page_is_in_the_index() -> None:
-    assert unlisted(ROOT / "docs/README.md") == []
-
-
 WHEN = "\n## What happens when\n"
 PAGES_THAT_SAY_WHEN = [path for path in sorted((ROOT / "docs").glob("*.md")) if WHEN in path.read_text()]
 
 
-def rows_without_a_test(document: str) -> list[str]:
-    """List the rows of the table under "What happens when" whose last cell does not name a test.
-
-    Args:
-        document: A page that has this heading.
-
-    Returns:
-        The rows. The whole table, if it is too short to be one.
-    """
-    lines = document.partition(WHEN)[2].lstrip("\n").splitlines()
-    table = list(takewhile(lambda line: line.startswith("|"), lines))
-    rows = table[2:]
-    if not rows:
-        return table or ["no table"]
-    return [row for row in rows if not re.search(r'\[test\]\(\.\./tests/\S+\.py "test_\w+"\) \|$', row)]
-
-
 @pytest.mark.parametrize("document", PAGES_THAT_SAY_WHEN, ids=lambda path: path.name)
 def test_every_row_of_what_happens_when_on_a_page_has_its_test(document: Path) -> None:
-    assert rows_without_a_test(document.read_text()) == []
-
-
-def wrong_yaml(document: str) -> list[str]:
-    """What is wrong with a text's blocks of YAML: it cannot be read, or sets a variable that holdfast does not read."""
-    wrong = []
-    for block in blocks(document):
-        if block.language == "yaml":
-            try:
-                yaml.safe_load(block.text)
-            except yaml.YAMLError as error:
-                wrong.append(f"line {block.line}: {error}")
-    return wrong + sorted(set(re.findall(r"\bHOLDFAST_[A-Z_]+", document)) - variables())
+    lines = document.read_text().partition(WHEN)[2].lstrip("\n").splitlines()
+    _, _, *rows = takewhile(lambda line: line.startswith("|"), lines)
+    assert rows
+    assert [row for row in rows if not re.search(r'\[test\]\(\.\./tests/\S+\.py "test_\w+"\) \|$', row)] == []
 
 
 def variables() -> set[str]:
@@ -262,13 +221,28 @@ def variables() -> set[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_configurations_for_others_can_be_read(document: Path) -> None:
-    assert wrong_yaml(document.read_text()) == []
+    text = document.read_text()
+    for block in blocks(text):
+        if block.language == "yaml":
+            yaml.safe_load(block.text)
+    assert set(re.findall(r"\bHOLDFAST_[A-Z_]+", text)) <= variables()
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
-    reasons = [reason for document in DOCUMENTS for reason in exempt(document.read_text())]
+    reasons = [it.exempt for document in DOCUMENTS for it in blocks(document.read_text()) if it.exempt is not None]
     assert len(reasons) <= EXEMPTIONS
     assert all(reasons)
+
+
+def test_the_walks_through_the_design_name_files_that_exist() -> None:
+    files = re.findall(r"^\| `([^`]+)` \|", (ROOT / "docs/design.md").read_text(), re.MULTILINE)
+    assert len(files) > 30
+    assert [it for it in files if not (ROOT / "src/holdfast" / it).is_file()] == []
+
+
+def test_the_page_about_the_installation_lists_every_extra() -> None:
+    page = (ROOT / "docs/installation.md").read_text()
+    assert [it for it in EXTRAS - {"dev"} if f"| `holdfast[{it}]` |" not in page] == []
 
 
 def test_the_help_of_task_is_complete() -> None:

@@ -1,11 +1,11 @@
-"""The README works on the package index, where links to files of the repository lead nowhere."""
+"""What the build makes: a README without links to nowhere, for the package index, and the bill of materials."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -72,7 +72,11 @@ def test_each_kind_of_link(hook: ModuleType, link: str, shown: str) -> None:
     assert hook.for_index(f"x {link} y", None) == f"x {shown} y"
 
 
-def test_the_project_uses_the_hook() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "readme" in project["project"]["dynamic"]
-    assert project["tool"]["hatch"]["metadata"]["hooks"]["custom"] == {}
+def test_the_bill_of_materials_lists_scripts_and_requirements(hook: ModuleType) -> None:
+    text = hook.bill("a", "1", "MIT", ["hiredis>=3"], {"x.lua": b"return 1"})
+    said = json.loads(text)
+    assert [it["name"] for it in said["components"]] == ["hiredis", "x.lua"]
+    assert said["components"][0]["properties"] == [{"name": "holdfast:requirement", "value": "hiredis>=3"}]
+    assert said["components"][1]["hashes"][0]["alg"] == "SHA-256"
+    assert "timestamp" not in text and "serialNumber" not in text, "the same sources make the same wheel"
+    assert hook.bill("a", "1", "MIT", [], {"x.lua": b"return 2"}) != hook.bill("a", "1", "MIT", [], {"x.lua": b""})

@@ -75,34 +75,3 @@ def _unlike(name: str, one: Any, other: Any) -> list[str]:
 
 def test_b52_the_faces_are_twins() -> None:
     assert differences(THREADS, holdfast.aio) == []
-
-
-def test_every_public_name_has_a_docstring() -> None:
-    for module in (THREADS, holdfast.aio):
-        for name in module.__all__:
-            kind = getattr(module, name)
-            for member in sorted(_public(kind) - set(ASYNC)):
-                if f"{name}.{member}" in ONLY_ONE:
-                    continue
-                assert inspect.getdoc(getattr(kind, member)), f"{kind.__module__}.{name}.{member}"
-
-
-# What a user may use of a lease. README.md lists most of them, docs/lock.md explains them.
-LEASE = {
-    "check", "contended", "downgrade", "extend", "fence", "fences", "hand_over", "held", "leave", "lost", "name", "names",
-    "release", "remaining", "shared", "slots", "state", "token", "tokens", "until", "votes", "waited",
-}  # fmt: skip
-# What a leader has besides.
-LEADERSHIP = {"is_leader", "publish", "resign", "term"}
-
-
-def shown(kind: type) -> set[str]:
-    """The names that a completion of an editor, or `dir`, offers."""
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
-@pytest.mark.parametrize("face", [THREADS, holdfast.aio], ids=["threads", "asyncio"])
-def test_a_lease_shows_what_users_may_use_and_nothing_that_drivers_write(face: Any) -> None:
-    assert shown(face.Lease) == LEASE
-    assert shown(face.Leadership) >= LEASE
-    assert shown(face.Leadership) - LEASE == LEADERSHIP
