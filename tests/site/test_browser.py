@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import ModuleType
 from typing import Any
 
-import browser as browser_
+import browser
 import pytest
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
-    return browser_
-
-
-@pytest.fixture(scope="module")
-def browser(script: ModuleType) -> Iterator[Any]:
-    with script.sync_playwright() as tool:
-        browser = tool.chromium.launch(executable_path=script.chromium(), args=["--no-sandbox"])
-        yield browser
-        browser.close()
+def chromium() -> Iterator[Any]:
+    with browser.sync_playwright() as tool:
+        program = tool.chromium.launch(executable_path=browser.chromium(), args=["--no-sandbox"])
+        yield program
+        program.close()
 
 
 @pytest.mark.parametrize("name, both", [("unguarded", True), ("guarded", False), ("queue", False)])
-def test_the_player_is_used_with_the_keyboard_alone(script: ModuleType, browser: Any, name: str, both: bool) -> None:
-    page = browser.new_page()
-    page.goto(f"{(script.SITE / 'why-it-is-safe.html').as_uri()}#{name}")
+def test_the_player_is_used_with_the_keyboard_alone(chromium: Any, name: str, both: bool) -> None:
+    page = chromium.new_page()
+    page.goto(f"{(browser.SITE / 'why-it-is-safe.html').as_uri()}#{name}")
     page.focus("#play-step")
     last = int(page.get_attribute("#play-step", "max"))
     verdicts = set()

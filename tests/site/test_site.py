@@ -8,13 +8,10 @@ import sys
 from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 
-import build as build_
-import check as check_
+import build
+import check
 import pytest
-
-from holdfast import errors
 
 pytestmark = pytest.mark.pages
 
@@ -24,18 +21,8 @@ LISTED = FOLDER.parent / "links.txt"
 OUTWARD = re.compile(r"(?:\]\(|^\[[^\]]+\]: |<)(https?://(?!127\.|localhost|github\.com/OWNER/)[^\s)>]+)", re.MULTILINE)
 
 
-@pytest.fixture
-def build() -> ModuleType:
-    return build_
-
-
-@pytest.fixture
-def check() -> ModuleType:
-    return check_
-
-
 @pytest.mark.timeout(300)
-def test_it_is_built_with_every_public_name_and_every_link_leads_somewhere(build: ModuleType, check: ModuleType) -> None:
+def test_it_is_built_with_every_public_name_and_every_link_leads_somewhere() -> None:
     built = subprocess.run([sys.executable, FOLDER / "build.py"], capture_output=True, text=True, check=False)
     assert (built.returncode, built.stderr) == (0, "")
     assert check.broken(build.SITE) == []
@@ -46,23 +33,14 @@ def test_it_is_built_with_every_public_name_and_every_link_leads_somewhere(build
                 at = build.home(module, it)
                 if at == module.__name__:
                     assert f"{at}.{it}" in page.anchors, f"{at}.{it} has no place on the page {name}"
-    assert unexplained((build.SITE / "errors.html").read_text(), check) == []
     whole = (build.SITE / "llms-full.txt").read_text()
     assert "## `holdfast.Lease.check(" in whole
     assert (build.SITE / "search.js").stat().st_size > 100_000
 
 
-def unexplained(text: str, check: ModuleType) -> list[str]:
-    """Name the errors whose messages end in an address that the built page about errors lacks."""
-    anchors = check.Page(text).anchors
-    kinds = [getattr(errors, name) for name in errors.__all__]
-    pages = {kind.__name__: kind.page.fget(kind.__new__(kind)) for kind in kinds}
-    return [name for name, page in pages.items() if page.partition("#")[2] not in anchors]
-
-
 @pytest.mark.parametrize("name", ["Holdfast", "Lock", "Lease", "Semaphore", "Election", "Once", "Fill", "Rate", "Latch", "Barrier"])
 @pytest.mark.parametrize("face", ["holdfast", "holdfast.aio"])
-def test_every_public_method_of_both_faces_has_its_text(build: ModuleType, face: str, name: str) -> None:
+def test_every_public_method_of_both_faces_has_its_text(face: str, name: str) -> None:
     module = import_module(face)
     assert [it for it in build.undocumented(module) if it.startswith(f"{face}.{name}")] == []
     assert len([it for it, _ in build.shown(module) if it.startswith(f"{name}.")]) >= 2
@@ -73,21 +51,21 @@ def outward(texts: Iterable[str]) -> list[str]:
     return sorted({link for text in texts for link in OUTWARD.findall(text)})
 
 
-def test_links_to_other_places_are_listed(build: ModuleType) -> None:
+def test_links_to_other_places_are_listed() -> None:
     """A job asks each of them once a night, and may fail: no test here depends on another host."""
     pages = [build.ROOT / "README.md", *sorted(FOLDER.parent.glob("**/*.md"))]
     assert outward(page.read_text() for page in pages) == LISTED.read_text().splitlines()
 
 
-def test_every_page_is_in_the_navigation_once(build: ModuleType) -> None:
+def test_every_page_is_in_the_navigation_once() -> None:
     assert build.forgotten() == []
 
 
-def test_the_navigation_is_the_list_of_pages(build: ModuleType) -> None:
+def test_the_navigation_is_the_list_of_pages() -> None:
     assert build.outdated() == []
 
 
-def test_links_fit_the_site(build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_fit_the_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "ROOT", tmp_path)
     (tmp_path / "docs/pictures").mkdir(parents=True)
     (tmp_path / "src").mkdir()
@@ -103,5 +81,3 @@ def test_links_fit_the_site(build: ModuleType, tmp_path: Path, monkeypatch: pyte
     assert copied == {tmp_path / "docs/pictures/a.svg"}
     linked = build.page(readme, places, "https://host/blob/1", copied)
     assert linked == f'{kept}[test](https://host/blob/1/src/it.py "src/it.py: test_x"){code}'
-
-
