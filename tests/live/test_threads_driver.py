@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -40,30 +38,6 @@ def things() -> tuple[int, int]:
 
 
 # ------------------------------------------------ how much it carries
-
-
-@ONLY_LINUX
-def test_b48_a_thousand_locks_need_one_thread_and_leave_nothing(three: Cluster) -> None:
-    with connected(three, ttl=1) as client:
-        before = things()
-        leases = [client.lock(f"many{i}").acquire() for i in range(1000)]
-        # A thread of an earlier test may end meanwhile.
-        assert all(now <= then for now, then in zip(things(), before, strict=True))
-        time.sleep(1.1)
-        assert all(it.held for it in leases), "all of them are renewed"
-        names = [it.name for it in leases]
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            leases.clear()
-            gc.collect()
-        dropped = [it for it in caught if it.category is ResourceWarning]
-        assert len(dropped) == 1000
-        assert "many" in str(dropped[0].message)
-        io_thread = io_thread_of(client)
-        until(lambda: not io_thread.engine.live, within=1 + 3)
-        until(lambda: (io_thread._pending_calls, len(io_thread.waiting)) == ({}, 0))
-        until(lambda: not any(any(three.everywhere("EXISTS", it)) for it in (names[0], names[-1])))
-        until(lambda: things() == before)  # (that of the log, which told of their ends, ends when it is idle)
 
 
 def test_more_files_than_select_can_count(three: Cluster) -> None:
