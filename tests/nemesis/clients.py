@@ -40,10 +40,7 @@ PATIENCE = 5.0  # seconds for observers to hear what is left to tell
 
 @dataclass
 class Settings:
-    """What a client is told.
-
-    `users`: how many threads or tasks. For the checker's own tests, `liar`: it ignores losses; `deaf`: its books miss releases.
-    """
+    """What a client is told. `users`: how many threads or tasks."""
 
     urls: list[str]
     names: list[str]
@@ -55,8 +52,6 @@ class Settings:
     ttl: float
     node_timeout: float
     guard: bool = True
-    liar: bool = False
-    deaf: bool = False
 
 
 @dataclass(frozen=True)
@@ -96,18 +91,17 @@ class Diary:
     def granted(self, who: str, lease: Any) -> None:
         """Somebody has been given a lock."""
         claim = lease._claim
-        self.note(GRANTED, who, name=lease.name, token=lease.token, fence=lease.fence, since=claim.since, until=self._until(lease))
+        self.note(GRANTED, who, name=lease.name, token=lease.token, fence=lease.fence, since=claim.since, until=float(claim.until))
         self._leases[lease.token] = lease
 
     def until(self, lease: Any) -> None:
         """A lease is held, and until when."""
-        if lease.held or self.settings.liar:
-            self.note(UNTIL, self.settings.owner, name=lease.name, token=lease.token, until=self._until(lease))
+        if lease.held:
+            self.note(UNTIL, self.settings.owner, name=lease.name, token=lease.token, until=float(lease._claim.until))
 
     def lost(self, lease: Any) -> None:
         """A lease is lost: its holder was told."""
-        if not self.settings.liar:
-            self.note(LOST, self.settings.owner, name=lease.name, token=lease.token)
+        self.note(LOST, self.settings.owner, name=lease.name, token=lease.token)
 
     def released(self, who: str, lease: Any) -> None:
         """Its holder is about to release it."""
@@ -117,9 +111,6 @@ class Diary:
         """For observers: a renewal succeeded."""
         if isinstance(event, events.Renewed) and (lease := self._leases.get(event.token)) is not None:
             self.until(lease)
-
-    def _until(self, lease: Any) -> float:
-        return float(lease._claim.until) + (self.settings.ttl if self.settings.liar else 0.0)
 
 
 class Client:
@@ -136,7 +127,7 @@ class Client:
         """Until it is stopped."""
         it = self.settings
         options = {"ttl": it.ttl, "max_ttl": it.ttl, "node_timeout": it.node_timeout, "owner": it.owner}
-        options |= {"observer": [self.diary.renewed, self._enter], **({} if it.guard else {"restart_guard": None})}
+        options |= {"observer": [self.diary.renewed, self.books], **({} if it.guard else {"restart_guard": None})}
         self.face = FACES[it.face](it.urls, options)
         self.diary.note(READY, it.owner)
         names = [f"{it.owner}/{number}" for number in range(it.users)]
@@ -172,7 +163,7 @@ class Client:
         if turn.extend:
             await self.face.call(lease.extend())
         over = clock() + turn.hold
-        while clock() < over and (lease.held or self.settings.liar):
+        while clock() < over and lease.held:
             await self.face.sleep(min(LOOK, max(0.0, over - clock())))
             self.diary.until(lease)
         self.diary.released(who, lease)
@@ -200,10 +191,6 @@ class Client:
             self.diary.note(FAILED, child, told=repr(error))
         finally:
             os._exit(0)
-
-    def _enter(self, event: events.Event) -> None:
-        if not (self.settings.deaf and isinstance(event, events.Ended) and event.how == "released"):
-            self.books(event)
 
     def _balance(self, stats: holdfast.Stats) -> None:
         """It is closed: do its books balance?"""

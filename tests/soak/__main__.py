@@ -11,7 +11,6 @@ to what they had after the warm-up: memory, threads, files and sockets, tasks, t
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import signal
 import sys
@@ -235,32 +234,14 @@ def soak(minutes: float, names: int, seed: int) -> dict[str, Any]:
         finally:
             it.end()
         return {
-            "minutes": minutes, "seed": seed, "server": nodes.version, "cycles": it.total("cycles"), "holds": it.total("holds"),
+            "cycles": it.total("cycles"), "holds": it.total("holds"),
             "names": it.names(), "most keys on a node": it.keys, "faults": it.faults, "trouble": it.trouble(),
-            "slope, MiB an hour": slopes, "before": before, "after": after, "complaints": list(dict.fromkeys(it.complaints)),
+            "slope, MiB an hour": slopes, "complaints": list(dict.fromkeys(it.complaints)),
         }  # fmt: skip
 
 
-SHOWN = "memory, MiB", "server's memory, MiB", "threads", "files", "tasks", "timers", "connections", "all objects"
-
-
 def _shown(measures: Measures) -> str:
-    return "; ".join(f"{title}: {told[what]:.4g} {what}" for title, told in measures.items() for what in told if what == SHOWN[0])
-
-
-def table(found: dict[str, Any]) -> str:
-    """What there was after the warm-up, and at the end."""
-    rows = [("", "after the warm-up", "at the end")]
-    for title, before in found["before"].items():
-        after = found["after"].get(title, {})
-        rows += [(f"{title}: {it}", f"{before[it]:,.6g}", f"{after.get(it, 0):,.6g}") for it in SHOWN if it in before]
-        if title.startswith("node"):
-            continue
-        for what, beginning in (("objects of holdfast's", "holdfast"), ("entries in its tables", "in holdfast")):
-            then, now = (sum(size for name, size in told.items() if name.startswith(beginning)) for told in (before, after))
-            rows.append((f"{title}: {what}", f"{then:,.6g}", f"{now:,.6g}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(f"{row[0]:{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}" for row in rows)
+    return "; ".join(f"{title}: {told[what]:.4g} {what}" for title, told in measures.items() for what in told if what == "memory, MiB")
 
 
 def _listed(counts: Counter[str]) -> str:
@@ -279,7 +260,6 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=WHOLE[0], help="for which users work (default: 30)")
     parser.add_argument("--names", type=int, help="how many there are (default: a million in 30 minutes, and fewer in less time)")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="of what users do, and of faults")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what came of it there, too")
     options = parser.parse_args()
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, signal.default_int_handler)  # clean up, as after Ctrl-C
@@ -289,9 +269,6 @@ def main() -> int:
     except KeyboardInterrupt:
         print("\ninterrupted; everything that was started is gone", file=sys.stderr)
         return 130
-    if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\n{table(found)}\n")
     cycles, holds, used, keys = (found[it] for it in ("cycles", "holds", "names", "most keys on a node"))
     print(f"{cycles:,} cycles, {holds:,} holds, {used:,} names, at most {keys:,} keys on a node")
     print(f"faults: {_listed(found['faults'])}; users lived with: {_listed(found['trouble'])}")
