@@ -5,7 +5,7 @@ The faults that each has to notice are in `tests/faults.toml`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from drivers.bench import TTL, Bench, Call, Taken, closing
@@ -53,7 +53,7 @@ def renewing(bench: Bench) -> tuple[Taken, Claim]:
 # ------------------------------------------------ the scenarios
 
 
-def answers_are_judged_by_the_time_at_which_they_were_read(bench: Bench) -> None:
+def test_answers_are_judged_by_the_time_at_which_they_were_read(bench: Bench) -> None:
     """The process is stopped between the beginning of a turn and the reading of bytes: the lease runs out meanwhile.
 
     Answers that lie unread then cannot save it: whoever has asked in the meantime was told that it is lost.
@@ -71,7 +71,7 @@ def answers_are_judged_by_the_time_at_which_they_were_read(bench: Bench) -> None
     assert [len(it.of("release")) for it in bench.nodes] == [1, 1, 1]
 
 
-def a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> None:
+def test_a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> None:
     """The same while the lock is waited for: what was granted too late is never held."""
     bench.silent |= {0, 1, 2}
     call = bench.acquire()
@@ -90,7 +90,7 @@ def a_first_grant_is_judged_by_the_time_at_which_it_was_read(bench: Bench) -> No
     assert call.at < call.until
 
 
-def a_connection_to_a_silent_node_is_closed_with_a_reset(bench: Bench) -> None:
+def test_a_connection_to_a_silent_node_is_closed_with_a_reset(bench: Bench) -> None:
     """Else a command that waits in the kernel would be executed later, after what is said on the next connection."""
     # Rule T4.
     bench.silent.add(2)
@@ -101,7 +101,7 @@ def a_connection_to_a_silent_node_is_closed_with_a_reset(bench: Bench) -> None:
     assert bench.ends == [(2, "reset")]
 
 
-def nobody_is_told_of_the_loss_of_a_lease_that_nobody_had(bench: Bench) -> None:
+def test_nobody_is_told_of_the_loss_of_a_lease_that_nobody_had(bench: Bench) -> None:
     """The lock is held and lost within one turn, before its caller runs: it asks again, and is told of no loss."""
     bench.silent |= {0, 1, 2}
     call = bench.acquire()
@@ -119,7 +119,7 @@ def nobody_is_told_of_the_loss_of_a_lease_that_nobody_had(bench: Bench) -> None:
     assert call.lease.fell == 0
 
 
-def the_loss_of_a_lease_that_somebody_had_is_told_once(bench: Bench) -> None:
+def test_the_loss_of_a_lease_that_somebody_had_is_told_once(bench: Bench) -> None:
     call = bench.acquired()
     claim = only_claim(bench)
     for number in (0, 1):
@@ -130,7 +130,7 @@ def the_loss_of_a_lease_that_somebody_had_is_told_once(bench: Bench) -> None:
     assert call.lease.fell == 1
 
 
-def a_lease_that_ran_out_on_its_way_is_not_handed_over(bench: Bench) -> None:
+def test_a_lease_that_ran_out_on_its_way_is_not_handed_over(bench: Bench) -> None:
     """The engine holds it, and the caller runs much later: it asks again."""
     bench.silent |= {0, 1, 2}
     call = bench.acquire()
@@ -149,7 +149,7 @@ def a_lease_that_ran_out_on_its_way_is_not_handed_over(bench: Bench) -> None:
     assert all(it.of("release") for it in bench.nodes)
 
 
-def what_lies_unread_is_not_late(bench: Bench) -> None:
+def test_what_lies_unread_is_not_late(bench: Bench) -> None:
     """Answers arrive after the driver has looked, and then it is time to judge silence: it looks again first."""
     call, claim = renewing(bench)
 
@@ -165,7 +165,7 @@ def what_lies_unread_is_not_late(bench: Bench) -> None:
     assert claim.until > bench.time.now + TTL / 2, "it is renewed"
 
 
-def however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
+def test_however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
     """The same if the answers come after more bytes than are read at once."""
     call, claim = renewing(bench)
     assert len(CHATTER) > 2 * CHUNK
@@ -183,7 +183,7 @@ def however_much_lies_unread_it_is_not_late(bench: Bench) -> None:
     assert claim.until > bench.time.now + TTL / 2
 
 
-def what_arrives_while_it_reads_is_not_late(bench: Bench) -> None:
+def test_what_arrives_while_it_reads_is_not_late(bench: Bench) -> None:
     """Reading takes so long that answers would be late by then, but for those which arrived meanwhile.
 
     Silence is judged by the time that was taken before everything was read, not by the time after.
@@ -214,7 +214,7 @@ def what_arrives_while_it_reads_is_not_late(bench: Bench) -> None:
     assert [call.lease.fell for call in calls] == [0, 0]
 
 
-def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench) -> None:
+def test_a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench) -> None:
     """Stopped for longer than a node may take, with all answers unread: no node is dead, nothing is in doubt."""
     call, claim = renewing(bench)
 
@@ -229,7 +229,7 @@ def a_process_that_was_stopped_for_less_than_its_lease_still_has_it(bench: Bench
     assert [len(it.of("request")) for it in bench.nodes] == [2, 2, 2], "what is in doubt is asked again"
 
 
-def news_is_heard_once(bench: Bench) -> None:
+def test_news_is_heard_once(bench: Bench) -> None:
     """One who watches waits for the next news, and does not poll."""
     watch = bench.engine.listen(bench.time())
     first = bench._call(Call(), lambda: bench.driver.sleep(5.0, watch=watch))
@@ -243,23 +243,3 @@ def news_is_heard_once(bench: Bench) -> None:
     assert not second.done, "that news was heard already"
     bench.passes(5.5)
     second.result()
-
-
-SCENARIOS: tuple[Callable[[Bench], None], ...] = (
-    answers_are_judged_by_the_time_at_which_they_were_read,
-    a_first_grant_is_judged_by_the_time_at_which_it_was_read,
-    a_connection_to_a_silent_node_is_closed_with_a_reset,
-    nobody_is_told_of_the_loss_of_a_lease_that_nobody_had,
-    the_loss_of_a_lease_that_somebody_had_is_told_once,
-    a_lease_that_ran_out_on_its_way_is_not_handed_over,
-    what_lies_unread_is_not_late,
-    however_much_lies_unread_it_is_not_late,
-    what_arrives_while_it_reads_is_not_late,
-    a_process_that_was_stopped_for_less_than_its_lease_still_has_it,
-    news_is_heard_once,
-)
-
-
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.__name__)
-def test_of_time(scenario: Callable[[Bench], None], bench: Bench) -> None:
-    scenario(bench)
