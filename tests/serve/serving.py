@@ -22,7 +22,8 @@ from nemesis.processes import PIPES
 from starlette.applications import Starlette
 
 from holdfast.aio import Holdfast
-from holdfast.serve import Gateway, app
+from holdfast.serve import Gateway, app, models
+from holdfast.serve.problems import KINDS, MEDIA
 
 # Machines that run tests are busy. How the gateway is when it is busy has a test of its own.
 PATIENT = 60.0
@@ -34,8 +35,17 @@ def gateway_app(locks: Holdfast, **options: Any) -> Starlette:
 
 
 def client_of(locks: Holdfast, **options: Any) -> httpx.AsyncClient:
-    """A client of an application of its own, without a server between them."""
-    return httpx.AsyncClient(transport=httpx.ASGITransport(gateway_app(locks, **options)), base_url="http://localhost:7420", timeout=30)
+    """A client of an application of its own, without a server between them. It checks the form of every problem."""
+    transport, hooks = httpx.ASGITransport(gateway_app(locks, **options)), {"response": [well_formed]}
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:7420", timeout=30, event_hooks=hooks)
+
+
+async def well_formed(answer: httpx.Response) -> None:
+    """Check that a problem has the form that every problem has."""
+    if answer.headers.get("content-type") == MEDIA and answer.request.method != "HEAD":
+        document = models.ProblemDocument.model_validate_json(await answer.aread())
+        assert (document.status, document.title) == (answer.status_code, KINDS[document.type.removeprefix("/problems/")][1])
+        assert document.detail
 
 
 def gateway_of(client: httpx.AsyncClient) -> Gateway:

@@ -15,6 +15,10 @@ JSON = {"content-type": "application/json"}
 # Bodies, good and bad, and what is said of each.
 BODIES: dict[str, tuple[bytes, str]] = {
     "good": (b'{"names": ["asking"], "ttl_ms": 5000}', ""),
+    "a whole number with a point": (b'{"names": ["asking"], "ttl_ms": 5000.0}', ""),
+    "no whole number": (b'{"names": ["asking"], "ttl_ms": 5000.5}', "invalid"),
+    "too large a number": (b'{"names": ["asking"], "ttl_ms": 1e400}', "invalid"),
+    "a truth for a number": (b'{"names": ["asking"], "ttl_ms": true}', "invalid"),
     "no JSON": (b"{", "malformed"),
     "nothing": (b"", "invalid"),
     "no object": (b"[]", "invalid"),

@@ -11,7 +11,7 @@ from serve.kills import Arena
 def test_nobody_overlaps(tmp_path: Path) -> None:
     arena = Arena(tmp_path, seed="11")
     try:
-        for fault in ("gateway killed", "balancer restarted", "client killed"):
+        for fault in ("gateway killed", "gateway drained", "balancer restarted", "client killed"):
             arena.harm(fault)
     finally:
         arena.close()

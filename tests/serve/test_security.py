@@ -151,22 +151,6 @@ async def test_strangers_pages_and_rebound_names_are_refused(client: httpx.Async
     assert preflight.status_code == 405
 
 
-@pytest.mark.parametrize(
-    "body,headers,kind",
-    [
-        (b"{", {}, "malformed"),
-        (b"[" * 1000, {}, "malformed"),
-        (b"{}", {"content-type": "text/plain"}, "not-json"),
-        (b"x" * 65_537, {}, "too-large"),
-        (b'"\xff"', {}, "malformed"),
-        (b"{}", {}, "invalid"),
-    ],
-)
-async def test_bodies_that_cannot_be_read(client: httpx.AsyncClient, body: bytes, headers: dict[str, str], kind: str) -> None:
-    answer = await client.put(PUT, content=body, headers={"content-type": "application/json", **headers})
-    assert answer.json()["type"] == f"/problems/{kind}"
-
-
 async def test_a_body_without_a_length_is_bounded_too(client: httpx.AsyncClient) -> None:
     async def endless() -> Any:
         for _ in range(100):
