@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
+import time
 import uuid
 import warnings
 from datetime import timedelta
@@ -57,6 +59,15 @@ def shop(locks: aio.Holdfast) -> FastAPI:
     async def limited(user: str, allowance: Annotated[Any, Limited("api", 2, 60, key="{user}")]) -> dict[str, int]:
         return {"left": allowance.remaining}
 
+    @app.get("/lost/endpoint")
+    @locks.locked("lost", max_hold=0.2)
+    async def lost_endpoint() -> None:
+        await asyncio.sleep(5)
+
+    @app.get("/lost/dependency")
+    async def lost_dependency(lease: Annotated[aio.Lease, Locked("lost", max_hold=0.2)]) -> None:
+        await asyncio.sleep(0.6)
+
     @app.get("/wrong")
     async def wrong(lease: Annotated[Any, Locked("order:{number}")]) -> None: ...
 
@@ -73,6 +84,16 @@ def test_the_function_keeps_its_signature_and_a_busy_lock_is_409(locks: aio.Hold
                 assert answer.json()["lock"] == "order:7"
         assert client.get("/orders/7").json()["held"] is True
         assert not other.is_locked("order:7")
+
+
+@pytest.mark.parametrize("where", ["endpoint", "dependency"])
+def test_losing_the_lock_is_503(locks: aio.Holdfast, where: str) -> None:
+    with TestClient(shop(locks)) as client:
+        began = time.monotonic()
+        answer = client.get(f"/lost/{where}")
+        assert (answer.status_code, answer.json()["type"], "retry-after" in answer.headers) == (503, "about:holdfast/lost", False)
+        # The decorator cancels it.
+        assert time.monotonic() - began < 4
 
 
 def twice(account: int) -> int:
