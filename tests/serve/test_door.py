@@ -22,7 +22,7 @@ import httpx
 import pytest
 import redis
 from cli.kit import Command
-from serve.serving import certified, client_of, gateway_app, served, serving, write_tokens
+from serve.serving import certified, gateway_app, served, serving, write_tokens
 
 from holdfast import ConfigError, Misuse
 from holdfast.aio import Holdfast

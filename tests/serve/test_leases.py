@@ -146,15 +146,6 @@ async def test_left_alone_a_waiter_leaves_the_line(client: httpx.AsyncClient, lo
     await held.release()
 
 
-async def test_a_disconnect_is_not_a_release(live: Serving, locks: Holdfast) -> None:
-    lease = new()
-    async with httpx.AsyncClient(base_url=live.url) as client:
-        assert (await put(client, lease, "leases:disconnect")).status_code == 201
-    async with httpx.AsyncClient(base_url=live.url) as client:
-        assert (await put(client, lease, "leases:disconnect")).status_code == 200
-    assert await locks.is_locked("leases:disconnect")
-
-
 @pytest.mark.parametrize("gone", [True, False], ids=["for ever", "for a while"])
 async def test_a_grant_that_nobody_listens_to_lives_for_its_linger(live: Serving, locks: Holdfast, gone: bool) -> None:
     held = await locks.lock("leases:unheard").acquire()

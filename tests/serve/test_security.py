@@ -54,7 +54,7 @@ def tokens(tmp_path: Path) -> Path:
 
 
 def bearer(name: str) -> dict[str, str]:
-    return {"authorization": f"Bearer {TOKENS[name]}"}
+    return {"authorization": f"bearer {TOKENS[name]}"}
 
 
 def lease(name: str, **more: Any) -> dict[str, Any]:
@@ -187,19 +187,6 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
     assert not [it for it in (*TOKENS.values(), "a-secret-of-a-stranger") if it in said]
     gateway.audit.close()
     await held.lost.wait()
-
-
-async def test_tokens_are_read_again_and_wrong_ones_change_nothing(locks: Holdfast, tokens: Path) -> None:
-    async with client_of(locks, tokens=str(tokens)) as client:
-        gateway = gateway_of(client)
-        tokens.write_text("[client.importer]\nscopes = 3")
-        with pytest.raises(ConfigError):
-            gateway.reload()
-        assert (await client.get("/v1/nodes", headers=bearer("watcher"))).status_code == 200
-        tokens.write_text(f'[client.other]\nsha256 = "{digest("another")}"\nscopes = ["look:*"]')
-        gateway.reload()
-        assert (await client.get("/v1/nodes", headers=bearer("watcher"))).status_code == 401
-        assert (await client.get("/v1/nodes", headers={"authorization": "bearer another"})).status_code == 200
 
 
 @pytest.mark.parametrize(

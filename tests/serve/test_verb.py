@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +14,9 @@ from cli.kit import Command
 from nemesis.processes import PIPES, until
 from serve.serving import certified, served
 
-from holdfast import Holdfast
-from holdfast.embedded import Nodes
-
 
 def put(url: str, lease: str, name: str, **more: Any) -> httpx.Response:
     return httpx.put(f"{url}/v1/leases/{lease}", json={"names": [name], **more}, timeout=20)
-
-
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_an_end_is_no_release(holdfast: Command, nodes: Nodes, ending: signal.Signals) -> None:
-    with served(holdfast, "--drain", "100ms") as (url, process), Holdfast(*nodes.urls) as locks:
-        began = time.monotonic()
-        said = put(url, f"a-lease-of-the-end-{ending}", f"verb:end {ending}", ttl_ms=2_000).json()
-        process.send_signal(ending)
-        process.wait(10)
-        # While its client may believe in it, nobody else gets it. Soon afterwards, the next one does.
-        with locks.lock(f"verb:end {ending}", wait=10):
-            waited = time.monotonic() - began
-        assert said["valid_ms"] / 1000 <= waited < 5
 
 
 def test_a_second_signal_ends_a_drain(holdfast: Command) -> None:
@@ -44,23 +27,6 @@ def test_a_second_signal_ends_a_drain(holdfast: Command) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == 0
         assert "1 leases are left to run out" in process.stderr.read()
-
-
-def test_a_command_and_a_client_of_the_gateway_keep_each_other_out(holdfast: Command, nodes: Nodes) -> None:
-    with served(holdfast) as (url, _), Holdfast(*nodes.urls) as locks:
-        first = put(url, "a-lease-before-a-command", "verb:both").json()
-        with holdfast.started("run", "verb:both", "--", "sh", "-c", "echo $HOLDFAST_FENCE; sleep 0.5", **PIPES) as command:
-            until(lambda: len(locks.inspect("verb:both").queue) == 1)
-            # The second client asks later than the command, and is behind it.
-            waits = put(url, "a-lease-after-a-command", "verb:both", wait_ms=100, linger_ms=10_000).json()
-            assert waits["state"] == "waiting"
-            httpx.delete(f"{url}/v1/leases/a-lease-before-a-command")
-            last = put(url, "a-lease-after-a-command", "verb:both", wait_ms=20_000, linger_ms=10_000).json()
-            assert command.wait(10) == 0
-            fence = int(command.stdout.read())
-        assert last["state"] == "held"
-        assert first["fence"] < fence < last["fence"]
-        httpx.delete(f"{url}/v1/leases/a-lease-after-a-command")
 
 
 def test_tls_and_tokens(holdfast: Command, tmp_path: Path) -> None:
