@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from nemesis.processes import Running, until
 
 FOLDER = os.environ.get("HOLDFAST_PROMETHEUS", "")
 PROMTOOL = Path(FOLDER) / "promtool"
@@ -55,17 +54,7 @@ def prometheus(folder: Path, port: int, targets: Sequence[str], rules: str) -> I
     config = folder / "prometheus.yaml"
     config.write_text(json.dumps(told))
     server = Server(f"127.0.0.1:{port}")
-    log = (folder / "prometheus.log").open("w")
     where = [f"--config.file={config}", f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={server.address}"]
-    process = subprocess.Popen([Path(FOLDER) / "prometheus", *where, "--log.level=warn"], stdout=log, stderr=subprocess.STDOUT)
-    try:
-        end = time.monotonic() + 30
-        while not server.ready():
-            assert process.poll() is None, (folder / "prometheus.log").read_text()
-            assert time.monotonic() < end, "Prometheus did not start within 30 seconds"
-            time.sleep(0.05)
+    with (folder / "log").open("w") as log, Running(Path(FOLDER) / "prometheus", *where, "--log.level=warn", stdout=log, stderr=log):
+        until(server.ready, 30, f"{folder}/log says why Prometheus does not start")
         yield server
-    finally:
-        process.terminate()
-        process.wait(20)
-        log.close()

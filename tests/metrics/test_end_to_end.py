@@ -6,7 +6,6 @@ import contextlib
 import json
 import re
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.programs import Program, program
 from metrics.prometheus_server import NEEDS_PROMETHEUS, Server, prometheus
+from nemesis.processes import free_port, until
 
 from holdfast.embedded import Nodes
 from holdfast.metrics import alerts, dashboard
@@ -85,14 +85,6 @@ os._exit(0)
 """.replace("TTL", str(TTL))
 
 
-def free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        them = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for it in them:
-            it.bind(("127.0.0.1", 0))
-        return [it.getsockname()[1] for it in them]
-
-
 @contextlib.contextmanager
 def workers(five: Cluster, ports: list[int]) -> Iterator[list[Program]]:
     with contextlib.ExitStack() as stack:
@@ -104,10 +96,7 @@ def workers(five: Cluster, ports: list[int]) -> Iterator[list[Program]]:
 
 def soon(server: Server, alert: str, within: float = 30.0) -> None:
     """Wait until an alert fires."""
-    end = time.monotonic() + within
-    while alert not in (now := firing(server)):
-        assert time.monotonic() < end, f"{alert} does not fire; these do: {now}"
-        time.sleep(0.2)
+    until(lambda: alert in firing(server), within, alert)
 
 
 def firing(server: Server) -> set[str]:
@@ -154,15 +143,13 @@ def without_data(server: Server, began: float) -> list[str]:
 
 @pytest.mark.timeout(240)
 def test_every_panel_has_data_and_the_right_alerts_fire(tmp_path: Path) -> None:
-    ports = free_ports(WORKERS + 1)
+    ports = [free_port() for _ in range(WORKERS + 1)]
     began = time.time()
     with Cluster(Nodes(5)) as five, workers(five, ports[1:]) as them:
         targets = [f"127.0.0.1:{port}" for port in ports[1:]]
         with prometheus(tmp_path, ports[0], targets, impatient(alerts())) as server:
-            end = time.monotonic() + 30
-            while len(server.ask("query", query="holdfast_quorum_spare == 2")["result"]) < WORKERS:
-                assert time.monotonic() < end, "not every worker is scraped"
-                time.sleep(0.2)
+            spare = {"query": "holdfast_quorum_spare == 2"}
+            until(lambda: len(server.ask("query", **spare)["result"]) == WORKERS, 30, "every worker is scraped")
             assert firing(server) <= {"HoldfastDangerousNode"}, "these nodes have no persistence, and clients warn of it"
             harm(server, five, them)
             soon(server, "HoldfastDangerousNode")

@@ -6,15 +6,14 @@ import contextlib
 import os
 import re
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
-from contract.cluster import Cluster
+from integrations.stage import staged
+from nemesis.processes import until
 
 from holdfast.embedded import Nodes
 
@@ -53,72 +52,44 @@ def child_exit(server, worker):
 """
 
 
-class Service:
-    """A service that listens on a Unix socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.socket = folder / "socket"
-
-    def get(self, path: str) -> str:
-        """The body of the answer, on a connection of its own, so that any worker may answer."""
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(20)
-            connection.connect(str(self.socket))
-            connection.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
-            with connection.makefile("rb") as file:
-                return file.read().decode().partition("\r\n\r\n")[2]
-
-    def value(self, series: str) -> float:
-        found = re.search(rf"^{re.escape(series)} (\S+)$", self.get("/metrics"), re.M)
-        return float(found[1]) if found else 0.0
-
-    def until(self, series: str, value: float) -> None:
-        end = time.monotonic() + 20
-        while (now := self.value(series)) != value:
-            assert time.monotonic() < end, f"{series} is {now}, not {value}"
-            time.sleep(0.02)
-
-
 @contextlib.contextmanager
-def served(folder: Path, nodes: Cluster, *flags: str) -> Iterator[Service]:
+def served(folder: Path, nodes: Nodes, *flags: str) -> Iterator[Callable[[str], str]]:
+    """Yields what asks the service: each time on a connection of its own, so that any worker may answer."""
     (folder / "application.py").write_text(APPLICATION)
     (folder / "configuration.py").write_text(CONFIGURATION)
     (folder / "shared").mkdir()
-    service = Service(folder)
-    environment = os.environ | {
-        "NODES": " ".join(nodes.urls),
-        "PROMETHEUS_MULTIPROC_DIR": str(folder / "shared"),
-    }
-    command = [sys.executable, "-m", "gunicorn", "-w", "4", "-b", f"unix:{service.socket}", "-c", "configuration.py", *flags, "application"]
-    with (folder / "log").open("w") as log, subprocess.Popen(command, cwd=folder, env=environment, stderr=log) as process:
-        try:
-            end = time.monotonic() + 30
-            while not service.socket.exists():
-                assert process.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end, (folder / "log").read_text()
-                time.sleep(0.02)
-            yield service
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(20)
+    with staged(folder, {"NODES": " ".join(nodes.urls), "PROMETHEUS_MULTIPROC_DIR": str(folder / "shared")}) as stage:
+        words = ("gunicorn", "-w", "4", "-b", "127.0.0.1:{port}", "-c", "configuration.py", *flags, "application")
+        url = stage.serve(*words, path="/metrics")
+        yield lambda path: httpx.get(url + path, timeout=20).text
+
+
+def has(get: Callable[[str], str], series: str, value: float) -> None:
+    """Wait until a series has this value."""
+
+    def found() -> bool:
+        at = re.search(rf"^{re.escape(series)} (\S+)$", get("/metrics"), re.MULTILINE)
+        return (float(at[1]) if at else 0.0) == value
+
+    until(found, told=f"{series} is {value}")
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("flags", [(), ("--preload",)], ids=["each worker loads", "preload"])
 def test_four_workers_add_up(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    with Cluster(Nodes(3)) as nodes, served(tmp_path, nodes, *flags) as service:
-        end = time.monotonic() + 30
+    with Nodes(3) as nodes, served(tmp_path, nodes, *flags) as get:
         asked, workers = 0, set[str]()
+        end = time.monotonic() + 30
         while len(workers) < 4:
             assert time.monotonic() < end, f"only these workers answer: {workers}"
-            workers.add(service.get("/"))
+            workers.add(get("/"))
             asked += 1
-        service.until('holdfast_acquire_total{kind="exclusive",outcome="held"}', asked)
-        service.until('holdfast_held{kind="exclusive"}', 0)
-        holders = [service.get("/hold") for _ in range(6)]
-        service.until('holdfast_held{kind="exclusive"}', 6)
-        service.until('holdfast_quorum_spare{shard=""}', 1)
+        has(get, 'holdfast_acquire_total{kind="exclusive",outcome="held"}', asked)
+        has(get, 'holdfast_held{kind="exclusive"}', 0)
+        holders = [get("/hold") for _ in range(6)]
+        has(get, 'holdfast_held{kind="exclusive"}', 6)
+        has(get, 'holdfast_quorum_spare{shard=""}', 1)
         killed = holders[0]
         os.kill(int(killed), signal.SIGKILL)
-        service.until('holdfast_held{kind="exclusive"}', 6 - holders.count(killed))
-        service.until('holdfast_acquire_total{kind="exclusive",outcome="held"}', asked + 6)
+        has(get, 'holdfast_held{kind="exclusive"}', 6 - holders.count(killed))
+        has(get, 'holdfast_acquire_total{kind="exclusive",outcome="held"}', asked + 6)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
+from nemesis.processes import until
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -50,10 +50,7 @@ class Traced:
 
     def soon(self, name: str) -> ReadableSpan:
         """The first span of this name, which events may end a moment later."""
-        end = time.monotonic() + 10
-        while not (found := self.spans(name)):
-            assert time.monotonic() < end, [span.name for span in self.exporter.get_finished_spans()]
-            time.sleep(0.005)
+        found: list[ReadableSpan] = until(lambda: self.spans(name), told=name)
         return found[0]
 
 
@@ -215,10 +212,8 @@ def test_the_metrics_are_those_of_the_table(nodes: Cluster) -> None:
             pass
         locks.ready()
         metrics.sample(locks.nodes(), locks.stats())
-        end = time.monotonic() + 10
-        while "holdfast.hold.duration" not in (found := exported(reader)):
-            assert time.monotonic() < end, sorted(found)
-            time.sleep(0.005)
+        until(lambda: "holdfast.hold.duration" in exported(reader))
+        found = exported(reader)
     assert found["holdfast.acquire"] == [({"holdfast.lock.kind": "exclusive", "holdfast.outcome": "held"}, 1)]
     assert found["holdfast.held"] == [({"holdfast.lock.kind": "exclusive"}, 0)]
     assert found["holdfast.quorum.spare"] == [({"holdfast.shard": ""}, 1)]

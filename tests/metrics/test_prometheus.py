@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from metrics.prometheus_server import NEEDS_PROMETHEUS, PROMTOOL
+from nemesis.processes import until as met
 from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast.aio
@@ -39,10 +40,7 @@ def series(registry: CollectorRegistry) -> list[str]:
 
 def until(registry: CollectorRegistry, name: str, value: float, /, **labels: str) -> None:
     """Wait until a series has this value: observers are called on a thread of their own."""
-    end = time.monotonic() + 10
-    while (now := registry.get_sample_value(name, labels)) != value:
-        assert time.monotonic() < end, f"{name}{labels} is {now}, not {value}"
-        time.sleep(0.005)
+    met(lambda: registry.get_sample_value(name, labels) == value, told=f"{name}{labels} is {value}")
 
 
 def test_a_pair_is_counted(nodes: Cluster) -> None:
@@ -149,10 +147,7 @@ def test_following_ends_with_the_client(nodes: Cluster) -> None:
         assert sampled.wait(10)
     del locks
     gc.collect()
-    end = time.monotonic() + 10
-    while threading.active_count() > before:
-        assert time.monotonic() < end, threading.enumerate()
-        time.sleep(0.005)
+    met(lambda: threading.active_count() <= before)
 
 
 def follow_quickly(metrics: Metrics, locks: Any) -> None:
