@@ -6,7 +6,7 @@ import gc
 import threading
 import time
 import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import redis.asyncio
 from redis.exceptions import LockError, LockNotOwnedError
 
 from holdfast import ConfigError, LockLost, NoQuorum
-from holdfast.compat.redis import Lock, aio, configure
+from holdfast.compat.redis import Lock, configure
 from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.slow
@@ -34,33 +34,6 @@ def client(nodes: Nodes) -> Iterator[Any]:
         for key in set(client.scan_iter()) - {b"{holdfast}:adopted"}:
             client.delete(key)
         yield client
-
-
-@pytest.fixture
-async def tasks(nodes: Nodes) -> AsyncIterator[Any]:
-    client = redis.asyncio.Redis.from_url(nodes.urls[0])
-    yield client
-    await client.aclose()
-
-
-def test_it_is_made_by_the_client(client: Any) -> None:
-    lock = client.lock("made", timeout=5, lock_class=Lock)
-    assert isinstance(lock, Lock)
-    with lock:
-        assert client.get("made") == lock.local.token
-        assert 0 < client.pttl("made") <= 5000
-    assert not lock.locked()
-    assert lock.local.token is None
-
-
-async def test_the_same_for_asyncio(tasks: Any) -> None:
-    lock = tasks.lock("awaited", timeout=5, lock_class=aio.Lock)
-    async with lock:
-        assert await tasks.get("awaited") == lock.local.token
-        assert not await aio.Lock(tasks, "awaited").acquire(blocking=False)
-    assert not await lock.locked()
-    with pytest.raises(LockError):
-        await lock.release()
 
 
 def test_nothing_is_sent_by_the_lent_client(nodes: Nodes) -> None:
@@ -221,19 +194,15 @@ def test_options_are_set_before_the_first_use(nodes: Nodes) -> None:
         configure(client, ttl=6)
 
 
-def test_it_may_be_moved_to_several_nodes() -> None:
-    with Nodes(3, tcp=True) as three, redis.Redis.from_url(three.urls[0]) as client:
-        configure(client, nodes=three.urls)
-        with Lock(client, "moved") as lock:
-            assert lock.local.held.lease.votes >= 2
-        lock._locks.close()
-
-
-def test_a_single_address_may_be_a_text(nodes: Nodes) -> None:
-    with redis.Redis.from_url(nodes.urls[0]) as client:
-        configure(client, nodes=nodes.urls[0], prefix="text:")
-        with Lock(client, "text") as lock:
-            assert len(lock._locks.urls) == 1
+def test_it_may_be_moved_to_several_nodes(nodes: Nodes) -> None:
+    """A single one may be a text."""
+    with Nodes(3, tcp=True) as three:
+        for addresses, votes in ((three.urls, 2), (nodes.urls[0], 1)):
+            with redis.Redis.from_url(three.urls[0]) as client:
+                configure(client, nodes=addresses)
+                with Lock(client, "moved") as lock:
+                    assert lock.local.held.lease.votes >= votes
+                lock._locks.close()
 
 
 def test_a_client_that_is_gone_leaves_nothing(nodes: Nodes) -> None:
