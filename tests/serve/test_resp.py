@@ -374,6 +374,19 @@ def port(holdfast: Command) -> Iterator[str]:
         yield str(urlsplit(url).port)
 
 
+def test_redis_cli_is_a_client(port: str) -> None:
+    if (program := shutil.which("redis-cli")) is None:
+        pytest.fail("redis-cli is not installed: it comes with Debian's redis-tools")
+
+    def say(*words: str) -> list[str]:
+        return subprocess.run([program, "-p", port, *words], capture_output=True, text=True, check=True).stdout.split()
+
+    lease, _fence, _valid = say("LOCK", "resp:cli")
+    assert say("LOCK", "resp:cli") == []
+    assert say("UNLOCK", lease) == ["1"]
+    assert "gateway:" in " ".join(say("INFO"))
+
+
 def test_redis_py_is_a_client(port: str) -> None:
     for protocol in (2, 3):
         with redis.Redis(port=int(port), protocol=protocol) as client:
