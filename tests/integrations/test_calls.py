@@ -6,13 +6,13 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from holdfast import Holdfast, NoQuorum
 from holdfast.embedded import Nodes
-from holdfast.integrations.calls import Delivery, UniqueCalls
+from holdfast.integrations.calls import PATIENCE, Delivery, Single, UniqueCalls
 
 
 def load(feed: str, fast: bool = False) -> None: ...
@@ -69,3 +69,15 @@ def test_without_a_majority_nothing_is_sent_and_what_was_sent_is_done(caplog: py
         delivery.begin()
         delivery.end()
     assert "a duplicate of 'a' may be sent, or refused" in caplog.text
+
+
+@pytest.mark.parametrize("busy, message, wait", [("later", True, PATIENCE), ("later", False, 0), ("skip", True, 0)])
+def test_only_a_message_that_can_come_back_waits(busy: str, message: bool, wait: float) -> None:
+    class Locks:
+        def locked(self, name: str, **options: Any) -> Any:
+            raise LookupError(options)
+
+    single = Single(load, "load", {}, busy, None)
+    with pytest.raises(LookupError) as asked:
+        single.call(cast(Holdfast, Locks()), ("a",), {}, message, None)
+    assert asked.value.args == ({"wait": wait},)
