@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import redis
@@ -22,7 +23,8 @@ from live.groups import SECRET, Group, Watch
 from nemesis.processes import Running, free_port, until
 from serve.balancer import program
 
-from holdfast import Holdfast, __version__
+from holdfast import Holdfast, NodeStatus, __version__
+from holdfast.cli import doctor
 from holdfast.cli.processes import _parts, connected
 from holdfast.embedded import Nodes
 from holdfast.testing import memory
@@ -423,3 +425,16 @@ def test_what_the_doctor_says_is_pasted_and_ends_what_it_has_found(case: str, tm
         done = subprocess.run(["sh", "-c", script], env=words, capture_output=True, text=True, timeout=60, check=False)
         after = json.loads(done.stdout[done.stdout.index("{") :])
     assert [it for it in after["checks"] if it["check"] == check and it["level"] != "ok"] == [], done.stderr
+
+
+@pytest.mark.parametrize("gains, trip, level", [(0.0, 0.0, "ok"), (0.02, 0.0, "unsafe"), (-0.02, 0.0, "unsafe"), (0.02, 0.1, "ok")])
+def test_a_clock_that_runs_too_fast_by_more_than_the_ways_to_it_may_have_added(
+    monkeypatch: pytest.MonkeyPatch, gains: float, trip: float, level: str
+) -> None:
+    def told(ours: float, theirs: float) -> Any:
+        return SimpleNamespace(began=ours, ended=ours + trip, answers={0: [b"%d" % theirs, b"%d" % (theirs % 1 * 1_000_000)]})
+
+    answers = [told(0.0, 100.0), told(1.0, 101.0 + gains)]
+    monkeypatch.setattr(doctor, "ask", lambda *_: answers.pop(0))
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    assert [it.level for it in doctor._drift(cast(Holdfast, None), 0, [cast(NodeStatus, SimpleNamespace(node="a"))])] == [level]
