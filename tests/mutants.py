@@ -37,7 +37,7 @@ import pytest
 from coverage import Coverage, CoverageData
 from own_coverage import ROOT, modules, only_gathers, own_tests
 
-PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py")
+PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py", "scripts/*.lua")
 NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "tests/contract")  # test what is not pure
 MOST = 80  # of these tests look at one mutant: some lines are executed by two thousand
 PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
@@ -52,6 +52,12 @@ PATIENCE = 120.0  # seconds for the test that a planted fault names
 HOURS = 7200.0  # seconds for all tests of NEAR under coverage
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$", re.MULTILINE)  # in what pytest prints
 SLOWER = 5  # times as long as undamaged code, and as many seconds more: then it hangs, which is noticed too
+
+# What is changed in a script, but for its comments and texts: an operator, a number, or a line that is a command.
+_LUA = re.compile(r"--.*|'[^']*'|([<>=~]=|[<>]|\b(?:and|or|not)\b|(?<= )[-+](?= )|\b\d+\b|^ *(?:redis\.)?call\(.*\)$)", re.MULTILINE)
+_LUA_OTHER = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "~=", "~=": "==", "and": "or", "or": "and", "not": "", "+": "-", "-": "+",
+}  # fmt: skip
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -78,7 +84,10 @@ class Mutant:
     source: str
 
     def damaged(self) -> str:
-        """The module's text with the change. Comments and layout are gone, which no test looks at."""
+        """The module's text with the change. Comments and layout of Python are gone, which no test looks at."""
+        if self.module.suffix == ".lua":
+            start, end, other = list(_lua_changes(self.source))[self.number]
+            return self.source[:start] + other + self.source[end:]
         tree = ast.parse(self.source)
         parent, field, at, _, variant = list(_changes(tree))[self.number]
         if at is None:
@@ -133,6 +142,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 def mutants(module: Path, source: str) -> Iterator[Mutant]:
     """All mutants of a module, in the order of its text."""
     lines = source.splitlines()
+    if module.suffix == ".lua":
+        for number, (start, end, other) in enumerate(_lua_changes(source)):
+            line = source.count("\n", 0, start) + 1
+            yield Mutant(module, number, line, f"{source[start:end].strip()}  ->  {other}  in  {lines[line - 1].strip()}", source)
+        return
     for number, (_, _, _, node, variant) in enumerate(_changes(ast.parse(source))):
         before, after = (ast.unparse(ast.fix_missing_locations(each)).splitlines()[0] for each in (node, variant))
         line = node.lineno
@@ -158,6 +172,13 @@ def choose(candidates: Sequence[Mutant | Planted], count: int, seed: int) -> lis
 
     chosen = set(sorted(candidates, key=lot)[:count])
     return [mutant for mutant in candidates if mutant in chosen]
+
+
+def _lua_changes(source: str) -> Iterator[tuple[int, int, str]]:
+    """Every change to a script: (where what is changed begins, and ends, what to put there)."""
+    for found in _LUA.finditer(source):
+        if (text := found[1]) is not None:
+            yield *found.span(), str(int(text) + 1) if text.isdigit() else _LUA_OTHER.get(text, "")
 
 
 _Change = tuple[ast.AST, str, int | None, ast.expr | ast.stmt, ast.expr | ast.stmt]
@@ -237,7 +258,7 @@ class Copy:
 
     def own_tests(self, module: Path, limit: float) -> tuple[bool, str]:
         """Whether a module's own tests pass in `limit` seconds, and what they print; a module without tests passes."""
-        tests = own_tests(module, self._folder)
+        tests = ["tests/scripts"] if module.suffix == ".lua" else own_tests(module, self._folder)
         if not tests:
             return True, ""
         code, printed = self._run([*PYTEST, *tests], limit)
@@ -308,7 +329,7 @@ class Range:
         self._copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         for number in range(AT_A_TIME):
             self._copies.put(Copy(root, folder / str(number)))
-        self._pure = set(modules(root, PLACES))
+        self._pure = set(_modules(root, PLACES))
         self._limits: dict[Path | None, float] = {}
         self._lines: Callable[[Path], dict[int, set[str]]] | None = None
         self._lock = threading.Lock()
@@ -394,8 +415,20 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
 
 def _small(root: Path, only: Sequence[str]) -> list[Mutant]:
     # All small changes to all modules of these places, or to those that are pure.
-    sources = {module: (root / "src/holdfast" / module).read_text() for module in modules(root, only or PLACES)}
-    return [mutant for module, source in sources.items() if not only_gathers(source) for mutant in mutants(module, source)]
+    sources = {module: (root / "src/holdfast" / module).read_text() for module in _modules(root, only or PLACES)}
+    return [
+        mutant
+        for module, source in sources.items()
+        if module.suffix == ".lua" or not only_gathers(source)
+        for mutant in mutants(module, source)
+    ]
+
+
+def _modules(root: Path, places: Sequence[str]) -> list[Path]:
+    # Those of some places, and scripts.
+    package = root / "src/holdfast"
+    scripts = [it.relative_to(package) for place in places if place.endswith(".lua") for it in sorted(package.glob(place))]
+    return [*modules(root, [it for it in places if not it.endswith(".lua")]), *scripts]
 
 
 if __name__ == "__main__":
