@@ -186,6 +186,8 @@ async def test_a_waiter_whose_connection_ends_leaves_the_queue(connect: Connect)
     gone.say("LOCK resp:e WAIT 30000")
     await asyncio.sleep(1)
     gone.close()
+    assert await last("LOCK resp:e WAIT 100") is None
+    assert "waiting:0" in await one("INFO")
     await one(f"UNLOCK {lease}")
     assert await last("LOCK resp:e WAIT 100")
 
