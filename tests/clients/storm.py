@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import random
-import shutil
 import signal
 import socketserver
 import subprocess
@@ -180,17 +179,3 @@ class Storm:
                 seen.setdefault(fence, []).append(moment)
             windows += [HeldWindow("contended", file.name, it, min(at), max(at)) for it, at in seen.items()]
         return windows
-
-
-def planted(folder: Path, *changes: tuple[str, str, str]) -> Path:
-    """Copy the client as it was built, with changes: file, text, and what replaces it. Returns where the copy is."""
-    copy = folder / "copy"
-    shutil.copytree(CLIENT / "dist", copy / "dist")
-    (copy / "package.json").write_text('{"type": "module"}')
-    shutil.copytree(CLIENT.parent / "vectors", folder / "vectors")
-    for name, before, after in changes:
-        file = copy / "dist/src" / name
-        text = file.read_text()
-        assert before in text, f"{name} has changed: plant {after!r} elsewhere"
-        file.write_text(text.replace(before, after))
-    return copy
