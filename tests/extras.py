@@ -162,28 +162,33 @@ def build(folder: Path) -> Path:
 def check(wheel: Path, folder: Path, extra: str) -> str | None:
     """Install one extra in an environment of its own, and run its program. What went wrong, if anything did."""
     began = time.monotonic()
-    environment = folder / (extra or "none")
-    python = environment / "bin/python"
-    wanted = f"holdfast[{extra}] @ {wheel.as_uri()}" if extra else f"holdfast @ {wheel.as_uri()}"
+    wanted = f"holdfast[{extra}]" if extra else "holdfast"
+    wrong = used(Path(sys.executable), folder / (extra or "none"), f"{wanted} @ {wheel.as_uri()}", PROGRAMS[extra])
+    print(f"{wanted}: {time.monotonic() - began:.0f} s", flush=True)
+    return f"{wanted}: {wrong}" if wrong else None
+
+
+def used(python: Path, environment: Path, wanted: str, program: str, *arguments: str) -> str:
+    """Install what is wanted in a new environment of a Python, and run a program there. Returns what went wrong, if anything did."""
+    inside = environment / "bin/python"
     try:
         # A pip installs into another environment faster than each environment gets a pip of its own.
-        _run([sys.executable, "-m", "venv", "--without-pip", environment])
+        _run([python, "-m", "venv", "--without-pip", environment])
         if uv := shutil.which("uv"):
-            _run([uv, "pip", "install", "--quiet", "--python", python, wanted])
+            _run([uv, "pip", "install", "--quiet", "--python", inside, wanted])
         else:
-            _run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", wanted])
-        _run([python, "-W", "error", "-c", PROGRAMS[extra]], cwd=environment)
+            _run([sys.executable, "-m", "pip", "--python", inside, "install", "--quiet", wanted])
+        _run([inside, "-W", "error", "-c", program, *arguments], cwd=environment)
     except subprocess.CalledProcessError as failed:
-        return f"holdfast[{extra}]: {failed.cmd} ended with {failed.returncode}:\n{failed.output}"
+        return f"{failed.cmd} ended with {failed.returncode}:\n{failed.output}"
     except subprocess.TimeoutExpired as late:
-        return f"holdfast[{extra}]: {late.cmd} did not end within {PATIENCE:g} s"
-    print(f"{wanted.partition(' @ ')[0]}: {time.monotonic() - began:.0f} s", flush=True)
-    return None
+        return f"{late.cmd} did not end within {PATIENCE:g} s"
+    return ""
 
 
 def _run(words: Sequence[str | Path], cwd: Path = ROOT) -> None:
     # Neither the tree itself nor a server from elsewhere may stand in for what an extra has to bring.
-    hidden = ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV")
+    hidden = ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV", "HOLDFAST_NODES")
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     subprocess.run(
         words,

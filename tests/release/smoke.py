@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 OLDEST = (3, 11)
-PATIENCE = 180.0
 
 PROGRAM = """
 import asyncio, sys
@@ -51,21 +50,3 @@ def pythons() -> dict[str, Path]:
         if done.returncode == 0 and said and (int(said[1]), int(said[2])) >= OLDEST:
             found.setdefault(f"{said[1]}.{said[2]}{'t' if said[3] == '1' else ''}", it)
     return dict(sorted(found.items(), key=lambda it: [int(part) for part in re.findall(r"\d+", it[0])]))
-
-
-def smoke(name: str, python: Path, wheel: Path, version: str, folder: Path) -> list[str]:
-    """Install a wheel with its extra `local` in a new environment, and use it. Returns what is wrong."""
-    environment = folder / f"python-{name}"
-    own = {it: value for it, value in os.environ.items() if it not in ("PYTHONPATH", "HOLDFAST_SERVER", "VIRTUAL_ENV", "HOLDFAST_NODES")}
-    wanted = f"holdfast[local] @ {wheel.as_uri()}"
-    inside = environment / "bin/python"
-    steps: list[list[str | Path]] = [
-        [python, "-m", "venv", "--without-pip", environment],
-        [sys.executable, "-m", "pip", "--python", inside, "install", "--quiet", "--disable-pip-version-check", wanted],
-        [inside, "-W", "error", "-c", PROGRAM, version],
-    ]
-    for words in steps:
-        done = subprocess.run(words, cwd=folder, env=own, stdout=-1, stderr=-2, text=True, timeout=PATIENCE, check=False)
-        if done.returncode:
-            return [f"Python {name}: {' '.join(map(str, words[:4]))} ended with {done.returncode}:\n{done.stdout.strip()}"]
-    return []

