@@ -4,174 +4,86 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
 from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from holdfast import checks
 from holdfast.errors import ConfigError, HoldfastError
 
-unhurried = settings(deadline=None)  # others may have the machine
+between = partial(checks.seconds, what="ttl", least=2.5, most=10.0)
+ttl = partial(checks.seconds, what="ttl")
+limit = partial(checks.whole, what="limit", least=0, most=100)
+owner = partial(checks.text, what="owner", most=6)
+renew = partial(checks.flag, what="renew")
+Check = Callable[[Any], object]
 
-NO_NUMBERS = st.one_of(st.none(), st.text(), st.binary(), st.complex_numbers(), st.decimals(), st.fractions(), st.lists(st.integers()))
-
-# ---------------------------------------------------------------- seconds
-
-
-@unhurried
-@given(st.floats(0, 1e12) | st.integers(0, 10**12))
-def test_a_number_of_seconds_is_a_float(value: float) -> None:
-    found = checks.seconds(value, "ttl")
-    assert type(found) is float
-    assert found == value
-
-
-@unhurried
-@given(st.timedeltas(min_value=timedelta(0)))
-def test_a_timedelta_is_its_seconds(value: timedelta) -> None:
-    assert checks.seconds(value, "ttl") == value.total_seconds()
+TAKEN: list[tuple[Check, object, object]] = [
+    *((ttl, it, float(it)) for it in (0, 0.0, 7, 0.05, 1e12, 10**12)),
+    *((ttl, it, it.total_seconds()) for it in (timedelta(0), timedelta(microseconds=1), timedelta(days=400))),
+    *((between, it, float(it)) for it in (2.5, 3, 10.0)),
+    *((limit, it, it) for it in (0, 1, 100)),
+    (partial(checks.whole, what="limit", most=1), 1, 1),
+    *((owner, it, it) for it in ("", "abcdef", "äöü", "\0")),
+    *((renew, it, it) for it in (True, False)),
+]
 
 
-@unhurried
-@given(st.floats(-5, 15) | st.integers(-5, 15))
-def test_B02_B36_seconds_are_within_their_limits(value: float) -> None:
-    """The limits themselves are allowed."""
-    if 2.5 <= value <= 10:
-        assert checks.seconds(value, "ttl", least=2.5, most=10.0) == value
-    else:
-        with pytest.raises(ConfigError, match=r"^ttl is from 2.5 to 10 seconds, not "):
-            checks.seconds(value, "ttl", least=2.5, most=10.0)
+@pytest.mark.parametrize("check, value, found", TAKEN)
+def test_what_is_right_is_returned(check: Check, value: object, found: object) -> None:
+    result = check(value)
+    assert result == found and type(result) is type(found)
 
 
-@unhurried
-@given(st.floats(max_value=0, exclude_max=True) | st.integers(max_value=-1) | st.timedeltas(max_value=timedelta(microseconds=-1)))
-def test_B02_B36_negative_seconds_are_refused(value: object) -> None:
-    with pytest.raises(ConfigError, match=r"^wait is 0 or more seconds, not -"):
-        checks.seconds(value, "wait")
+NO_NUMBERS = [None, "1", b"1", True, 1j, Decimal(1), Fraction(1), [1]]
+REFUSED: list[tuple[Check, Any, str]] = [
+    *((ttl, it, f"ttl is a number of seconds or a timedelta, not {checks.shown(it)}") for it in NO_NUMBERS),
+    # Not even where there is no upper limit: a lease that never ends is what nobody may ask for.
+    *((ttl, it, f"ttl is 0 or more seconds, not {it}") for it in (nan, inf, -inf, -1, -0.5)),
+    (ttl, timedelta(microseconds=-1), "ttl is 0 or more seconds, not -1e-06"),
+    (ttl, 10**400, "ttl is 0 or more seconds, not inf"),
+    *((between, it, f"ttl is from 2.5 to 10 seconds, not {it:g}") for it in (nan, inf, 2.4, 0, 11)),
+    *((limit, it, f"limit is a whole number, not {checks.shown(it)}") for it in (*NO_NUMBERS, 1.0)),
+    *((limit, it, f"limit is a whole number from 0 to 100, not {it}") for it in (-1, 101)),
+    (partial(checks.whole, what="limit", most=1), 0, "limit is a whole number from 1 to 1, not 0"),
+    *((owner, it, f"owner is text, not {checks.shown(it)}") for it in (None, b"", 5, True, ["a"])),
+    *((owner, it, "owner has 7 bytes of UTF-8; at most 6 are allowed") for it in ("abcdefg", "äöüx")),
+    (owner, "a\ud800b", r"owner 'a\ud800b' has half of a surrogate pair in it, which UTF-8 cannot say"),
+    *((renew, it, f"renew is True or False, not {checks.shown(it)}") for it in (0, 1, 1.0, None, "yes")),
+]
 
 
-@pytest.mark.parametrize("value", [nan, inf, -inf])
-@pytest.mark.parametrize("most", [inf, 10.0])
-def test_B02_B36_what_is_no_finite_number_is_refused(value: float, most: float) -> None:
-    """Not even where there is no upper limit: a lease that never ends is what nobody may ask for."""
-    with pytest.raises(ConfigError, match=f"not {value}"):
-        checks.seconds(value, "ttl", most=most)
-
-
-@pytest.mark.parametrize("value", [10**400, -(10**400), 10**5000], ids=["large", "small", "too large to write"])
-def test_a_number_that_no_float_can_hold_is_refused(value: int) -> None:
-    with pytest.raises(ConfigError):
-        checks.seconds(value, "ttl")
-
-
-@unhurried
-@given(st.booleans())
-def test_B02_B41_a_bool_is_no_number_of_seconds(value: bool) -> None:
-    with pytest.raises(ConfigError, match=f"^wait is a number of seconds or a timedelta, not {value} \\["):
-        checks.seconds(value, "wait")
-
-
-@unhurried
-@given(NO_NUMBERS)
-def test_what_is_no_number_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        checks.seconds(value, "ttl")
-    assert caught.value.message == f"ttl is a number of seconds or a timedelta, not {checks.shown(value)}"
-
-
-# ---------------------------------------------------------------- whole numbers
-
-
-@unhurried
-@given(st.integers(), st.integers(0, 100), st.integers(0, 100))
-def test_a_whole_number_has_its_limits(value: int, least: int, more: int) -> None:
-    if least <= value <= least + more:
-        assert checks.whole(value, "limit", least=least, most=least + more) is value
-    else:
-        with pytest.raises(ConfigError) as caught:
-            checks.whole(value, "limit", least=least, most=least + more)
-        assert caught.value.message == f"limit is a whole number from {least} to {least + more}, not {checks.shown(value)}"
-
-
-@unhurried
-@given(NO_NUMBERS | st.booleans() | st.floats())
-def test_what_is_no_whole_number_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        checks.whole(value, "limit", most=5)
-    assert caught.value.message == f"limit is a whole number, not {checks.shown(value)}"
-
-
-def test_a_whole_number_is_one_at_least() -> None:
-    assert checks.whole(1, "limit", most=1) == 1
-    with pytest.raises(ConfigError):
-        checks.whole(0, "limit", most=1)
-
-
-# ---------------------------------------------------------------- texts
-
-
-@unhurried
-@given(st.text(st.characters(codec="utf-8"), max_size=20))
-def test_a_text_is_as_long_as_its_utf8(value: str) -> None:
-    size = len(value.encode())
-    assert checks.text(value, "owner", most=size) is value
-    assume(size)
-    with pytest.raises(ConfigError, match=f"^owner has {size} bytes of UTF-8; at most {size - 1} are allowed \\["):
-        checks.text(value, "owner", most=size - 1)
-
-
-@unhurried
-@given(st.text(max_size=5), st.characters(categories=["Cs"]), st.text(max_size=5))
-def test_half_of_a_surrogate_pair_is_refused(before: str, half: str, after: str) -> None:
-    """And in words that can be written to a log."""
-    with pytest.raises(ConfigError, match="surrogate") as caught:
-        checks.text(before + half + after, "a lock's name", most=512)
-    str(caught.value).encode()
+@pytest.mark.parametrize("check, value, told", REFUSED)
+def test_B02_B25_B36_B41_what_is_wrong_is_refused_with_what_to_write_instead(check: Check, value: object, told: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        check(value)
+    assert isinstance(caught.value, ConfigError) and isinstance(caught.value, HoldfastError)
+    assert caught.value.message == told
     assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    str(caught.value).encode()
 
 
 def test_a_text_that_cannot_be_a_name_has_a_reason_of_its_own() -> None:
     """It may be a client's of a service. What is no text at all is the program's."""
-    for text in ("four", "\ud800"):
+    for text, reason in (("four", "bad_name"), ("\ud800", "bad_name"), (5, "other")):
         with pytest.raises(ConfigError) as refused:
             checks.name(text, "a lock's name", most=3)
-        assert refused.value.reason == "bad_name"
-    with pytest.raises(ConfigError) as caught:
-        checks.name(5, "a lock's name", most=3)
-    assert type(caught.value) is ConfigError
+        assert refused.value.reason == reason
     assert checks.name("two", "a lock's name", most=3) == "two"
 
 
-@unhurried
-@given(NO_NUMBERS.filter(lambda value: not isinstance(value, str)) | st.integers() | st.booleans())
-def test_B25_what_is_no_text_is_refused(value: object) -> None:
-    """Bytes neither: nobody knows what they mean."""
-    with pytest.raises(ConfigError) as caught:
-        checks.text(value, "prefix", most=512)
-    assert caught.value.message == f"prefix is text, not {checks.shown(value)}"
-
-
-# ---------------------------------------------------------------- flags
-
-
-@unhurried
-@given(st.booleans())
-def test_a_flag_is_a_bool(value: bool) -> None:
-    assert checks.flag(value, "renew") is value
-
-
-@unhurried
-@given(st.integers() | st.floats() | NO_NUMBERS)
-def test_what_only_looks_like_a_bool_is_refused(value: object) -> None:
-    with pytest.raises(ConfigError) as caught:
-        checks.flag(value, "renew")
-    assert caught.value.message == f"renew is True or False, not {checks.shown(value)}"
+def test_flags_are_checked_at_once_and_named() -> None:
+    checks.flags(renew=True, reentrant=False)
+    for wrong in (0, 1, None, "yes"):
+        with pytest.raises(ConfigError, match=f"^reentrant is True or False, not {wrong!r}"):
+            checks.flags(renew=True, reentrant=wrong)
 
 
 # ---------------------------------------------------------------- how a complaint shows what was given
@@ -255,28 +167,6 @@ def test_d18_a_wait_that_looks_like_milliseconds_is_refused(value: int) -> None:
     for meant in (float(value), timedelta(seconds=value), value + 1, value - 1, value * 3600):
         assert checks.seconds(meant, "wait", waits=True) in (value, value + 1, value - 1, value * 3600)
     assert checks.seconds(value, "keep") == value, "results are kept for long"
-
-
-# ---------------------------------------------------------------- all
-
-
-@pytest.mark.parametrize(
-    "check, value", [(checks.seconds, "1"), (checks.seconds, -1), (lambda *it: checks.text(*it, most=1), b""), (checks.flag, 1)]
-)
-def test_a_complaint_is_a_value_error_of_our_own_and_names_the_argument(check: Any, value: object) -> None:
-    with pytest.raises(ValueError, match=r"^the argument is ") as caught:
-        check(value, "the argument")
-    assert isinstance(caught.value, HoldfastError)
-
-
-# ---------------------------------------------------------------- flags
-
-
-def test_flags_are_checked_at_once_and_named() -> None:
-    checks.flags(renew=True, reentrant=False)
-    for wrong in (0, 1, None, "yes"):
-        with pytest.raises(ConfigError, match=f"^reentrant is True or False, not {wrong!r}"):
-            checks.flags(renew=True, reentrant=wrong)
 
 
 # ---------------------------------------------------------------- what ends a wait
