@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -96,13 +95,3 @@ def test_an_event_prints_as_the_call_that_makes_it() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     event = events.Called(at=at, name="a", kind="rate", how="allowed", took=3.5)
     assert repr(event) == f"Called(at={at!r}, name='a', kind='rate', how='allowed', took=3.5, key_given=False, retry_after=0.0)"
-
-
-def test_events_load_nothing_that_is_slow_to_load() -> None:
-    """`dataclasses` loads `inspect`: together they take longer than all of holdfast's events."""
-    before = "import sys, importlib.util as util; "
-    before += f"spec = util.spec_from_file_location('events', {events.__file__!r}); module = util.module_from_spec(spec); "
-    before += "sys.modules['events'] = module; spec.loader.exec_module(module); "
-    source = before + "print(*sorted({'dataclasses', 'inspect', 'logging'} & sys.modules.keys()))"
-    done = subprocess.run([sys.executable, "-I", "-c", source], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == []
