@@ -117,13 +117,9 @@ def lent(client: Any) -> tuple[str, Any, bool]:
 # ------------------------------------------------ coredis and GLIDE, which call their settings otherwise
 
 
-def test_a_client_of_coredis_is_not_used() -> None:
-    client = coredis.Redis("db", ssl_context=(own := ssl.create_default_context()))
-    assert Node.of(client).ssl is own
-    before = dict(client.connection_pool.connection_kwargs)
-    Holdfast(Node.of(client)).close()
-    assert client.connection_pool.connection_kwargs == before
-    assert client.connection_pool.statistics.active_connections == 0
+def test_a_context_of_coredis_is_used_and_a_cluster_refused() -> None:
+    own = ssl.create_default_context()
+    assert Node.of(coredis.Redis("db", ssl_context=own)).ssl is own
     # (A whole one begins to listen when it is made.)
     cluster = coredis.RedisCluster.__new__(coredis.RedisCluster)
     cluster.connection_pool = SimpleNamespace(connection_class=coredis.connection.ClusterConnection, connection_kwargs={})  # type: ignore[assignment]  # (what is asked for of it)
