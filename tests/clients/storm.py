@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.embedded import Nodes
 from holdfast.testing.windows import HeldWindow
@@ -66,18 +67,19 @@ class Conversation(socketserver.StreamRequestHandler):
 
 @dataclass
 class Contender:
-    """A process that is started again when it was killed."""
+    """A process that is started again when it was killed. `path`: its PYTHONPATH."""
 
     language: str
     command: list[str]
+    path: str = str(TESTS)
     process: subprocess.Popen[bytes] = field(init=False)
 
     def start(self) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+        environment = {**os.environ, "PYTHONPATH": self.path}
         self.process = subprocess.Popen(self.command, env=environment, stdout=subprocess.DEVNULL)
 
-    def kill(self) -> None:
-        self.process.kill()
+    def kill(self, how: int = signal.SIGKILL) -> None:
+        self.process.send_signal(how)
         self.process.wait()
 
 
@@ -88,24 +90,27 @@ class Storm:
         nodes: Servers that listen on TCP.
         folder: Where the contenders write.
         each: How many processes of each language contend.
+        languages: Which ones.
     """
 
-    def __init__(self, nodes: Nodes, folder: Path, each: int = 2) -> None:
+    def __init__(self, nodes: Nodes, folder: Path, each: int = 2, languages: Sequence[str] = LANGUAGES) -> None:
         self.nodes, self.folder = nodes, folder
         self.register = Register()
         self.dice = random.Random(1)
         self.harmed = 0
-        task = {"urls": nodes.urls, "name": "contended", "prefix": "storm:"}
         self.contenders = []
-        for number, language in itertools.product(range(each), LANGUAGES):
-            more = {"maxTtl": TTL, "ttl": TTL, "file": str(folder / f"{language}-{number}"), "level1": str(LEVEL_1), "long": 0.1}
-            told = json.dumps(task | more | {"register": self.register.server_address[1]})
+        for number, language in itertools.product(range(each), languages):
             words = {
                 "node": ["node", str(CLIENT / "dist/storm/contender.js")],
                 "python": [sys.executable, "-m", "clients.contender"],
                 "level1": [sys.executable, "-m", "clients.contender_level1"],
             }
-            self.contenders.append(Contender(language, [*words[language], told]))
+            self.contenders.append(Contender(language, [*words[language], json.dumps(self.task(f"{language}-{number}"))]))
+
+    def task(self, name: str) -> dict[str, Any]:
+        """What a contender is told. `name`: of the file into which it writes."""
+        task = {"urls": self.nodes.urls, "name": "contended", "prefix": "storm:", "maxTtl": TTL, "ttl": TTL, "long": 0.1}
+        return task | {"file": str(self.folder / name), "level1": str(LEVEL_1), "register": self.register.server_address[1]}
 
     def rages(self, seconds: float, harms: Sequence[Callable[[], None]], enough: Callable[[], bool]) -> None:
         """Do harm until it is enough, for so long at most. Then everybody is killed."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import os
 import shutil
 import subprocess
 import sys
@@ -57,6 +58,13 @@ def _run(words: Sequence[str | Path]) -> None:
         sys.exit(f"{' '.join(map(str, words))} ended with {done.returncode}:\n{done.stdout}")
 
 
+def _is_used(place: Path) -> None:
+    """Fail unless a process that has a version on its path loads that."""
+    program = [sys.executable, "-c", "import holdfast; print(holdfast.__file__)"]
+    found = subprocess.run(program, env={**os.environ, "PYTHONPATH": str(place)}, capture_output=True, text=True, check=True).stdout
+    assert found.startswith(str(place)), f"{found} is not of {place}"
+
+
 def version_of(commit: str) -> Path:
     """Build the version of a commit, unless it is there."""
     found = git("rev-parse", f"{commit}^{{commit}}").decode().strip()
@@ -81,13 +89,17 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-upgrade-") as name:
         folder = Path(name)
         built(ROOT, folder / "new")
-        outcome = storm({OLD: version_of(commit), NEW: folder / "new"}, folder, seconds)
+        (folder / "sections").mkdir()
+        places = {OLD: version_of(commit), NEW: folder / "new"}
+        for place in places.values():
+            _is_used(place)
+        shares, wrong = storm(places, folder / "sections", seconds)
     print(
-        f"{commit[:12]} and today's version: {len(outcome.sections)} sections in {seconds:g} s, "
-        f"{outcome.share(OLD)} of the old version and {outcome.share(NEW)} of the new one, {len(outcome.wrong)} faults"
+        f"{commit[:12]} and today's version: {shares.total()} sections in {seconds:g} s, "
+        f"{shares[OLD]} of the old version and {shares[NEW]} of the new one, {len(wrong)} faults"
     )
-    print("\n".join(outcome.wrong[:20]), file=sys.stderr, end="\n" if outcome.wrong else "")
-    return 1 if outcome.wrong else 0
+    print("\n".join(wrong[:20]), file=sys.stderr, end="\n" if wrong else "")
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":
