@@ -18,7 +18,7 @@ from proof.misuse import misuse
 
 import holdfast.aio
 import holdfast.testing
-from holdfast import Holdfast, LockBusy, LockLost, Misuse, NoQuorum
+from holdfast import Holdfast, LockBusy, Misuse, NoQuorum
 from holdfast.errors import ConfigError
 from holdfast.testing import memory
 
@@ -54,15 +54,6 @@ def test_two_clients_for_threads_have_the_lock_one_after_the_other() -> None:
         until(lambda: [it.state for it in one.nodes()] == ["up"] * 3)
 
 
-async def test_a_client_for_asyncio() -> None:
-    with memory(5) as nodes:
-        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
-            assert [it.state for it in await locks.ready(20)] == ["up"] * 5
-            async with locks.lock("x", wait=20) as lease:
-                assert lease.held
-                assert (await locks.inspect("x")).state == "held"
-
-
 def test_a_client_of_another_process() -> None:
     source = "from holdfast import Holdfast\nwith Holdfast() as locks: print(locks.lock('x').try_acquire())"
     with memory() as nodes, Holdfast(*nodes.urls) as locks, locks.lock("x", wait=10):
@@ -87,16 +78,6 @@ def test_a_dead_minority_is_not_missed_and_a_dead_majority_is() -> None:
         for steer in (nodes.freeze, nodes.thaw):
             with pytest.raises(Misuse, match="is dead"):
                 steer(1)
-
-
-def test_a_lease_is_lost_when_a_majority_is_gone() -> None:
-    with memory() as nodes, Holdfast(*nodes.urls, ttl=1) as locks:
-        lease = locks.lock("x", wait=10).acquire()
-        for node in range(3):
-            nodes.kill(node)
-        assert lease.lost.wait(20)
-        with pytest.raises(LockLost):
-            lease.check()
 
 
 def test_a_node_that_was_restarted_is_empty_and_guarded() -> None:

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
-
 import pytest
 from engine.world import InStep
-from swarm.calm import CALM
 from swarm.faults import promote
-from swarm.laws import MORE
-from swarm.stage import Hold, Stage
+from testing.theatre import Theatre
 
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.exclusive import Exclusive
-from holdfast.protocol.timing import Timing
 from holdfast.scripts import REGISTRY
-from holdfast.testing import laws
 from holdfast.testing.client import SimulatedClient
 from holdfast.testing.windows import HeldWindow
 from holdfast.testing.world import Violation
@@ -27,30 +17,16 @@ from holdfast.wire.resp import pack
 FENCE = b"{L}:fence"
 
 
-class Court(Stage):
-    """Three nodes and two clients, and a lock that one of them holds."""
+class Court(Theatre):
+    """A lock that one of the two clients holds."""
 
-    def __init__(self, nodes: int = 3, calm: bool = False) -> None:
-        super().__init__(0, nodes, 1.0, calm=calm)
-        self.holds: list[Hold] = []
-        self.one, self.two = self.client(), self.client()
+    def __init__(self, calm: bool = False) -> None:
+        super().__init__(calm=calm)
         for driver in self.drivers:
             # Its claims have no places of their own: renewals leave when the tests expect them.
             driver.engine.tickets = InStep(driver.engine.tickets.inbox)
-        self.world.run(1.5)
         self.claim = self.world.do(self.take(self.one))
         self.later(0.05)  # every node has it
-
-    def later(self, seconds: float) -> None:
-        """Let this time pass."""
-        self.world.run(self.world.now + seconds)
-
-    async def take(self, driver: SimulatedClient, name: str = "L", **options: Any) -> Claim:
-        """Acquire a lock, and keep it."""
-        hold = Hold()
-        self.holds.append(hold)
-        await driver.driver.acquire(hold, [Exclusive(name, ttl=1.0, horizon=self.settings.horizon)], Timing(1.0, **options))
-        return hold.claim
 
     def works(self, driver: SimulatedClient) -> None:
         """It does what is due, and laws see that."""
@@ -325,20 +301,6 @@ def test_what_a_restarted_node_had_written_down_is_nobody_s(court: Court) -> Non
     court.nodes[0].changes += 1
     court.nodes[1].had.clear()
     court.breaks("majority")
-
-
-def _sources() -> Iterator[Path]:
-    """Yield the modules that can find a law broken: those of the simulator and those of the swarm."""
-    tests = Path(__file__).parent.parent
-    for folder in (Path(laws.__file__).parent, tests / "swarm"):
-        yield from (it for it in folder.glob("*.py") if not it.name.startswith("test_"))
-
-
-def test_every_law_that_can_be_broken_has_its_name() -> None:
-    sources = [path.read_text() for path in _sources()]
-    named = {law for source in sources for law in re.findall(r'Violation\(\s*f?"([\w ]+): ', source)}
-    by = {it for source in sources for it in re.findall(r'law: str = "(\w+)"|, "(core)"\)', source)}
-    assert named | {law for pair in by for law in pair if law} == laws.LAWS.keys() | MORE.keys() | CALM.keys() | {"busy"}
 
 
 def test_laws_are_counted_when_they_look(court: Court) -> None:

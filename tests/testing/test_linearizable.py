@@ -12,8 +12,6 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-
 from holdfast.protocol.claim import State
 from holdfast.protocol.timing import Timing
 from holdfast.testing.laws import Laws
@@ -115,17 +113,3 @@ def test_the_laws_and_a_search_agree() -> None:
         assert lawful(holds) is verdict, holds
         judged[verdict] += 1
     assert min(judged.values()) > HISTORIES // 10
-
-
-@pytest.mark.parametrize(
-    "holds, verdict",
-    [
-        ([Hold(0, 1, 2, 3, 5), Hold(4, 5, 6, 7, 6)], True),
-        ([Hold(0, 1, 2, 3, 5), Hold(4, 5, 6, 7, 5)], False),  # a fence twice
-        ([Hold(0, 1, 4, 5, 5), Hold(2, 3, 6, 7, 6)], False),  # both hold it between 3 and 4
-        ([Hold(0, 4, 5, 6, 6), Hold(1, 2, 3, 7, 5)], True),  # the second was first
-        ([Hold(0, 1, 2, 6, 5), Hold(3, 4, 5, 7, 6)], True),  # a release that takes long has long happened
-    ],
-)
-def test_by_hand(holds: list[Hold], verdict: bool) -> None:
-    assert linearizable(holds) is lawful(holds) is verdict

@@ -6,34 +6,12 @@ import asyncio
 from typing import Any
 
 import pytest
-from swarm.stage import Hold, Stage
+from swarm.stage import Stage
+from testing.theatre import Theatre
 
 from holdfast.engine.engine import Engine
-from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.timing import Timing
-from holdfast.testing.client import SimulatedClient
+from holdfast.protocol.claim import State
 from holdfast.testing.world import Violation
-
-
-class Theatre(Stage):
-    """Three nodes and two clients, connected."""
-
-    def __init__(self) -> None:
-        super().__init__(0, 3, 1.0)
-        self.holds: list[Hold] = []
-        self.one, self.two = self.client(), self.client()
-        self.world.run(1.5)
-
-    def later(self, seconds: float) -> None:
-        """Let this time pass."""
-        self.world.run(self.world.now + seconds)
-
-    async def take(self, driver: SimulatedClient) -> Claim:
-        """Acquire the lock, and keep it."""
-        hold = Hold()
-        self.holds.append(hold)
-        await driver.driver.acquire(hold, [self.recipe(1.0)], Timing(1.0))
-        return hold.claim
 
 
 @pytest.fixture

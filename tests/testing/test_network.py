@@ -91,25 +91,6 @@ def test_an_old_primary_goes_on_with_its_connections_until_it_stops() -> None:
     assert node.old is None and node.leads_to() is node.server
 
 
-def test_a_stream_to_an_old_primary_has_no_holes_when_the_new_one_stops_frozen() -> None:
-    world, node, peer, link = connection()
-    node.promote(outlives=1.0)
-    before = node.old
-    assert before is not None
-    node.freeze(0.3)
-    link.send(set_key(b"sent while frozen"))
-    world.run(0.2)
-    node.stop()
-    world.run(0.4)
-    assert set(before.data[0].values) == {b"sent while frozen"} and "ConnectionResetError" not in peer.words
-
-
-def test_nodes_of_several_sets_are_different_servers() -> None:
-    world = World(0)
-    nodes = [ReplaceableNode(world, 0, DriftingClock(world, 0.0)) for _ in range(2)]
-    assert nodes[0].server.run_id != nodes[1].server.run_id
-
-
 def test_a_restart_with_a_snapshot_keeps_everything_but_the_process() -> None:
     world, node, peer, link = connection()
     link.send(set_key(b"k") + pack(b"SCRIPT", b"LOAD", b"return 1"))
@@ -362,14 +343,6 @@ def test_hanging_up_what_was_said_still_arrives_and_nothing_is_heard() -> None:
     assert world.seen == {"commands executed after their connection broke": 1}
 
 
-def test_a_node_does_not_hear_that_a_dead_line_was_hung_up() -> None:
-    world, node, _, link = connection()
-    link.deaf = link.mute = True
-    link.hang_up()
-    world.run(1.0)
-    assert list(node.links) == [link]
-
-
 def test_hanging_up_while_dialling() -> None:
     world, node, _, _ = connection()
     peer = Peer(world)
@@ -378,13 +351,3 @@ def test_hanging_up_while_dialling() -> None:
     link.cut()
     world.run(1.0)
     assert peer.words == []
-
-
-def test_an_operator_tells_a_node_something() -> None:
-    world, node, _, _ = connection()
-    executed: list[Node] = []
-    node.executed = executed.append
-    node.tell(set_key(b"a"))
-    assert node.holder(b"a") == b"v"
-    assert executed == [node]
-    world.run(1.0)

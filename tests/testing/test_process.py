@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -282,25 +282,6 @@ def test_whatever_happens_to_processes_no_law_is_broken(harm: str, seed: int) ->
     assert all(simulation.laws.looked[law] for law in ("exclusion", "fence", "majority"))
 
 
-def prints(seed: int) -> str:
-    """What happens in a world in which a holder is paused."""
-    simulation = Simulation(seed=seed)
-
-    async def main() -> None:
-        one, two = (simulation.process(holding(simulation, sleeping)) for _ in range(2))
-        await asyncio.sleep(0.3)
-        one.pause(4)
-        await two
-        await asyncio.gather(one, return_exceptions=True)
-
-    simulation.run(main())
-    return simulation.world.fingerprint()
-
-
-def test_the_same_seed_is_the_same_history_with_processes_too() -> None:
-    assert prints(1) == prints(1) != prints(2)
-
-
 def test_the_timeline_tells_what_happened_to_a_process() -> None:
     simulation = Simulation()
 
@@ -407,19 +388,13 @@ def test_a_client_belongs_to_one_process() -> None:
         async with locks.lock("x"):
             pass
 
-    def both(first: Coroutine[Any, Any, None] | None) -> Callable[[Holdfast], Awaitable[None]]:
-        async def main(locks: Holdfast) -> None:
+    async def main() -> None:
+        async with simulation.client() as locks:
             await simulation.process(uses(locks), "a")
             with pytest.raises(Misuse, match=r"process 'a'.*process 'b'"):
                 await simulation.process(uses(locks), "b")
             with pytest.raises(Misuse, match="and the code outside all processes uses it"):
                 await uses(locks)
-
-        return main
-
-    async def main() -> None:
-        async with simulation.client() as locks:
-            await both(None)(locks)
 
     simulation.run(main())
 

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast import NoQuorum
 from holdfast.aio import Holdfast
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.protocol import claim as claims
-from holdfast.protocol import quorum
-from holdfast.testing import laws
 from holdfast.testing.simulation import Simulation
 from holdfast.testing.world import Violation
 
@@ -55,30 +50,6 @@ def test_names_are_spread_over_the_sets_and_each_set_is_watched() -> None:
     assert sorted(found["eu"] + found["us"]) == sorted(NAMES)
     for it in simulation.laws_of.values():
         assert all(it.looked[law] for law in ("exclusion", "majority", "zombie", "no expiry"))
-
-
-def test_a_set_without_a_majority_takes_only_its_own_names_along() -> None:
-    simulation = Simulation(shards=SETS, max_ttl=2.0)
-
-    async def main() -> tuple[list[str], dict[str, list[str]]]:
-        async with simulation.client(**QUICK) as locks:
-            await locks.ready()
-            for node in simulation.nodes_of["eu"][:2]:
-                node.stop()
-            refused, leases = [], []
-            for name in NAMES:
-                try:
-                    leases.append(await locks.lock(name, wait=0).acquire())
-                except NoQuorum:
-                    refused.append(name)
-            found = of_sets(simulation)
-            for lease in leases:
-                await lease.release()
-            return refused, found
-
-    refused, found = simulation.run(main())
-    assert refused
-    assert sorted(refused + found["us"]) == sorted(NAMES)
 
 
 def moves(seed: int, storm: bool = True, change: tuple[range, range] | None = None) -> tuple[Simulation, list[int]]:
@@ -256,23 +227,3 @@ def test_numbers_of_nodes_are_for_one_set() -> None:
 
 
 # ------------------------------------------------ planted faults
-
-
-@pytest.mark.filterwarnings("ignore:.*was discarded without release:ResourceWarning")
-def test_a_majority_that_is_none_is_found_on_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine takes one vote for a majority. The laws, which count for themselves, see it on each set."""
-    majority = quorum.majority
-    monkeypatch.setattr(claims.quorum, "majority", lambda nodes: 1)
-    monkeypatch.setattr(laws, "quorum", SimpleNamespace(majority=majority))
-    for sizes in ({"a": 3}, {"a": 1, "b": 3}, {"a": 3, "b": 1}):
-        world = Simulation(shards=sizes, max_ttl=2.0)
-
-        async def main(world: Simulation = world) -> None:
-            for node in [node for nodes in world.nodes_of.values() for node in nodes[1:]]:
-                node.lag = 0.01
-            locks = world.client(**QUICK)
-            kept = [await locks.lock(name).acquire() for name in NAMES]
-            assert kept
-
-        with pytest.raises(Violation, match=r"^(majority|exclusion): "):
-            world.run(main())

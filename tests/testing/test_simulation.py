@@ -18,8 +18,6 @@ import holdfast
 from holdfast import LockBusy, LockLost, Misuse
 from holdfast.aio import Holdfast, Lease
 from holdfast.drivers import sockets
-from holdfast.drivers.aio import driver
-from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.errors import ConfigError
 from holdfast.events import Event
 from holdfast.testing.laws import Laws
@@ -90,8 +88,14 @@ def test_the_same_seed_is_the_same_history_to_the_microsecond() -> None:
                 tell(await locks.rate("api", 2, 1).take())
                 await locks.force_release("nobody has it", "to see when")
 
+        async def paused() -> None:
+            process = simulation.process(calls())
+            await asyncio.sleep(0.001)
+            process.pause(4)
+            await process
+
         simulation, _ = story(seed, turns=2, observer=tell)
-        simulation.run(calls())
+        simulation.run(paused())
         return [*found, simulation.world.fingerprint()]
 
     assert told(3) == told(3) != told(4)
@@ -123,45 +127,6 @@ def test_an_hour_takes_no_time() -> None:
     assert time.monotonic() < began + 60
 
 
-def test_a_body_is_cancelled_when_a_majority_is_gone() -> None:
-    simulation = Simulation(nodes=3)
-    told: list[float] = []
-
-    async def holds(locks: Holdfast) -> None:
-        async with locks.lock("x"):
-            for node in simulation.nodes[:2]:
-                node.vanish(60.0)
-            try:
-                await asyncio.sleep(100)
-            finally:
-                told.append(simulation.now)
-
-    async def main() -> None:
-        async with simulation.client(ttl=3.0) as locks:
-            with pytest.raises(LockLost):
-                await holds(locks)
-
-    simulation.run(main())
-    assert told == [pytest.approx(3.0, abs=0.2)]
-
-
-def test_others_are_busy_and_a_dead_node_is_not_missed() -> None:
-    simulation = Simulation(nodes=3)
-    simulation.nodes[1].stop()
-
-    async def main() -> None:
-        async with simulation.client() as one, simulation.client() as two:
-            lease = await one.lock("x").acquire()
-            assert await two.lock("x").try_acquire() is None
-            with pytest.raises(LockBusy):
-                await two.lock("x", wait=0.5).acquire()
-            await lease.release()
-            async with two.lock("x") as later:
-                assert later.fence > lease.fence
-
-    simulation.run(main())
-
-
 def test_a_broken_lock_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     with pytest.raises(Violation, match=r"^(majority|counted|exclusion)") as raised:
@@ -176,22 +141,6 @@ def test_a_broken_lock_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -
 def test_what_can_never_end_is_told() -> None:
     with pytest.raises(RuntimeError, match="nothing is left to happen"):
         Simulation().run(asyncio.Event().wait())
-
-
-def test_there_are_no_threads_and_no_other_servers() -> None:
-    async def main() -> None:
-        with pytest.raises(RuntimeError, match="not in virtual time"):
-            await asyncio.to_thread(print)
-        with pytest.raises(ConnectionRefusedError, match="only its nodes"):
-            await asyncio.open_connection("192.0.2.77", 80)
-
-    Simulation().run(main())
-
-
-def test_outside_of_it_everything_is_as_it_was() -> None:
-    before = [threading.Thread.start, io_thread_module.start_new_thread, dict(vars(driver))]
-    Simulation().run(asyncio.sleep(1.0))
-    assert [threading.Thread.start, io_thread_module.start_new_thread, dict(vars(driver))] == before
 
 
 # ------------------------------------------------ what never ends
@@ -328,12 +277,14 @@ def test_a_client_is_of_no_use_outside_a_run(monkeypatch: pytest.MonkeyPatch) ->
     simulation.run(inside())
 
 
-def test_threads_of_any_kind_are_refused() -> None:
+def test_threads_of_any_kind_and_other_servers_are_refused() -> None:
     pool = ThreadPoolExecutor(1)
     pool.submit(int).result()  # it has a thread that waits
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
+        with pytest.raises(ConnectionRefusedError, match="only its nodes"):
+            await asyncio.open_connection("192.0.2.77", 80)
         with pytest.raises(RuntimeError, match="not in virtual time"):
             await anyio.to_thread.run_sync(int)
         with pytest.raises(RuntimeError, match="not in virtual time"):

@@ -36,7 +36,8 @@ class Upgrade(Storm):
 
     def of(self, version: str, number: int) -> Contender:
         """A process of a version."""
-        command = [sys.executable, "-m", "clients.contender", json.dumps(self.task(f"{version}-{number}"))]
+        task = self.task(f"{version}-{number}") | {"long": 0.01}  # many short sections
+        command = [sys.executable, "-m", "clients.contender", json.dumps(task)]
         return Contender(version, command, os.pathsep.join([str(self.places[version]), str(TESTS)]))
 
     def replaces(self) -> None:
