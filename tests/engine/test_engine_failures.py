@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from engine.world import FULL, START, TRIP, Notebook, World, busy, lines, loads, plant, rests, states, timers
+from engine.world import FULL, START, TRIP, Notebook, World, busy, lines, loads, plant, rests, timers
 from proof.books import word
 
 from holdfast.errors import ConfigError, NoQuorum
@@ -216,7 +216,7 @@ def test_nodes_that_refuse_writes_are_known_within_one_answer_and_until_they_acc
         node.refusal = FULL
     claim = world.claim(patient=False)
     world.run(2 * TRIP)
-    assert type(claim.refusal) is NoQuorum and states(world) == ["refusing"] * 3
+    assert type(claim.refusal) is NoQuorum and lines(world) == ["refusing"] * 3
     assert [str(it.cause) for it in world.engine.health.status(world.now)] == [FULL.decode()] * 3
     assert isinstance(wrong := world.engine.health.verdict(0.0, world.now), NoQuorum) and FULL.decode() in str(wrong)
     assert [word(it) for it in world.events] == ["refuses"] * 3
@@ -227,10 +227,10 @@ def test_nodes_that_refuse_writes_are_known_within_one_answer_and_until_they_acc
     world.nodes[0].refusal = world.nodes[1].refusal = b""
     claim = world.claim(patient=False)
     world.run(2 * TRIP)
-    assert claim.state is State.HELD and states(world) == ["up", "up", "refusing"] and world.engine.health.verdict(0.0, world.now) is None
+    assert claim.state is State.HELD and lines(world) == ["up", "up", "refusing"] and world.engine.health.verdict(0.0, world.now) is None
     world.nodes[2].refusal = b""
     world.run(1 + 2 * TRIP)
-    assert states(world) == ["up"] * 3
+    assert lines(world) == ["up"] * 3
     last = world.events[-1]
     assert [word(it) for it in world.events[3:]] == ["up"] * 3 and word(last) == "up" and last.down > 29
     before = [len(it.probed) for it in world.nodes]
@@ -248,7 +248,7 @@ def test_what_a_node_refused_is_over_for_each_claim_when_it_takes_writes_again()
     assert isinstance(claim.verdict(world.now), NoQuorum) and [it.error is None for it in claim.votes] == [False, False, True]
     world.nodes[0].refusal = b""
     world.run(1 + 4 * TRIP)
-    assert states(world) == ["up", "refusing", "up"] and claim.state is State.HELD, "it is asked again before the next heartbeat"
+    assert lines(world) == ["up", "refusing", "up"] and claim.state is State.HELD, "it is asked again before the next heartbeat"
 
 
 def test_a_probe_that_a_caller_has_asked_for_is_judged_too() -> None:

@@ -6,7 +6,6 @@ from math import inf
 from typing import Any
 
 import pytest
-from proof import patches
 from scripts.bench import spoken
 
 from holdfast.engine import registry
@@ -276,19 +275,15 @@ def test_a_warning_names_three() -> None:
     assert "others: web-0:7, web-1:7, web-2:7 and 2 more. " in told(a_registry(*BOTH), {0: [entry("b2", *many)]})[0][2]
 
 
-def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Which of three clients are warned of again, by a client that remembers two."""
+def test_a_client_does_not_remember_every_client_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three, one that remembers two is warned of the first again."""
     monkeypatch.setattr(registry, "MOST", 2)
     here = a_registry(*BOTH)
-    for it in "abc":
-        told(here, {0: [entry("b2", (f"{it}:1 00000001", 1.0))]})
-    return [it for it in "abc" if told(here, {0: [entry("b2", (f"{it}:1 00000001", 1.0))]})]
-
-
-def test_a_client_does_not_remember_every_client_that_differs(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "a" in warned(monkeypatch)
-    patches.method(monkeypatch, Registry, "told", "while len(self._warned) > MOST:", "while False:")
-    assert warned(monkeypatch) == []
+    strangers = {it: {0: [entry("b2", (f"{it}:1 00000001", 1.0))]} for it in "abc"}
+    for answers in strangers.values():
+        told(here, answers)
+    assert told(here, strangers["a"]) != []
+    assert told(here, strangers["c"]) == []
 
 
 # ------------------------------------------------ permits
@@ -318,8 +313,8 @@ def test_a_size_is_noted_when_permits_are_wanted_and_again_after_a_third_of_the_
     assert due(here) == [("pool", 3), ("pool", 4)], "another size at once"
 
 
-def remembered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Which of five semaphores are noted again, of a client that remembers two."""
+def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four, one that remembers two notes the first again."""
     monkeypatch.setattr(registry, "MOST", 2)
     here = a_registry()
     for name in "abcbd":
@@ -327,13 +322,7 @@ def remembered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     due(here)
     for name in "abcd":
         here.wanted(pool(3, name), 101.0)
-    return due(here)
-
-
-def test_a_client_does_not_remember_every_semaphore_that_a_template_has_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ("a", 3) in remembered(monkeypatch)
-    patches.method(monkeypatch, Registry, "wanted", "if len(self._sizes) > MOST:", "if False:")
-    assert remembered(monkeypatch) == [], "and would it remember all, this test would tell"
+    assert ("a", 3) in due(here)
 
 
 @pytest.mark.parametrize(

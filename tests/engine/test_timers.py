@@ -79,7 +79,7 @@ def test_those_whose_time_has_come_stay_armed_if_they_are_only_looked_at() -> No
     assert len(timers.overdue(1e9)) == 93
 
 
-def those_who_are_gone_leave_both_heaps() -> None:
+def test_those_who_are_gone_leave_both_heaps() -> None:
     timers: Timers[Sleeper] = Timers()
     sleepers = [Sleeper(float(it)) for it in range(400)]
     for it in sleepers:
@@ -91,10 +91,6 @@ def those_who_are_gone_leave_both_heaps() -> None:
     assert len(timers.overdue(199.0)) == 50
     assert [it.wake for it in timers.passed(1e9)] == [float(it) for it in range(3, 400, 4)]
     assert len(timers) == 0
-
-
-def test_those_who_are_gone_leave_both_heaps() -> None:
-    those_who_are_gone_leave_both_heaps()
 
 
 def test_whoever_wants_to_be_woken_sooner_is_and_only_once() -> None:

@@ -10,7 +10,6 @@ from engine.world import FULL, INBOX, SCRIPTS, TRIP, Notebook, World, away, busy
 from proof.books import word
 
 from holdfast.engine.engine import Engine
-from holdfast.engine.upkeep import Upkeep
 from holdfast.errors import ConfigError, LockBusy
 from holdfast.protocol.claim import State
 from holdfast.protocol.exclusive import undo
@@ -153,16 +152,6 @@ def test_the_first_use_may_come_before_any_node_is_connected_to() -> None:
     world.run(0.5)
     assert len(query.answers) == 3
     assert all(it.writes[1].startswith(SCRIPTS + loads(GCRA)) for it in world.nodes)
-
-
-@pytest.mark.parametrize("planted", [False, True])
-def test_what_was_never_loaded_would_be_taken_for_a_restart(planted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if planted:
-        monkeypatch.setattr(Upkeep, "provide", lambda *_: None)
-    world = World().connect()
-    query = world.engine.consult(dict.fromkeys(range(3), pack(b"EVALSHA", GCRA.sha, b"1", b"k")), world.now)
-    world.run(0.1)
-    assert (len(query.answers), {it.connection for it in world.nodes}) == ((0, {2}) if planted else (3, {1}))
 
 
 # ------------------------------------------------ what fails at one connection

@@ -28,7 +28,6 @@ from holdfast.engine.notices import Notices
 from holdfast.engine.ready import Want
 from holdfast.engine.settings import DEFAULT_GUARD, settings
 from holdfast.engine.upkeep import Upkeep
-from holdfast.errors import NoQuorum
 from holdfast.events import Event
 from holdfast.protocol import exclusive
 from holdfast.protocol.claim import Claim
@@ -447,11 +446,6 @@ def noted(world: World) -> bytes:
     return f"v2 30000 {len(world.nodes)} {known}  0 1.2".encode()
 
 
-def causes(claim: Claim) -> dict[str, str]:
-    assert type(claim.refusal) is NoQuorum
-    return {node: str(cause) for node, cause in claim.refusal.causes.items()}
-
-
 def rests(world: World) -> bool:
     """Does nothing wake the engine but its next note in the registry?"""
     return world.now < world.engine.next_wake() == world.engine.notices._registry.due
@@ -496,10 +490,6 @@ def plant(world: World, number: int, call: str, error: Exception) -> list[str]:
 
 
 FULL = b"OOM command not allowed when used memory > 'maxmemory'."
-
-
-def states(world: World) -> list[str]:
-    return [it.state for it in world.engine.health.status(world.now)]
 
 
 def loads(script: Script) -> bytes:

@@ -89,6 +89,7 @@ KEYS = {
 @pytest.mark.parametrize("name", KEYS)
 def test_the_keys_of_a_name(name: str) -> None:
     assert keys_of(key_of(name)) == (name.encode(), *KEYS[name])
+    assert KEYS[name][1].startswith(b"{%b}:" % tag_of(name)), "what decides where it lives is what a server hashes"
 
 
 @pytest.mark.parametrize(
@@ -105,16 +106,6 @@ def test_the_keys_of_a_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["a", "[fill", "a [b]"])
 def test_what_a_lock_is_for(options: dict[str, Any], use: str, name: str) -> None:
     assert Exclusive(name, ttl=9.0, horizon=1, **options).primitive == use
-
-
-TAGS = {"a": "a", "{t}": "t", "a{t}b": "t", "{t}{u}": "t", "a{b": "a{b", "a}{t}": "t", "\u00e9{\u00e9}": "\u00e9", "{a{b}:x": "a{b"}
-
-
-@pytest.mark.parametrize("name", TAGS)
-def test_what_decides_where_a_name_lives_is_what_a_server_hashes(name: str) -> None:
-    assert tag_of(name) == TAGS[name].encode()
-    key = keys_of(key_of(name))[1]
-    assert key.startswith(b"{%b}:" % tag_of(name)), "and what the keys beside it share"
 
 
 NO_TAG = "it has a '}' but no hash tag like '{tag}' before it; leave the '}' out"
@@ -259,18 +250,6 @@ def test_commands_are_what_a_naive_packer_makes(
     assert lock.release(token) == release == undo(key, token, horizon)
 
 
-def test_a_request_and_a_release_in_full() -> None:
-    lock = Exclusive("100%d", ttl=10, horizon=K)
-    keys = b"$5\r\n100%d\r\n$13\r\n{100%d}:fence\r\n$13\r\n{100%d}:queue\r\n$15\r\n{100%d}:waiters\r\n"
-    arguments = b"$58\r\n%b\r\n$5\r\n10000\r\n$1\r\nw\r\n$16\r\n1700000000000000\r\n$5\r\n16000\r\n$13\r\n1700000016000\r\n" % TOKEN
-    assert lock.request(TOKEN, 10, b"w", 1_700_000_000_000_000) == (
-        b"*13\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha("request") + b"\r\n$1\r\n4\r\n" + keys + arguments
-    )
-    assert lock.release(TOKEN) == (
-        b"*9\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha("release") + b"\r\n$1\r\n4\r\n" + keys + b"$58\r\n%b\r\n$5\r\n16000\r\n" % TOKEN
-    )
-
-
 @pytest.mark.parametrize("fence", [10**16, 2**53, 10**18])
 def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
     keys = keys_of(b"a")
@@ -283,12 +262,6 @@ def test_whatever_a_token_is_it_is_one_word(token: bytes) -> None:
     lock, keys = Exclusive("a", ttl=10, horizon=K), keys_of(b"a")
     assert undo(b"a", token, K) == packed("EVALSHA", sha("release"), 4, *keys, token, K)
     assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K * 5 // 4)
-
-
-@pytest.mark.parametrize("name", ["%", "%b", "%%", "a%sb{%d}", "100%"])
-def test_a_percent_sign_is_one(name: str) -> None:
-    lock = Exclusive(name, ttl=10, horizon=K)
-    assert lock.release(TOKEN) == packed("EVALSHA", sha("release"), 4, *keys_of(name.encode()), TOKEN, K)
 
 
 @pytest.mark.parametrize(
@@ -330,18 +303,6 @@ def test_what_another_primitive_locks_is_a_lock_of_its_own_too() -> None:
         assert key_of(name, parts=True) == name.encode()
         assert user_name(name) == "a"
     assert key_of("a[twice]") == b"a[twice]"
-
-
-def test_a_holder_may_have_something_to_say() -> None:
-    lock = Exclusive("a", ttl=10, horizon=K)
-
-    def statement(token: bytes, fence: int, ttl: float) -> bytes:
-        return b"%b %d %g" % (token, fence, ttl)
-
-    other = lock.with_statement(statement)
-    assert (lock.statement, other.statement) == (None, statement)
-    assert type(other) is Exclusive
-    assert other.request(TOKEN, 10, b"w", 7) == lock.request(TOKEN, 10, b"w", 7), "the lock is the same"
 
 
 def test_a_lock_that_is_given_back_later() -> None:

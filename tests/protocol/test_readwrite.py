@@ -47,14 +47,3 @@ def test_what_it_says(kind: bytes) -> None:
 
 def test_an_exclusive_grant_is_undone_by_its_own_script() -> None:
     assert undo(b"x", TOKEN, K) == exclusive.undo(b"x", TOKEN, K)
-
-
-def test_a_writer_may_have_something_to_say() -> None:
-    lock = ReadWrite("x", WRITER, horizon=K)
-
-    def statement(token: bytes, fence: int, ttl: float) -> bytes:
-        return b"%b %d %g" % (token, fence, ttl)
-
-    other = lock.with_statement(statement)
-    assert (lock.statement, other.statement) == (None, statement)
-    assert other.request(TOKEN + WRITER, 10, b"w", 7) == lock.request(TOKEN + WRITER, 10, b"w", 7), "the lock is the same"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 
 import pytest
-from scripts.bench import SLACK, Bench
+from scripts.bench import SLACK, Bench, real
 
 from holdfast.operations.inspection import commands as inspection
 from holdfast.operations.survey import commands as survey
@@ -54,10 +54,12 @@ class Node:
                 return looked, found
 
 
-# ------------------------------------------------ the tests
+@pytest.fixture
+def node(bench: Bench) -> Node:
+    return Node(bench)
 
 
-def a_lock_and_who_waits(node: Node) -> None:
+def test_a_lock_and_who_waits(node: Node) -> None:
     node.lock(b"a", ONE, fence=5, noted=NOTE)
     node.queue(b"a", b"queue", THREE, TWO)
     node.lock(b"w", ONE + b":w", ms=LONG // 2)
@@ -70,7 +72,7 @@ def a_lock_and_who_waits(node: Node) -> None:
     assert LONG // 2 - SLACK < other.left <= LONG // 2
 
 
-def whatever_the_names_are(node: Node) -> None:
+def test_whatever_the_names_are(node: Node) -> None:
     for number, key in enumerate(ODD, 1):
         node.lock(key, ONE, fence=number, noted=b"5 1 9 %b %d" % (ONE, number))
         node.queue(key, b"queue", TWO)
@@ -80,7 +82,7 @@ def whatever_the_names_are(node: Node) -> None:
     assert node.survey() == []
 
 
-def keys_of_other_types(node: Node) -> None:
+def test_keys_of_other_types(node: Node) -> None:
     say = node.bench.operator.say
     for key in (b"h", beside(b"x", b"queue"), beside(b"x", b"fence"), beside(b"x", b"note")):
         say("HSET", key, "a", "b")
@@ -92,7 +94,7 @@ def keys_of_other_types(node: Node) -> None:
     assert node.names()[1] == {b"x"}
 
 
-def long_values_are_cut(node: Node) -> None:
+def test_long_values_are_cut(node: Node) -> None:
     node.lock(b"x", b"v" * 10**6, noted=b"n" * 10**6)
     (one,) = node.survey(b"x")
     assert (one.value, one.note) == (b"v" * 256, b"n" * 2048)
@@ -100,7 +102,7 @@ def long_values_are_cut(node: Node) -> None:
     assert (answer[0], answer[5]) == (b"v" * 256, b"n" * 2048)
 
 
-def names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
+def test_names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
     node.lock(b"a", ONE, fence=5, noted=NOTE)
     node.lock(b"b", b"shared")
     node.lock(b"c:w", ONE + b":w")
@@ -109,7 +111,7 @@ def names_of_locks_and_how_many_keys_were_looked_at(node: Node) -> None:
     assert node.names("c*") == (6, {b"c:w"})
 
 
-def an_inspection_has_the_note(node: Node) -> None:
+def test_an_inspection_has_the_note(node: Node) -> None:
     node.lock(b"a", ONE, fence=5, noted=NOTE)
     node.queue(b"a", b"queue", TWO)
     status = inspection.status("a", ["n"], {0: node.bench.told(inspection.inspect(b"a"))}, {}, {}, Quorum([0]))
@@ -121,30 +123,9 @@ def an_inspection_has_the_note(node: Node) -> None:
     assert ([it.token for it in status.readers], status.note) == ([(ONE + b":r").decode()], None)
 
 
-CHECKS: dict[str, Callable[[Node], None]] = {
-    it.__name__: it
-    for it in (
-        a_lock_and_who_waits,
-        whatever_the_names_are,
-        keys_of_other_types,
-        long_values_are_cut,
-        names_of_locks_and_how_many_keys_were_looked_at,
-        an_inspection_has_the_note,
-    )
-}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-def test_what_a_node_says(bench: Bench, check: str) -> None:
-    CHECKS[check](Node(bench))
-
-
 def test_steps_find_every_lock(real_url: str) -> None:
     """A real server takes steps; a simulated one answers in one go."""
-    from scripts.bench import real
-
-    bench = real(real_url)
-    try:
+    with closing(real(real_url)) as bench:
         node = Node(bench)
         for number in range(900):
             node.lock(b"lock:%d" % number, ONE)
@@ -153,5 +134,3 @@ def test_steps_find_every_lock(real_url: str) -> None:
         assert looked >= 900
         first = node.bench.told(inspection.names("", "*", b"0", survey.STEP))
         assert 1 <= first[1] < 600, "a step is a small part of it"
-    finally:
-        bench.close()

@@ -236,9 +236,3 @@ def test_a_parser_that_was_given_much_is_replaced_between_two_replies_and_not_be
 )
 def test_what_is_usual_has_no_header_that_could_be_large_and_is_complete(data: bytes, whether: bool) -> None:
     assert (usual(memoryview(data)) is not None) is whether
-
-
-def lists() -> None:
-    replies = [b"*-1\r\n", b"*2\r\n*-1\r\n:1\r\n", b"%2\r\n+a\r\n:1\r\n+b\r\n:2\r\n", b":3\r\n"]
-    for size in range(1, 50):
-        assert ends_are_known(replies, size) == [None, [None, 1], {b"a": 1, b"b": 2}, 3]
