@@ -98,11 +98,6 @@ def test_two_lists_each_have_a_majority() -> None:
     assert [it.lists_of(1) for it in (one, two)] == [(0,), (0, 1)]
 
 
-def test_settings_are_immutable() -> None:
-    with pytest.raises(AttributeError):
-        made().ttl = 5.0  # type: ignore[misc]  # (the mistake)
-
-
 @pytest.mark.parametrize(
     "max_ttl, ttl, node_timeout, patience",
     [
@@ -261,5 +256,3 @@ def test_a_ttl_in_milliseconds_is_not_answered_with_a_longer_max_ttl(ttl: int, s
     assert complaint(ttl=ttl) == f"ttl is {said}, and max_ttl 30 s (seconds, not milliseconds: did you mean ttl={ttl / 1000:g}?)"
     assert "milliseconds" not in complaint(ttl=timedelta(days=1)), "a timedelta has its unit with it"
     assert "milliseconds" not in complaint(ttl=999)
-
-

@@ -59,12 +59,6 @@ def test_it_is_renewed_when_every_name_is_and_as_well_as_the_worst() -> None:
     assert [joint.renewed(it) for it in (other, one)] == [None, 1.0]
 
 
-def test_nobody_is_left_to_renew_any_of_it() -> None:
-    script = opened("held names=a,b")
-    script.step("0.1: abandon")
-    assert {it._renewal.due for it in script.talk.joint.claims} == {float("inf")}
-
-
 def test_what_is_over_already_comes_to_nothing_once() -> None:
     joint = opened("waits names=a,b").talk.joint
     a, b = joint.claims
@@ -79,17 +73,6 @@ def test_the_reason_of_one_claim_is_that_of_all() -> None:
 
 
 # ---------------------------------------------------------------- nodes that are away when others are asked for
-
-
-def test_others_that_are_hopeless_when_they_are_asked_for() -> None:
-    script = opened("tries names=a,b,c needed=1")
-    for node in (1, 2):
-        script.talk.node_set.note(node, Standing.DOWN, 0.1)
-    assert script.step("0.2: a 0 denied") == ["a: contended", "b: try to 0", "c: try to 0", "in play: a b c"]
-    script.step("1.2: wakes")
-    joint = script.talk.joint
-    assert isinstance(joint.refusal, NoQuorum) and joint.state is State.OVER
-    assert len(joint.claims) == 1
 
 
 def test_what_is_in_vain_for_the_first_of_the_others_is_so_for_all() -> None:

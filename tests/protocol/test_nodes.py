@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import inf
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -52,15 +51,6 @@ def test_since_when_a_node_stands_like_this() -> None:
     assert node_set.since == [4.0, 3.0, inf]
 
 
-def test_who_is_up_is_told_in_order() -> None:
-    node_set = nodes(3)
-    for node in (2, 0):
-        node_set.note(node, Standing.UP, 1.0)
-    assert tuple(node_set.up) == (0, 2)
-    node_set.note(2, Standing.DOWN, 2.0)
-    assert tuple(node_set.up) == (0,)
-
-
 def test_why_a_node_is_down_is_told_until_it_is_back() -> None:
     node_set = nodes(3)
     refused = ConnectionRefusedError("refused")
@@ -105,24 +95,6 @@ def test_a_majority_that_never_worked_is_a_misconfiguration_and_one_that_did_is_
     node_set.note(1, Standing.UP, 3.0)
     node_set.note(1, Standing.DOWN, 4.0, wrong)
     assert node_set.misconfiguration is None, "it worked before: its password is being changed, or it became a replica"
-
-
-@pytest.mark.parametrize("count, fatal", [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)])
-def test_it_is_dark_from_when_too_few_are_left_until_enough_are_back(count: int, fatal: int) -> None:
-    node_set = nodes(count)
-    for node in range(count):
-        node_set.note(node, Standing.UP, 0.0)
-    for node in range(fatal):
-        assert node_set.dark == inf
-        node_set.note(node, Standing.DOWN, 10.0 + node)
-    began = 10.0 + fatal - 1
-    assert node_set.dark == began
-    node_set.note(0, Standing.DOWN, 20.0)  # not from when it was last looked at
-    assert node_set.dark == began
-    node_set.note(0, Standing.CONNECTING, 21.0)  # being dialled, and nothing bad is known of it
-    assert node_set.dark == inf
-    node_set.note(0, Standing.DOWN, 22.0)
-    assert node_set.dark == 22.0
 
 
 @unhurried

@@ -17,10 +17,6 @@ INBOX = bytes(range(16)).hex().encode()
 TIMES = st.floats(1, LAST / 1e6 - 1)
 
 
-def test_a_ticket_is_the_time_in_microseconds() -> None:
-    assert Tickets(INBOX).ticket(1_700_000_000.25) == 1_700_000_000_250_000
-
-
 @unhurried
 @given(st.lists(TIMES, min_size=2, max_size=20))
 def test_tickets_grow_whatever_the_clock_does(times: list[float]) -> None:
