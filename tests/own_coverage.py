@@ -1,7 +1,7 @@
 """The gate for what is pure: each module is covered by its own tests alone, to the last branch.
 
-Its own tests are its test module, and the folder of its conversations if there is one. Conversations of a claim are those of its parts,
-too: a part has a test module of its own for what they do not show.
+Its own tests are its test module, and the folder of its conversations if there is one. What is a part has the conversations of the
+whole, too, and a test module for what they do not show.
 
 What an end-to-end test happens to pass through is not tested by it: such a branch can do anything, and the test stays green.
 `python tests/own_coverage.py [MODULE...]` (such as protocol/claim.py; default: all) prints a table, and exits with 1 if one falls short.
@@ -30,8 +30,9 @@ PURE = (
     "primitives/*/commands.py", "operations/*/commands.py",
 )  # fmt: skip
 AT_A_TIME = 2
-# The parts of a claim, which decide nothing by themselves.
-PARTS = dict.fromkeys((Path(f"protocol/{it}.py") for it in ("vote", "ballot", "renewal", "explain")), Path("protocol/claim.py"))
+# The parts of a claim, which decide nothing by themselves. A claim is a part of a joint request.
+WHOLES = dict.fromkeys((Path(f"protocol/{it}.py") for it in ("vote", "ballot", "renewal", "explain")), Path("protocol/claim.py"))
+WHOLES[Path("protocol/claim.py")] = Path("protocol/joint.py")
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,11 @@ def test_of(module: Path) -> Path:
 
 def own_tests(module: Path, root: Path) -> list[str]:
     """The paths of a module's own tests that exist: of its test module, which may have parts, and of its conversations."""
-    test, talks = Path("tests") / test_of(module), Path("tests") / PARTS.get(module, module).with_suffix("")
+    test, whole = Path("tests") / test_of(module), WHOLES.get(module, module)
     parts = sorted((root / test).parent.glob(f"{test.stem}_*.py")) if (root / test).exists() else []
-    found = [str(it.relative_to(root)) for it in (root / test, *parts) if it.exists()]
-    return found + [str(talks)] * any((root / talks).glob("*.txt"))
+    talks = [Path("tests") / it.with_suffix("") for it in dict.fromkeys((module, whole))]
+    found = [it.relative_to(root) for it in (root / test, *parts) if it.exists()]
+    return [str(it) for it in (*found, *[folder for folder in talks if any((root / folder).glob("*.txt"))])]
 
 
 def only_gathers(source: str) -> bool:

@@ -1,6 +1,7 @@
 """What of a claim is no conversation: what it tells of itself, its company, and searches.
 
-The conversations are in `tests/protocol/claim`, in the order of docs/protocol.md, section 6. A test's name carries the numbers of the
+The conversations are in `tests/protocol/claim`, in the order of docs/protocol.md, section 6, and those of a claim in company in
+`tests/protocol/joint`. A test's name carries the numbers of the
 promises (B) and scenarios (S) that it shows at this level; "Rule C5." is a rule of that page.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import product
 from math import inf
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -124,13 +126,6 @@ def test_whoever_sees_that_it_is_lost_is_told_why() -> None:
     assert seen == [(State.LOST, "closed")]
 
 
-def test_a_release_is_said_again_after_a_reconnect_and_a_request_is_not() -> None:
-    claim = a_claim()
-    claim.begin(0.0)
-    claim.release(0.1)
-    assert [(command.mode == RELEASE, command.again) for _, command in claim.sends] == [(False, False), (True, True)]
-
-
 def test_what_a_node_refused_is_over_when_it_takes_writes_again() -> None:
     # Rule C17.
     claim, readonly = a_claim(), Exception("READONLY")
@@ -162,52 +157,11 @@ def test_what_is_to_be_told_of_it_before_anything_was_unusual() -> None:
 # ---------------------------------------------------------------- in company
 
 
-class Others:
-    """The others of its ticket: whether they could be held, and what they have been told."""
-
-    def __init__(self, script: Script, ready: bool = True) -> None:
-        self.ready, self.asked, self.told, self.denials, self.more = ready, list[float](), list[tuple[str, float]](), list[float](), False
-        script.talk.claim.company = self
-
-    def complete(self, claim: Claim, now: float) -> bool:
-        self.asked.append(now)
-        assert claim.state is State.WAITING
-        return self.ready
-
-    def denied(self, now: float) -> bool:
-        self.denials.append(now)
-        return self.more
-
-    def ended(self, claim: Claim, now: float) -> None:
-        assert claim.state in (State.LOST, State.OVER)
-        self.told.append((claim.state.name, now))
-
-    def verdict(self, now: float) -> Exception:
-        return LookupError("another one was not to be had")
-
-
-BOTH_WAYS = pytest.mark.parametrize("yes", WAYS.values(), ids=WAYS)
-
-
-@BOTH_WAYS
-def test_it_is_held_when_the_others_could_be(yes: object) -> None:
-    """Whatever happens is a reason to look again."""
-    script = played("waits", yes=yes)
-    others = Others(script, ready=False)
-    assert script.step("0.1: 0 yes") == []
-    assert others.asked == []
-    assert script.step("0.2: 1 yes") == []
-    assert others.asked == [0.2]
-    others.ready = True
-    assert script.step("0.3: 2 inquired") == ["contended", "held P until 8.908"]
-    assert others.told == []
-
-
-@BOTH_WAYS
+@pytest.mark.parametrize("yes", WAYS.values(), ids=WAYS)
 def test_whether_it_could_be_held(yes: object) -> None:
     script = played("waits", yes=yes)
-    Others(script, ready=False)
     claim = script.talk.claim
+    claim.company = SimpleNamespace(complete=lambda claim, now: False)
     assert claim.could_hold(0.0) == (0, 0.0)
     script.step("0.1: 0 yes")
     assert claim.could_hold(0.1) == (0, 0.0)
@@ -215,43 +169,6 @@ def test_whether_it_could_be_held(yes: object) -> None:
     assert claim.could_hold(0.1) == (P, pytest.approx(UNTIL))
     assert claim.could_hold(UNTIL) == (0, 0.0)
     assert claim.state is State.WAITING
-
-
-@BOTH_WAYS
-def test_it_makes_way_while_the_others_are_not_ready(yes: object) -> None:
-    script = played("waits", yes=yes)
-    Others(script, ready=False)
-    script.step("0.1: 0 1 2 yes")
-    assert script.step("0.2: 1 inquired") == ["cede to 1", "contended"]
-
-
-def test_the_others_are_told_of_its_end() -> None:
-    for lines, end in ((("held", "1: 0 1 taken"), ("LOST", 1.0)), (("tries", "0.1: 0 denied", "0.1: 1 denied"), ("OVER", 0.1))):
-        script = played(lines[0], yes=granted())
-        others = Others(script)
-        for line in lines[1:]:
-            script.step(line)
-        assert others.told == [end]
-
-
-def test_when_time_is_up_the_others_may_know_better_why() -> None:
-    script = played("waits deadline=2")
-    Others(script)
-    script.step("0.1: 0 denied")
-    assert script.step("2: wakes") == ["release to 0 1 2", "refused: LookupError: another one was not to be had"]
-
-
-def test_the_others_are_told_of_what_is_denied() -> None:
-    script = played("waits")
-    others = Others(script)
-    script.step("0.1: 0 granted")
-    assert others.denials == []
-    script.step("0.2: 1 denied")
-    assert others.denials == [0.2]
-    script.step("0.3: 2 denied")
-    script.step("3: wakes")
-    others.more = True
-    assert script.talk.answers(2, [0, 5000, 2, None]), "there is something to be done for the others"
 
 
 # ---------------------------------------------------------------- many conversations

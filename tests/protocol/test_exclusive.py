@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as effort
 from hypothesis import strategies as st
+from scripts.bench import pack
 
 import holdfast.scripts
 from holdfast.errors import ConfigError
@@ -25,15 +26,6 @@ K = 16_000
 def sha(script: str) -> bytes:
     text = (Path(holdfast.scripts.__file__).parent / f"{script}.lua").read_bytes()
     return hashlib.sha1(holdfast.scripts.bare(text)).hexdigest().encode()
-
-
-def packed(*words: bytes | str | int) -> bytes:
-    """A command, packed naively."""
-    data = b"*%d\r\n" % len(words)
-    for word in words:
-        text = word if isinstance(word, bytes) else str(word).encode()
-        data += b"$%d\r\n" % len(text) + text + b"\r\n"
-    return data
 
 
 def crc16(data: bytes) -> int:
@@ -231,31 +223,31 @@ def test_commands_are_what_a_naive_packer_makes(
     for lease in (own, ttl):
         proposed = f"{fence:016}"
         expiry = max(fence // 1000 + horizon, clock // 1000 + horizon * 5 // 4)
-        whole = packed("EVALSHA", sha("request"), 4, *keys_of(key), token, lease, mode, proposed, horizon, expiry)
+        whole = pack("EVALSHA", sha("request"), 4, *keys_of(key), token, lease, mode, proposed, horizon, expiry)
         assert lock.request(token, lease / 1000, mode, fence, clock) == whole
-    release = packed("EVALSHA", sha("release"), 4, *keys_of(key), token, horizon)
+    release = pack("EVALSHA", sha("release"), 4, *keys_of(key), token, horizon)
     assert lock.release(token) == release == undo(key, token, horizon)
 
 
 @pytest.mark.parametrize("fence", [10**16, 2**53, 10**18])
 def test_a_fence_of_more_digits_is_packed_as_long_as_it_is(fence: int) -> None:
     keys = keys_of(b"a")
-    asked = packed("EVALSHA", sha("request"), 4, *keys, TOKEN, 10_000, b"w", f"{fence:016}", K, fence // 1000 + K)
+    asked = pack("EVALSHA", sha("request"), 4, *keys, TOKEN, 10_000, b"w", f"{fence:016}", K, fence // 1000 + K)
     assert Exclusive("a", ttl=10, horizon=K).request(TOKEN, 10, b"w", fence) == asked
 
 
 @pytest.mark.parametrize("token", [b"", b"short", TOKEN + b"x", b"x" * 58 + b"\r\n*1\r\n$8\r\nFLUSHALL\r\n"])
 def test_whatever_a_token_is_it_is_one_word(token: bytes) -> None:
     lock, keys = Exclusive("a", ttl=10, horizon=K), keys_of(b"a")
-    assert undo(b"a", token, K) == packed("EVALSHA", sha("release"), 4, *keys, token, K)
-    assert lock.request(token, 10, b"w", 5) == packed("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K * 5 // 4)
+    assert undo(b"a", token, K) == pack("EVALSHA", sha("release"), 4, *keys, token, K)
+    assert lock.request(token, 10, b"w", 5) == pack("EVALSHA", sha("request"), 4, *keys, token, 10_000, b"w", f"{5:016}", K, K * 5 // 4)
 
 
 @pytest.mark.parametrize(
     "ttl, told", [(0.05, 50), (1.001, 1001), (4.35, 4350), (8.2, 8200), (0.29, 290), (2.9996, 3000), (2.9994, 2999), (86400, 86_400_000)]
 )
 def test_a_ttl_is_told_in_milliseconds(ttl: float, told: int) -> None:
-    asked = packed("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, K * 5 // 4)
+    asked = pack("EVALSHA", sha("request"), 4, *keys_of(b"a"), TOKEN, told, b"w", f"{5:016}", K, K * 5 // 4)
     assert Exclusive("a", ttl=ttl, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # packed in advance
     assert Exclusive("a", ttl=1, horizon=K).request(TOKEN, ttl, b"w", 5) == asked  # for an extension
 
@@ -263,7 +255,7 @@ def test_a_ttl_is_told_in_milliseconds(ttl: float, told: int) -> None:
 def test_a_lock_of_which_only_the_key_is_known() -> None:
     lock = Exclusive.of_key(b"p:\xff{t}", K)
     assert (lock.name, lock.label, lock.horizon) == (b"p:\xff{t}", "p:\\xff{t}", K)
-    assert undo(b"a}", TOKEN, K) == packed("EVALSHA", sha("release"), 4, *keys_of(b"a}"), TOKEN, K)  # whoever took that name for a lock's
+    assert undo(b"a}", TOKEN, K) == pack("EVALSHA", sha("release"), 4, *keys_of(b"a}"), TOKEN, K)  # whoever took that name for a lock's
 
 
 def test_a_slot_is_a_lock_of_its_own_beside_the_lock_of_that_name() -> None:
