@@ -20,6 +20,7 @@ from unittest import mock
 import hiredis
 import pytest
 from proof.books import word
+from wire.servers import bulk
 
 from holdfast.engine import upkeep as upkeep_module
 from holdfast.engine.engine import Engine
@@ -51,10 +52,6 @@ ANOTHER = b"1600000000000000:ffffffffffffffffffffffffffffffff:00000001"  # the t
 # What few nodes here say.
 SPECIAL = dict.fromkeys(("connected_slaves", "master_replid", "master_replid2", "min_slaves_good_slaves", "second_repl_offset"))
 SCRIPTS = b"".join(b"*3\r\n$6\r\nSCRIPT\r\n$4\r\nLOAD\r\n$%d\r\n%b\r\n" % (len(it.source), it.source) for it in BASIC)
-
-
-def bulk(data: bytes) -> bytes:
-    return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
 def run_id(number: int) -> str:

@@ -65,22 +65,6 @@ def node(bench: Bench) -> Node:
 # ------------------------------------------------ word by word
 
 
-def test_those_who_arrive_are_told_of_all_others(node: Node) -> None:
-    told = node.say([b"a"])
-    assert (told.over, told.known, told.ids) == (0, 0, [b"a"])
-    assert node.say([b"b"]).ids == [b"a", b"b"]
-    assert node.say([b"a"]).ids == [b"a", b"b"], "once more is nothing"
-    assert node.say().ids == [b"a", b"b"], "who only looks changes nothing"
-    assert node.say([b"c", b"d"])[:1] == (1,), "it is open"
-    assert node.say([b"late"]) == node.say() == (1, told.birth, 0, b""), "and stays so, whoever comes"
-
-
-def test_it_is_open_with_so_many_ids_and_not_with_so_many_arrivals(node: Node) -> None:
-    for _ in range(5):
-        assert node.say([b"a", b"b"]).over == 0
-    assert node.say([b"c"]).over == 1
-
-
 def test_ids_may_have_anything_in_them_but_a_nul(node: Node) -> None:
     odd = [b"\r\n", "é %s%Z+ {x}".encode()]
     assert node.say(odd).ids == odd
@@ -122,13 +106,6 @@ def test_who_waits_is_told_once_all_have_arrived(node: Node) -> None:
     node.say([b"d"])
     assert node.pushes() == []
     assert node.kept() == {b"{n}:latch"}, "nothing is kept but that it is open"
-
-
-def test_it_is_open_when_somebody_has_seen_that(node: Node) -> None:
-    token = node.watch()
-    node.say([b"a"], token=token, ttl=TTL)
-    assert node.say(over=True).over == 1
-    assert node.pushes() == [b"n %b 0 {n}:latch" % token]
 
 
 def test_who_has_not_looked_for_so_long_waits_no_longer(node: Node) -> None:
@@ -239,14 +216,6 @@ def test_a_look_with_another_count_is_told(node: Node) -> None:
 @pytest.fixture
 def barrier(bench: Bench) -> Node:
     return Node(bench, BARRIER, 2)
-
-
-def test_generations_follow_one_another(barrier: Node) -> None:
-    for generation in range(3):
-        assert barrier.say([b"a"], generation).over == generation
-        assert barrier.say([b"b"], generation).over == generation + 1
-    assert barrier.kept() == {b"{n}:barrier", b"{n}:arrived2"}, "one set is kept: it tells who comes too late"
-    assert barrier.say().over == barrier.say([b"c"], 1).over == 3
 
 
 def test_who_comes_too_late_is_told(barrier: Node) -> None:

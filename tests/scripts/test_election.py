@@ -115,16 +115,6 @@ def test_nothing_is_known_at_first(node: Node) -> None:
     assert node.watchers() == [], "who only looks is told nothing"
 
 
-def test_the_time_of_a_word_runs_out_and_it_is_remembered(node: Node) -> None:
-    node.announce(7, 2, SHORT, "v")
-    node.bench.lapse()
-    assert node.watch() == (7, 2, 0, "v")
-    assert node.announce(6, 9) == 0
-    assert node.announce(7, 1) == 0
-    assert node.announce(7, 2, 1.0, "v") == 1, "it is in office again: its leader was late"
-    assert node.watch()[2] > 0
-
-
 def test_after_a_resignation_nothing_of_that_term_counts(node: Node) -> None:
     # Rule E4.
     node.announce(7, 2)

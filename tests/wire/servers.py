@@ -20,14 +20,6 @@ GUARD = 32.0
 OK = b"+OK\r\n"
 
 
-def command(*words: bytes) -> bytes:
-    """A command as bytes, packed naively."""
-    data = b"*" + str(len(words)).encode() + b"\r\n"
-    for word in words:
-        data += b"$" + str(len(word)).encode() + b"\r\n" + word + b"\r\n"
-    return data
-
-
 def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 

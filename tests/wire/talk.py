@@ -52,7 +52,8 @@ from typing import Any
 import hiredis
 from conversations import Step
 from protocol.script import number, options
-from wire.servers import CLOCK, LOADED, PLAIN, Asked, Server, a_connection, bulk, command, log, message, promoted
+from scripts.bench import pack
+from wire.servers import CLOCK, LOADED, PLAIN, Asked, Server, a_connection, bulk, log, message, promoted
 
 from holdfast.errors import ConfigError, message_of
 from holdfast.wire.connection import Connection, ConnectionState
@@ -113,8 +114,8 @@ class Talk:
         self.connection = a_connection(moves="moves" in words, **given)
         self.now, self.noted, self.left = 0.0, b"", list[bytes]()
         settings = self.connection.settings
-        greeting = b"".join(command(*it) for it in PLAIN[1:-2]) + settings.probe + command(b"TIME")
-        scripts = b"".join(command(b"SCRIPT", b"LOAD", it) for it in settings.scripts)
+        greeting = b"".join(pack(*it) for it in PLAIN[1:-2]) + settings.probe + pack(b"TIME")
+        scripts = b"".join(pack(b"SCRIPT", b"LOAD", it) for it in settings.scripts)
         named_so = {"greeting": greeting, "scripts": scripts, "probe": settings.probe}
         self.short = {self._text([data]): name for name, data in named_so.items() if data}
         self.before = dict(self._stands())

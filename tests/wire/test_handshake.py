@@ -6,6 +6,7 @@ What becomes of a refusal is told by conversations: `tests/wire/handshake/*.txt`
 from __future__ import annotations
 
 import pytest
+from scripts.bench import pack
 from wire.servers import (
     HUGE,
     INBOX,
@@ -15,7 +16,6 @@ from wire.servers import (
     Ear,
     Server,
     a_connection,
-    command,
     log,
     meet,
 )
@@ -43,7 +43,7 @@ def test_the_greeting_is_one_write(url: str, hello: tuple[bytes, ...], select: l
     connection = a_connection(url)
     assert connection.take() == b""
     connection.connected(5.0)
-    assert connection.take() == b"".join(command(*words) for words in [hello, *select, *PLAIN[1:]])
+    assert connection.take() == b"".join(pack(*words) for words in [hello, *select, *PLAIN[1:]])
     assert connection.take() == b""
 
 
@@ -52,7 +52,7 @@ def test_manners_are_modest_by_default() -> None:
     connection: Connection[Asked] = Connection(Ear(), 0, parse("redis://h"), manners)
     connection.connected(0.0)
     said = connection.take()
-    assert command(b"CLIENT", b"SETNAME", b"holdfast") in said and command(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
+    assert pack(b"CLIENT", b"SETNAME", b"holdfast") in said and pack(b"CLIENT", b"SETINFO", b"LIB-VER", b"0") in said
     assert (manners.guard, manners.patience, manners.keep, manners.scripts, manners.jitter) == (None, 1.0, 60.0, [], 0.5)
 
 
