@@ -9,7 +9,6 @@ import pytest
 from engine.world import TRIP, WALL, World, away, busy, denied, granted, lines, near, rests, timers, usual, warnings
 
 from holdfast import events
-from holdfast.engine.recorder import Stats
 from holdfast.protocol.claim import State
 from holdfast.protocol.semaphore import Slots
 from holdfast.protocol.timing import Timing
@@ -80,31 +79,6 @@ def test_a_value_without_an_expiry_is_warned_of_once_for_a_name_and_a_node_whate
     assert claim.state is State.WAITING
     assert sorted(node for node, _ in warnings(world)) == ["n0", "n1", "n2"]
     assert all("call force_release('jobs', reason, only='value" in it for _, it in warnings(world))
-
-
-# ------------------------------------------------ several names
-
-
-def test_several_names_are_renewed_for_as_long_as_they_are_wanted() -> None:
-    world = World(telling=True).connect()
-    joint = world.want("a", "b", ttl=3.0)
-    world.run(60.0)
-    assert (joint.state, world.settled) == (State.HELD, [joint])
-    assert joint.until > world.now
-    assert world.engine.stats(world.now) == Stats(
-        held=1,
-        waiting=0,
-        attempts=1,
-        acquired=1,
-        refused=0,
-        released=0,
-        lost=0,
-        renewed=world.engine.stats(world.now).renewed,
-        doubts=0,
-        down=0,
-        waited=near(2 * TRIP),
-    )
-    assert 59 <= world.engine.stats(world.now).renewed <= 61, "one for both names"
 
 
 # ------------------------------------------------ queries

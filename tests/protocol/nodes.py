@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from math import inf
 from random import Random
 
+from protocol.conversation import Mute as Lock
+
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.command import CEDE, GRANTED, INQUIRY, KEEP, RELEASE, TRY, Command
 from holdfast.protocol.joint import JointRequest
@@ -22,21 +24,6 @@ from holdfast.protocol.timing import Timing
 EPOCH = 1_700_000_000_000  # ms
 HORIZON = 16_000  # K, ms
 PATIENCE = 1.0
-
-
-class Lock:
-    """What a claim is about."""
-
-    basic, proposes = True, 0
-
-    def __init__(self, name: str, kind: bytes = b"") -> None:
-        self.name, self.label, self.part, self.kind = name.encode(), name, name, kind
-
-    def request(self, token: bytes, ttl: float, mode: bytes, fence: int) -> bytes:
-        raise AssertionError("nobody packs anything here")
-
-    def release(self, token: bytes, held: bool, rest: float) -> bytes:
-        raise AssertionError("nobody packs anything here")
 
 
 class Node:

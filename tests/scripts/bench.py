@@ -64,11 +64,6 @@ class Seen(NamedTuple):
     queue_left: int
     waiters_left: int
 
-    @property
-    def timeless(self) -> tuple[bytes | None, bytes | None, tuple[bytes, ...]]:
-        """What does not change while time passes (and nothing lapses)."""
-        return self.holder, self.fence, tuple(self.queue)
-
 
 def answered(reply: Any) -> Granted | Denied:
     """What an answer to a request says: the usual ones are one word."""

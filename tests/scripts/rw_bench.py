@@ -28,11 +28,6 @@ class Seen(NamedTuple):
     queue_left: int
     waiters_left: int
 
-    @property
-    def timeless(self) -> tuple[object, ...]:
-        """What does not change while time passes (and nothing lapses)."""
-        return self.holder, tuple(self.readers), self.fence, self.rfence, tuple(self.queue)
-
 
 def rw_keys(name: bytes) -> tuple[bytes, ...]:
     """The keys of a read-write lock, as docs/protocol.md has them."""
