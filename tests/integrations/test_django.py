@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-from integrations.djmanage import other
-from integrations.stage import PROGRAMS, Stage, overlaps
+from integrations.stage import Stage, overlaps
 
 pytestmark = pytest.mark.timeout(300)
 
-TTL = 2.0
 INCREMENTS = 100 if os.environ.get("HOLDFAST_GUESTS") == "quick" else 400
 GUNICORN = ("gunicorn", "djsite:application", "-b", "127.0.0.1:{port}", "-w", "2", "--log-level", "warning")
 
@@ -49,28 +46,6 @@ def test_lost_updates(stage: Stage, path: str, safe: bool) -> None:
     assert (found == INCREMENTS) is safe
 
 
-def test_a_lost_lock_rolls_the_transaction_back(stage: Stage) -> None:
-    address = serve(stage, *GUNICORN)
-    answer = httpx.get(f"{address}/lost/1", timeout=30)
-    assert (answer.status_code, answer.json()["type"]) == (503, "about:holdfast/lost")
-    assert number(address) == 0
-
-
-def test_statuses(stage: Stage) -> None:
-    stage.environment["WRONG"] = "1"
-    address = serve(stage, *GUNICORN)
-    with other(stage) as locks, locks.lock("counter:1", wait=5):
-        answer = httpx.get(f"{address}/busy/1")
-        assert answer.status_code == 409
-        assert 1 <= int(answer.headers["retry-after"]) <= TTL
-        assert answer.headers["content-type"] == "application/problem+json"
-    assert httpx.get(f"{address}/busy/1").status_code == 200
-    inner = httpx.get(f"{address}/raises")
-    assert (inner.status_code, inner.headers["retry-after"]) == (409, "7")
-    assert httpx.get(f"{address}/wrong/1").status_code == 500
-    assert "cannot be filled from the URL, which captures pk" in stage.logs()
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -98,37 +73,3 @@ def test_servers_and_kinds_of_views(stage: Stage, words: tuple[str, ...]) -> Non
     assert statuses == {200: 60}, stage.logs()[-3000:]
     assert len(stage.entries("enter")) == 60
     assert overlaps(stage.entries()) == []
-
-
-def test_the_reloader_leaves_no_lock_behind(stage: Stage) -> None:
-    """`runserver` ends the process that holds the lock as Python ends, which closes the client."""
-    program = stage.folder / "djsite.py"
-    program.write_text((PROGRAMS / "djsite.py").read_text())
-    # By itself, the lease would last for 40 seconds or more.
-    stage.environment |= {"TTL": "60", "MAX_TTL": "60"}
-    address = serve(stage, "djsite", "runserver", "127.0.0.1:{port}")
-    with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(httpx.get, f"{address}/hold/1?seconds=100", timeout=120)
-        stage.until(lambda: stage.entries("enter"), "the first request holds the lock")
-        os.utime(program, (time.time() + 5, time.time() + 5))
-        touched = time.monotonic()
-        assert isinstance(held.exception(), httpx.TransportError)
-        stage.until(lambda: _status(f"{address}/hold/1?seconds=0") == 200, "the next program holds it", 40)
-    first, second = stage.entries("enter")
-    assert first.pid != second.pid
-    assert second.at - touched < 40
-
-
-def _status(url: str) -> int:
-    try:
-        return httpx.get(url, timeout=60).status_code
-    except httpx.TransportError:
-        return 0
-
-
-def test_without_the_middleware_a_locked_view_does_not_run(stage: Stage) -> None:
-    stage.environment["WITHOUT_MIDDLEWARE"] = "1"
-    address = serve(stage, *GUNICORN)
-    assert httpx.get(f"{address}/marked/1").status_code == 500
-    assert number(address) == 0
-    assert "a locked view needs" in stage.logs()

@@ -12,14 +12,25 @@ from contextlib import redirect_stdout
 from functools import wraps
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
+from django.core.checks import run_checks
+from django.core.management import BaseCommand, CommandError, call_command, get_commands
+from django.db import models, transaction
+from django.http import HttpRequest, HttpResponse
+from django.test import AsyncClient, Client, TestCase, override_settings
+from django.urls import include, path, re_path
+from django.utils.decorators import method_decorator
+from django.views import View
 from integrations.stage import PROGRAMS
 
+import holdfast
 from holdfast import ConfigError, Holdfast, LockBusy, LockLost, Misuse, StaleFence, current
 from holdfast.embedded import Nodes
+from holdfast.integrations.django import Middleware, Singleton, alocks, locks
+from holdfast.integrations.django.checks import check_views
+from holdfast.integrations.django.locks import clients, forget
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +42,6 @@ def site(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any
         Path(os.environ["RECORD"]).touch()
         patch.syspath_prepend(PROGRAMS)
         import djsite
-        from django.core.management import call_command
 
         call_command("migrate", verbosity=0)
         with djsite.connection.cursor() as cursor:
@@ -39,7 +49,6 @@ def site(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any
             cursor.execute("INSERT INTO counter VALUES (0)")
         yield djsite
         djsite.connection.close()
-        from holdfast.integrations.django.locks import clients
 
         clients.close()
         sys.modules.pop("djsite")
@@ -54,8 +63,6 @@ def other(site: Any, nodes: Nodes) -> Iterator[Holdfast]:
 
 
 def test_the_lock_is_held_until_after_the_commit(site: Any, other: Holdfast) -> None:
-    from django.db import transaction
-
     seen = []
     with site.locked_atomic("a"):
         transaction.on_commit(lambda: seen.append(other.is_locked("a")))
@@ -64,8 +71,6 @@ def test_the_lock_is_held_until_after_the_commit(site: Any, other: Holdfast) -> 
 
 
 def test_inside_another_transaction_it_is_refused_before_there_is_a_lock(site: Any, other: Holdfast) -> None:
-    from django.db import transaction
-
     # If it were to take the lock, it would wait for this one.
     with other.lock("a", wait=5), transaction.atomic(), pytest.raises(Misuse, match=r"use @locked_view, or @transaction"):
         with site.locked_atomic("a", wait=0.1):
@@ -84,9 +89,32 @@ def test_a_lost_lock_rolls_back(site: Any, other: Holdfast) -> None:
     assert site.value() == 0
 
 
-def test_a_late_holder_is_refused_by_its_fence(site: Any, other: Holdfast) -> None:
-    from django.db import transaction
+def test_a_request_that_loses_its_lock_is_503_and_rolled_back(site: Any) -> None:
+    answer = Client().get("/lost/1")
+    assert (answer.status_code, answer.json()["type"]) == (503, "about:holdfast/lost")
+    assert site.value() == 0
 
+
+def test_a_busy_lock_is_409(site: Any, other: Holdfast) -> None:
+    """Also one that the view itself wants."""
+    with other.lock("counter:1", wait=5):
+        answer = Client().get("/busy/1")
+        assert (answer.status_code, answer.headers["content-type"]) == (409, "application/problem+json")
+        assert 1 <= int(answer.headers["retry-after"]) <= 2
+    assert Client().get("/busy/1").status_code == 200
+    inner = Client().get("/raises")
+    assert (inner.status_code, inner.headers["retry-after"]) == (409, "7")
+
+
+def test_without_the_middleware_a_locked_view_does_not_run(site: Any) -> None:
+    with override_settings(MIDDLEWARE=[]):
+        with pytest.raises(ConfigError, match="a locked view needs"):
+            Client().get("/marked/1")
+        assert ("holdfast.E003", "djsite.marked has a lock that nobody takes.") in [(it.id, it.msg) for it in check_views()]
+    assert site.value() == 0
+
+
+def test_a_late_holder_is_refused_by_its_fence(site: Any, other: Holdfast) -> None:
     with site.locked_atomic("b") as first:
         early = first.fence
     with site.locked_atomic("b") as lease:
@@ -127,12 +155,6 @@ def test_a_second_lock_of_a_view_is_refused(site: Any) -> None:
 @pytest.fixture
 def pages(site: Any, other: Holdfast) -> Iterator[Any]:
     """A browser for a view with the lock "page" that is reached in several ways. It notes whether the lock is held."""
-    from django.http import HttpResponse
-    from django.test import Client, override_settings
-    from django.urls import path
-    from django.utils.decorators import method_decorator
-    from django.views import View
-
     browser = Client()
     browser.ran = []
 
@@ -149,9 +171,7 @@ def pages(site: Any, other: Holdfast) -> Iterator[Any]:
         "hidden": lambda request: page(request),
         "other": site.locked_view("other")(lambda request: page(request)),
     }
-    urls = ModuleType("urls")
-    vars(urls)["urlpatterns"] = [path(name, view) for name, view in ways.items()]
-    with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=["holdfast.integrations.django.Middleware"], ALLOWED_HOSTS=["*"]):
+    with override_settings(ROOT_URLCONF=tuple(path(name, view) for name, view in ways.items())):
         yield browser
 
 
@@ -172,18 +192,10 @@ def test_a_view_whose_lock_the_middleware_sees_runs_with_it(pages: Any, other: H
 
 def test_the_lease_of_a_view_is_the_current_one(site: Any, other: Holdfast) -> None:
     """In functions and methods, sync and async, and in an action of Django REST framework."""
-    from django.db import transaction
-    from django.http import HttpResponse
-    from django.test import AsyncClient, Client, override_settings
-    from django.urls import include, path
-    from django.views import View
     from rest_framework.decorators import action
     from rest_framework.response import Response
     from rest_framework.routers import SimpleRouter
     from rest_framework.viewsets import ViewSet
-
-    import holdfast
-    from holdfast.integrations.django import alocks
 
     def told() -> str:
         return f"{holdfast.current().name} {other.is_locked(holdfast.current().name)}"
@@ -210,15 +222,13 @@ def test_the_lease_of_a_view_is_the_current_one(site: Any, other: Holdfast) -> N
 
     router = SimpleRouter()
     router.register("orders", Orders, basename="order")
-    urls = ModuleType("urls")
-    vars(urls)["urlpatterns"] = [
+    urls = (
         path("view/<int:pk>", site.locked_view("view:{pk}")(view)),
         path("async/<int:pk>", transaction.non_atomic_requests(site.locked_view("a:{pk}")(asynchronous))),
         path("page/<int:pk>", Page.as_view()),
         path("", include(router.urls)),
-    ]
-    ours = {"ROOT_URLCONF": urls, "MIDDLEWARE": ["holdfast.integrations.django.Middleware"], "ALLOWED_HOSTS": ["*"]}
-    with override_settings(**ours):
+    )
+    with override_settings(ROOT_URLCONF=urls):
         browser = Client()
         assert [browser.get(f"/{it}/7").content for it in ("view", "page")] == [b"view:7 True", b"get:7 True"]
         assert browser.head("/page/7").status_code == 200
@@ -242,14 +252,6 @@ def test_the_lease_of_a_view_is_the_current_one(site: Any, other: Holdfast) -> N
 
 def test_checks_of_views(site: Any) -> None:
     """Mistakes that a request would show, or nobody."""
-    from django.db import transaction
-    from django.test import override_settings
-    from django.urls import include, path, re_path
-    from django.utils.decorators import method_decorator
-    from django.views import View
-
-    from holdfast.integrations.django.checks import check_views
-
     locks, locked_view = site.locks, site.locked_view
 
     def made(name: str) -> Any:
@@ -276,8 +278,7 @@ def test_checks_of_views(site: Any) -> None:
         @locked_view("{number}")
         def post(self, request: Any, pk: int) -> None: ...
 
-    urls = ModuleType("urls")
-    vars(urls)["urlpatterns"] = [
+    urls = (
         path("first", first),
         path("second", second),
         path("twice", twice),
@@ -291,8 +292,8 @@ def test_checks_of_views(site: Any) -> None:
         path("<int:pk>/", include([path("<kind>", locked_view("{pk}{kind:>5}{extra.id}")(made("right")), {"extra": 1})])),
         re_path(r"^(\d+)/(\d+)$", locked_view("{0}{1}")(made("numbered"))),
         re_path(r"^(\d+)$", locked_view("{}{}")(made("few"))),
-    ]
-    with override_settings(ROOT_URLCONF=urls, MIDDLEWARE=["holdfast.integrations.django.Middleware"]):
+    )
+    with override_settings(ROOT_URLCONF=urls):
         found = [(it.id.removeprefix("holdfast."), it.msg.split()[0].rpartition(".")[2]) for it in check_views()]
     assert sorted(found) == [
         *[("E005", it) for it in ("first", "second")],
@@ -307,10 +308,6 @@ def test_checks_of_views(site: Any) -> None:
 
 def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_behind(site: Any, other: Holdfast) -> None:
     """Under ASGI: Django cancels the request, and the thread that waits knows nothing of that."""
-    from django.http import HttpRequest
-
-    from holdfast.integrations.django import Middleware
-
     view = site.locked_view("left")(lambda request: None)
 
     async def main() -> None:
@@ -333,10 +330,6 @@ def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_b
 
 
 def test_a_project_without_pages_can_be_checked(site: Any) -> None:
-    from django.test import override_settings
-
-    from holdfast.integrations.django.checks import check_views
-
     with override_settings(MIDDLEWARE=[], ROOT_URLCONF=None):
         assert check_views() == []
 
@@ -350,20 +343,12 @@ def test_locked_atomic_is_no_decorator(site: Any) -> None:
 
 
 def test_a_command_that_would_run_without_its_lock_is_refused(site: Any) -> None:
-    from django.core.management import BaseCommand
-
-    from holdfast.integrations.django import Singleton
-
     type("Command", (Singleton, BaseCommand), {})
     with pytest.raises(ConfigError, match=r"Singleton comes first, .* class Command\(Singleton, BaseCommand\)"):
         type("Command", (BaseCommand, Singleton), {})
 
 
 def test_changed_settings_make_a_new_client(site: Any) -> None:
-    from django.test import override_settings
-
-    from holdfast.integrations.django import alocks, locks
-
     before = locks.settings.prefix
     with override_settings(HOLDFAST={"PREFIX": "changed:"}):
         assert (locks.settings.prefix, alocks.settings.prefix) == ("changed:", "changed:")
@@ -374,7 +359,6 @@ def test_changed_settings_make_a_new_client(site: Any) -> None:
 
 def test_a_test_case_of_djangos_may_use_it(site: Any) -> None:
     """TestCase wraps each test in a transaction."""
-    from django.test import TestCase
 
     class Case(TestCase):  # type: ignore[misc]  # (Django has no types)
         def test_it(self) -> None:
@@ -393,8 +377,6 @@ def test_a_test_case_of_djangos_may_use_it(site: Any) -> None:
 
 @pytest.fixture(scope="module")
 def stock(site: Any) -> Any:
-    from django.db import models
-
     from holdfast.integrations.django.fenced import FencedModel
 
     class Stock(FencedModel):  # type: ignore[misc]  # (Django has no types)
@@ -433,8 +415,6 @@ def test_a_lease_without_a_fence_is_refused(site: Any, stock: Any) -> None:
 
 def command(site: Any, *words: str) -> tuple[object, str, str]:
     """Run a command of `manage.py` in this process. Returns its exit status, and what it printed."""
-    from django.core.management import CommandError, call_command
-
     out, err, status = StringIO(), StringIO(), 0
     try:
         with redirect_stdout(out):
@@ -462,20 +442,9 @@ def test_what_needs_nodes_of_its_own_is_refused(site: Any, words: tuple[str, ...
     assert command(site, "holdfast", *words)[0] == 64
 
 
-def test_operators_take_a_lock_away(site: Any, other: Holdfast) -> None:
-    lease = other.lock("order:8", wait=5).acquire()
-    release = ("holdfast", "release", "--yes", "--reason", "its host is gone", "--only")
-    assert command(site, *release, "somebody", "order:8")[0] == 75
-    assert other.is_locked("order:8")
-    status, said, _ = command(site, *release, lease.token, "order:8")
-    assert (status, "taken on " in said) == (0, True)
-    with pytest.raises(LockLost):
-        lease.check()
-
-
-def test_without_a_majority_operators_see_why(site: Any, capfd: pytest.CaptureFixture[str]) -> None:
-    from django.test import override_settings
-
+def test_without_a_majority_or_nodes_operators_see_why(
+    site: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with override_settings(HOLDFAST={"NODES": ["redis://127.0.0.1:1"], "TTL": 0.5, "OUTAGE": 0.2}):
         status, said, _ = command(site, "holdfast", "nodes")
         assert (status, "Connection refused" in said) == (69, True)
@@ -483,31 +452,14 @@ def test_without_a_majority_operators_see_why(site: Any, capfd: pytest.CaptureFi
     with override_settings(HOLDFAST={"NODES": ["redis://a"], "TLL": 1}):
         assert command(site, "holdfast", "nodes")[0] == 78
         assert "unknown setting 'TLL'" in capfd.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "verb",
-    [
-        *(("ls",), ("inspect", "a"), ("nodes",), ("top",), ("doctor",), ("repair",)),
-        ("release", "--yes", "--reason", "b", "--any", "a"),
-    ],
-)
-def test_without_nodes_operators_are_told_so(
-    site: Any, verb: tuple[str, ...], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from django.test import override_settings
-
     monkeypatch.delenv("HOLDFAST_NODES")
     with override_settings(HOLDFAST={"PREFIX": "atomic:"}):
-        assert command(site, "holdfast", *verb)[:2] == (78, "")
+        assert command(site, "holdfast", "ls")[:2] == (78, "")
     assert capfd.readouterr().err == "holdfast: no nodes: name them in the settings of the application, or set HOLDFAST_NODES\n"
 
 
 def checked(settings: dict[str, Any], *, deploy: bool = False) -> list[tuple[str, str]]:
     """What `check` finds in these settings: ids, and what they say."""
-    from django.core.checks import run_checks
-    from django.test import override_settings
-
     with override_settings(HOLDFAST=settings):
         return [(it.id, it.msg) for it in run_checks(tags=["holdfast"], include_deployment_checks=deploy)]
 
@@ -530,18 +482,36 @@ def test_with_servers_of_its_own_other_settings_are_checked(
     assert checked({"NODES": "local", "SHARDS": 2, "TTL": 5}) == []
 
 
-def test_deployment_warns_of_settings_for_development(site: Any, nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    urls = list(nodes.urls)
-    assert checked({"NODES": urls}, deploy=True) == []
-    assert checked({"NODES": urls, "RESTART_GUARD": "off"}) == []
-    assert [it for it, _ in checked({"NODES": urls, "RESTART_GUARD": "off"}, deploy=True)] == ["holdfast.W004"]
+AWAY = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "setting, found, deployed",
+    [
+        ({}, [], []),
+        ({"NODES": []}, ["E001"], ["E001", "E004"]),
+        ({"NODES": ["redis://a", "redis://a"]}, ["E002"], ["E002", "E004"]),
+        ({"NODES": AWAY}, [], ["E004"]),
+        ({"NODES": AWAY[:2]}, ["W001"], ["E004", "W001"]),
+        ({"TTL": 10}, [], []),
+        ({"TTL": 11}, ["W002"], ["W002"]),
+        ({"TTL": 11, "MAX_TTL": 30}, [], []),
+        ({"RESTART_GUARD": "off"}, [], ["W004"]),
+        ({"NODES": "local"}, [], ["W003"]),
+        ({"NODES": "local", "TTLL": 1}, ["E002"], ["E002", "W003"]),
+    ],
+)
+def test_settings_are_checked_and_deployment_asks_the_nodes(
+    site: Any, nodes: Nodes, monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any], found: list[str], deployed: list[str]
+) -> None:
+    monkeypatch.delenv("HOLDFAST_NODES")
     monkeypatch.setattr(Nodes, "start", None)
-    assert [it for it, _ in checked({"NODES": "local"}, deploy=True)] == ["holdfast.W003"]
-    assert [it for it, _ in checked({"NODES": "local", "TTLL": 1}, deploy=True)] == ["holdfast.E002", "holdfast.W003"]
+    for deploy, ids in ((False, found), (True, deployed)):
+        told = checked({"NODES": nodes.urls, "NODE_TIMEOUT": 0.2, "OUTAGE": 0.2, **setting}, deploy=deploy)
+        assert sorted(it for it, _ in told) == [f"holdfast.{it}" for it in ids]
 
 
 def test_a_command_of_ones_own_runs_in_one_process_at_a_time(site: Any, other: Holdfast) -> None:
-    from django.core.management import get_commands
     from djapp.management.commands.nightly import Command
 
     get_commands()["nightly"] = Command()
@@ -557,8 +527,19 @@ def test_a_command_of_ones_own_runs_in_one_process_at_a_time(site: Any, other: H
         command(site, "nightly", "--inner")
 
 
+def test_exit_codes_of_the_command_that_runs_another_one(site: Any, other: Holdfast) -> None:
+    with other.lock("manage:check", wait=5):
+        assert command(site, "locked", "--wait", "0.1", "check")[0] == 75
+        assert command(site, "locked", "--skip", "check")[::2] == (0, "manage:check is busy: the command is not run\n")
+        assert command(site, "locked", "--name", "another", "check")[0] == 0
+    with override_settings(HOLDFAST={"NODES": AWAY, "OUTAGE": 0.2}):
+        status, _, said = command(site, "locked", "--wait", "0.5", "check")
+        assert (status, "could not acquire 'manage:check'" in said) == (69, True)
+    with pytest.raises(CommandError, match="'soon' is no duration"):
+        call_command("locked", "--wait", "soon", "check")
+
+
 def test_a_command_that_loses_its_lock_fails(site: Any, other: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    from django.core.management import get_commands
     from djapp.management.commands.nightly import Command
 
     def robbed(self: Any, *args: Any, **options: Any) -> None:
@@ -575,10 +556,6 @@ def test_a_command_that_loses_its_lock_fails(site: Any, other: Holdfast, monkeyp
 
 @pytest.mark.parametrize("path, policy", [("limited", '"default";q=100;w=60'), ("alimited", '"60";q=2;w=60, "3600";q=9;w=3600')])
 def test_requests_above_a_rate_are_429(site: Any, other: Holdfast, path: str, policy: str) -> None:
-    from django.test import AsyncClient
-
-    from holdfast.integrations.django.locks import alocks, forget
-
     # A client of another event loop may be closed.
     forget(setting="HOLDFAST")
 

@@ -19,7 +19,7 @@ if not settings.configured:
         DATABASES={
             "default": {
                 "ENGINE": "django.db.backends.postgresql" if postgres else "django.db.backends.sqlite3",
-                "NAME": "postgres" if postgres else os.environ.get("SQLITE", ":memory:"),
+                "NAME": "postgres" if postgres else ":memory:",
                 "USER": "tester",
                 "HOST": postgres or "",
                 "ATOMIC_REQUESTS": True,
@@ -27,11 +27,11 @@ if not settings.configured:
         },
         INSTALLED_APPS=["holdfast.integrations.django", *os.environ.get("APPS", "").split()],
         TEST_RUNNER=os.environ.get("RUNNER", "django.test.runner.DiscoverRunner"),
-        MIDDLEWARE=[it for it in ["holdfast.integrations.django.Middleware"] if "WITHOUT_MIDDLEWARE" not in os.environ],
+        MIDDLEWARE=["holdfast.integrations.django.Middleware"],
         HOLDFAST={
-            "TTL": os.environ.get("TTL", "2"),
+            "TTL": "2",
             "PREFIX": os.environ.get("LOCK_PREFIX", "django:"),
-            **({} if "WITHOUT_MAX_TTL" in os.environ else {"MAX_TTL": os.environ.get("MAX_TTL", "4")}),
+            "MAX_TTL": "4",
             **({"NODES": "local"} if "LOCAL" in os.environ else {}),
         },
         REST_FRAMEWORK={"UNAUTHENTICATED_USER": None, "DEFAULT_AUTHENTICATION_CLASSES": [], "DEFAULT_PERMISSION_CLASSES": []},
@@ -64,7 +64,7 @@ class Migrate(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         note("enter", "migrate")
-        time.sleep(float(os.environ.get("MIGRATE_SECONDS", "0.2")))
+        time.sleep(0.2)
         note("leave", "migrate")
 
 
@@ -144,11 +144,6 @@ async def alimited(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
 
 
-@locked_view("counter:{colour}")
-def wrong(request: HttpRequest, pk: int) -> HttpResponse:
-    return HttpResponse("done")
-
-
 def raises(request: HttpRequest) -> HttpResponse:
     raise LockBusy("inner", 0.0, None, 7.0)
 
@@ -165,7 +160,6 @@ urlpatterns = [
     path("busy/<int:pk>", busy),
     path("hold/<int:pk>", hold),
     path("async/<int:pk>", asynchronous),
-    *[path("wrong/<int:pk>", wrong) for _ in range("WRONG" in os.environ)],
     path("limited/<int:pk>", limited, name="limited"),
     path("alimited/<int:pk>", alimited),
     path("raises", raises),
