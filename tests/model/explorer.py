@@ -151,7 +151,7 @@ class Asker(Claim):
     """The shipped claim, in a world in which all clocks are right.
 
     Moments of earlier steps become their order, so it cannot tell for how long it has asked, and which fence would be too late for
-    the clocks. None is, here. (Worlds with wrong clocks are the simulator's: `tests/sim/test_skew.py`.)
+    the clocks. None is, here. (Worlds with wrong clocks are the simulator's: `./task sim --skewed`.)
     """
 
     __slots__ = ()

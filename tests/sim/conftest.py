@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 from sim.face import Holdfast
+from swarm.faults import EVER
 from swarm.laws import SwarmLaws
 from swarm.nodes import ReplaceableNode
 from swarm.tasks import TaskWorld
 
 from holdfast.testing.network import WALL, Node
-from holdfast.testing.server import Lua
-from holdfast.testing.world import DriftingClock
+from holdfast.testing.world import DriftingClock, Violation
 
 AWAY = 0.8  # seconds that `harm` lasts, at most
 
@@ -23,9 +23,9 @@ AWAY = 0.8  # seconds that `harm` lasts, at most
 class Town:
     """A world with nodes, laws that watch, and clients with the face that users see."""
 
-    def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0, lua: Lua | None = None) -> None:
+    def __init__(self, nodes: int = 3, seed: int = 0, guard: float = 32.0) -> None:
         self.world = TaskWorld(seed)
-        self.nodes = [ReplaceableNode(self.world, index, DriftingClock(self.world, WALL), lua) for index in range(nodes)]
+        self.nodes = [ReplaceableNode(self.world, index, DriftingClock(self.world, WALL)) for index in range(nodes)]
         self.laws = SwarmLaws(self.world, self.nodes, guard)
 
     def client(self, **options: Any) -> Holdfast:
@@ -33,6 +33,20 @@ class Town:
         client = Holdfast(self.world, self.nodes, **options)
         self.world.do(client.driver.ready(5.0))
         return client
+
+    def ends(self, tasks: Sequence[Any], within: float = 60.0, what: str = "somebody still waits") -> list[Any]:
+        """What all of them return, who have to end in so many seconds."""
+        self.world.run(self.world.now + within, lambda: all(it.done() for it in tasks))
+        if not all(it.done() for it in tasks):
+            raise Violation(f"liveness: {what}")
+        return [it.result() for it in tasks]
+
+    def cut_off(self, client: Holdfast, *nodes: int, seconds: float = EVER) -> None:
+        """For so long, this client and these nodes hear nothing of each other."""
+        for node in nodes:
+            link = client.simulated.links[node]
+            assert link is not None
+            link.stall(seconds)
 
 
 def harm(node: Node, fault: str, dice: random.Random) -> None:

@@ -1,79 +1,18 @@
-"""Progress when some nodes stay broken for ever, and under the attack on liveness that the article on Redlock describes."""
+"""Progress under the attack on liveness that the article on Redlock describes."""
 
 from __future__ import annotations
 
 import pytest
-from swarm.faults import BROKEN
 from swarm.stage import Hold, Stage
 
 from holdfast.errors import NotAcquired
 from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
-from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.worlds
 
 TTL = 1.0
 TRIP = 0.004  # seconds: there and back, at most
-NODE_TIMEOUT = 0.3  # a stage's
-
-
-class Core(Stage):
-    """A majority is well, and the others are broken for ever: the majority is enough, and it is fair (R-L3, P-L3)."""
-
-    name = "a core"
-    aim = ("held", "broken while held")
-
-    def __init__(self, seed: int, how: str) -> None:
-        super().__init__(seed, 5, TTL)
-        self.how, self.served = how, list[int]()
-
-    def _play(self) -> None:
-        world = self.world
-        clients = [self.client() for _ in range(4)]
-        world.run(2.0)
-        tasks = [clients[0].process.run(self._user(clients[0], 0, 1.5))]
-        world.run(2.5)
-        world.saw("broken while held", len(self.laws.held))
-        for node in world.dice.sample(self.nodes, 2):
-            BROKEN[self.how](node, world.dice)
-        for number, client in enumerate(clients[1:], 1):
-            tasks.append(client.process.run(self._user(client, number, 0.05)))
-            world.run(world.now + 0.05)
-        self._by(6.0, lambda: all(task.done() for task in tasks), "everybody is to be served by the core")
-        if self.served != [0, 1, 2, 3]:
-            raise Violation(f"order: served were {self.served}")
-        for client in clients:  # and one after the other, with nobody in the way
-            began, hold = world.now, Hold()
-            task = client.process.run(client.driver.acquire(hold, [self.recipe(TTL)], Timing(TTL)))
-            self._by(began + 2 * TRIP + NODE_TIMEOUT, lambda task=task: task.done(), "the lock is free")  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-            client.driver.let_go(hold.claim)
-            world.run(world.now + 0.1)
-
-    async def _user(self, driver: SimulatedClient, number: int, keep: float) -> None:
-        hold = Hold()
-        await driver.driver.acquire(hold, [self.recipe(TTL)], Timing(TTL))
-        self.served.append(number)
-        self.world.saw("held")
-        await self.world.sleep(keep)
-        driver.driver.let_go(hold.claim)
-
-
-@pytest.mark.parametrize("how", BROKEN)
-def test_a_core_of_healthy_nodes_is_enough(how: str) -> None:
-    for seed in range(3):
-        stage = Core(seed, how)
-        stage.run()
-        assert not stage.void, f"seed {seed}"
-
-
-def test_a_client_that_needs_all_nodes_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: nodes)
-    # A slow node that still answers in time would serve such a client.
-    monkeypatch.setitem(BROKEN, "slow", lambda node, dice: setattr(node, "lag", NODE_TIMEOUT))
-    for how in BROKEN:
-        with pytest.raises(Violation, match="recovery"):
-            Core(0, how).run()
 
 
 class Attack(Stage):

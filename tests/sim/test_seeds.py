@@ -1,111 +1,82 @@
-"""The seeds that every run of the tests lives through. `./task sim --seeds 0..1000` runs more."""
+"""The seeds that every run of the tests lives through. `./task sim` runs more, and its `--help` tells of which worlds."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from swarm.__main__ import main
-from swarm.explore import NAMES, WORLDS, explore, swarm
-from swarm.stage import Stage
+from swarm.explore import SWARM, WORLDS, explore
 
+from holdfast.engine.health import Health
+from holdfast.protocol.claim import Claim
 from holdfast.testing.timeline import timeline
 from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.worlds
 
-EACH = 2  # seeds of each kind of world
 TESTS = str(Path(__file__).parent.parent)
+# How many seeds of each world; more, until what it is aimed at has happened,
+EACH = {"": 2, "shared": 3, "skewed": 3, "promoted": 3, "sets": 4}
+# but no more than these.
+MOST = 10
+# Seeds that find a fault of `tests/faults.toml`, or have found one: in 5 of the shared ones, a write-back was under way when a writer
+# began its downgrade, and what it raised looked like a gap.
+KEPT = {"one": [52], "a late cede": [65], "readers, calm": [5], SWARM: [31]}
 
 
-def lives(seed: int) -> bool:
+def lives(seed: int, kind: str, quick: bool = False) -> bool:
     """Live through a seed's world: the test fails if a law is broken. Whether the world counts."""
-    stage = explore(seed)
+    stage = explore(seed, kind=kind, quick=quick)
     try:
         stage.run()
     except Violation as violation:
-        pytest.fail("\n".join([f"seed {seed} ({stage.name}): {violation}", *timeline(stage.world, 30)]), pytrace=False)
+        pytest.fail("\n".join([f"seed {seed} --{kind} ({stage.name}): {violation}", *timeline(stage.world, 30)]), pytrace=False)
     return not stage.void
 
 
-@pytest.mark.parametrize("world", WORLDS)
-def test_no_law_is_broken(world: str) -> None:
-    first = WORLDS.index(world)
-    count = sum([lives(first + turn * len(WORLDS)) for turn in range(EACH)])
-    assert count * 2 >= EACH, "what these worlds are aimed at hardly ever happens"
-
-
-SWARM = range(12)
+@pytest.mark.parametrize(
+    "kind, world",
+    [
+        pytest.param(kind, world, id=world, marks=[pytest.mark.stories] if kind in ("shared", "skewed", "sets") else [])
+        for kind, worlds in WORLDS.items()
+        for world in worlds
+    ],
+)
+def test_no_law_is_broken(kind: str, world: str) -> None:
+    first, step = WORLDS[kind].index(world), len(WORLDS[kind])
+    count = 0
+    for turn in range(MOST):
+        count += lives(first + turn * step, kind, quick=kind == "shared")
+        if count and turn + 1 >= EACH[kind]:
+            break
+    assert count, "what these worlds are aimed at never happens"
+    for seed in KEPT.get(world, ()):
+        lives(seed, kind)
 
 
 def test_no_law_is_broken_in_the_swarm() -> None:
-    count = 0
-    for seed in SWARM:
-        stage = explore(seed, wild=True)
-        try:
-            stage.run()
-        except Violation as violation:
-            pytest.fail("\n".join([f"seed {seed} --swarm: {violation}", *timeline(stage.world, 30)]), pytrace=False)
-        count += not stage.void
-    assert count > len(SWARM) // 2
+    seeds = [*range(12), *KEPT[SWARM]]
+    assert sum(lives(it, SWARM) for it in seeds) > len(seeds) // 2
 
 
-def test_the_swarm_is_of_every_size() -> None:
-    plans = [swarm(seed) for seed in range(100)]
-    assert {it.nodes for it in plans} == {1, 3, 4, 5, 7}
-    assert {it.clients for it in plans} == set(range(2, 9))
-    assert {it.names for it in plans} == set(range(1, len(NAMES) + 1))
-    assert {it.slow > 0.0 for it in plans} == {True, False}
-    assert swarm(7) == swarm(7) != swarm(8)
+def test_nodes_whose_clocks_are_wrong_are_found_out_if_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither is their vote refused, nor what they grant looked at."""
+    monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
+    monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
+    with pytest.raises(Violation, match=r"^(fence|counted): "):
+        explore(20, kind="skewed").run()
 
 
-def test_a_world_of_the_swarm_counts_if_enough_happened_in_it() -> None:
-    stage = explore(0, wild=True)
-    assert stage.void == ("a hold", "300 messages", "a fault")
-    stage.world.saw("held")
-    stage.world.chance.strikes("restarts")
-    stage.world.delivered = 300
-    assert not stage.void
-    stage.world.close()
-
-
-def run_all(stages: Iterable[Stage]) -> None:
-    for stage in stages:
-        stage.run()
-
-
-@pytest.mark.parametrize("name", [0, 1], ids=["fence", "exclusion"])
-def test_the_swarm_finds_what_is_wrong(name: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws look at each name by itself, and at all of them."""
-    if name:
-        monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: max(1, nodes // 2))
-    else:
-        monkeypatch.setattr("holdfast.protocol.quorum.agreed", lambda least, fences: max(fences) if len(fences) >= least else 0)
-    with pytest.raises(Violation, match="majority|exclusion|counted" if name else "fence"):
-        run_all(explore(seed, wild=True) for seed in range(30))
-
-
-@pytest.mark.parametrize("world", ["mortal", "hands on three", "a late cede"])
-def test_the_same_seed_is_the_same_history(world: str) -> None:
-    seed = WORLDS.index(world)
-    histories = []
-    for each in (seed, seed, seed + len(WORLDS)):
-        stage = explore(each, quick=True)
-        stage.run()
-        histories.append(stage.world.fingerprint())
-    assert histories[0] == histories[1] != histories[2]
-
-
-def test_in_another_process_too() -> None:
+def test_the_same_seed_is_the_same_history_in_another_process_too() -> None:
     """Also where texts hash otherwise."""
     told = []
     for hashes in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": TESTS}
-        command = [sys.executable, "-m", "swarm", "--quick", "--replay", "3"]
+        command = [sys.executable, "-m", "swarm", "--quick", "--replay", str(WORLDS[""].index("mortal"))]
         told.append(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout)
     assert told[0] == told[1]
     assert len(told[0].splitlines()) > 200
@@ -116,13 +87,6 @@ def test_exploring_tells_what_was_seen(capsys: pytest.CaptureFixture[str]) -> No
     told = capsys.readouterr().out
     assert "no law is broken" in told
     assert "  cedes cut" in told
-
-
-def test_exploring_the_swarm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert main(["--swarm", "--seeds", "1..2"]) in (0, 2)
-    monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
-    assert main(["--swarm", "--seeds", "0..9"]) == 1
-    assert capsys.readouterr().out.splitlines()[-1].endswith(" --swarm")
 
 
 def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,10 +111,3 @@ def test_a_failing_engine_is_told(capsys: pytest.CaptureFixture[str], monkeypatc
     monkeypatch.setattr("holdfast.protocol.claim.Claim.check", lambda *_: 1 // 0)
     assert main(["--seeds", "0..9"]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("seeds", ["9", "9..9", "a..b", "..3", "-1..3"])
-def test_what_is_no_range_is_refused(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([f"--seeds={seeds}"])
-    assert "a range such as 0..100" in capsys.readouterr().err

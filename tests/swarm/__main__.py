@@ -34,6 +34,13 @@ ENOUGH = 100
 # But for those about gaps, which hardly ever happen in worlds without an operator: those of a
 # read-write lock, and of wrong clocks.
 HANDS = ("gap", "unfounded")
+KINDS = {
+    "swarm": "worlds whose size and faults are a matter of chance",
+    "shared": "worlds of a read-write lock",
+    "skewed": "worlds in which some clocks are wrong",
+    "promoted": "worlds in which replicas are promoted",
+    "sets": "worlds of many who want several names at once",
+}
 FIELDS = {it.name: type(getattr(plan_of(0), it.name)) for it in fields(WorldSettings)}
 
 
@@ -45,10 +52,8 @@ def main(arguments: list[str] | None = None) -> int:
     what.add_argument("--replay", type=int, metavar="SEED", help="tell what happens in this one")
     what.add_argument("--shrink", type=int, metavar="SEED", help="leave out what does not matter for what is wrong in this one")
     parser.add_argument("--quick", action="store_true", help="shorter worlds (other ones: also for --replay)")
-    parser.add_argument("--swarm", action="store_true", help="worlds whose size and faults are a matter of chance (also for --replay)")
-    parser.add_argument("--shared", action="store_true", help="worlds of a read-write lock (also for --replay)")
-    parser.add_argument("--skewed", action="store_true", help="worlds in which some clocks are wrong (also for --replay)")
-    parser.add_argument("--promoted", action="store_true", help="worlds in which replicas are promoted (also for --replay)")
+    for kind, words in KINDS.items():
+        parser.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="", help=f"{words} (also for --replay)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how much to try when shrinking (default: %(default)s)")
     parser.add_argument(
@@ -62,8 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--from", type=float, dest="begins", metavar="SECONDS", help="of a picture or timeline (default: all)")
     parser.add_argument("--to", type=float, dest="ends", metavar="SECONDS", help="the same")
     options = parser.parse_args(arguments)
-    which: Which = {"quick": options.quick, "wild": options.swarm, "shared": options.shared, "skewed": options.skewed}
-    which["promoted"] = options.promoted
+    which: Which = {"kind": options.kind, "quick": options.quick}
     if options.seeds is not None:
         return explore_all(options.seeds, options.jobs, which)
     if options.shrink is not None:
@@ -92,7 +96,7 @@ def explore_all(seeds: range, jobs: int, which: Which) -> int:
     took = time.monotonic() - began
     print(f"{total.worlds} worlds in {took:.1f} s ({total.worlds / took:.1f} a second): no law is broken", end="")
     print(f" ({void.total()} more do not count, as what they were aimed at did not happen)" if void else "")
-    excused = HANDS if which.get("shared") or which.get("skewed") or which.get("promoted") else ()
+    excused = HANDS if which["kind"] in ("shared", "skewed", "promoted", "sets") else ()
     if blind := [law for law, times in total.looked.items() if not times and law not in excused]:
         print(f"laws that had nothing to look at: {', '.join(blind)}")
     return 0 if total.worlds and not (blind and total.worlds >= ENOUGH) else 2
@@ -196,14 +200,9 @@ def _headline(outcome: Outcome) -> str:
 
 
 def _command(seed: int, which: Which) -> str:
-    kinds = {
-        "--quick": which.get("quick"),
-        "--swarm": which.get("wild"),
-        "--shared": which.get("shared"),
-        "--skewed": which.get("skewed"),
-        "--promoted": which.get("promoted"),
-    }
-    return " ".join([f"./task sim replay {seed}", *(option for option, on in kinds.items() if on)])
+    kinds = [which["kind"]] if which["kind"] else []
+    quick = ["quick"] if which["quick"] else []
+    return " ".join([f"./task sim replay {seed}", *(f"--{it}" for it in quick + kinds)])
 
 
 def _seeds(text: str) -> range:

@@ -35,7 +35,7 @@ from .scenes import SCENES
 from .stage import RATE, Hold, How, Stage, extends
 from .tasks import rings
 
-PLANS = (
+USUAL = (
     WorldSettings(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
     WorldSettings(
         name="one",
@@ -60,8 +60,7 @@ PLANS = (
 )
 
 
-# Worlds of a read-write lock: asked for by themselves, so that the others' seeds keep their
-# histories.
+# Worlds of a read-write lock.
 SHARED = (
     WorldSettings(
         name="readers, calm",
@@ -88,7 +87,7 @@ SHARED = (
 )
 
 
-# Worlds in which some clocks are wrong all the time: asked for by themselves, too.
+# Worlds in which some clocks are wrong all the time.
 SKEWED = (
     WorldSettings(
         name="a wrong clock in three",
@@ -115,7 +114,7 @@ SKEWED = (
 )
 
 
-# Worlds in which replicas are promoted, and old primaries go on: asked for by themselves, too.
+# Worlds in which replicas are promoted, and old primaries go on.
 _FAILOVERS = WorldSettings(
     name="failovers of one",
     nodes=1,
@@ -141,12 +140,42 @@ PROMOTED = (
 )
 
 
+# Worlds of many who want several names at once, each in an order of its own.
+SETS = (
+    WorldSettings(
+        name="sets, calm",
+        nodes=3,
+        clients=8,
+        each=4,
+        names=12,
+        several=0.7,
+        eager=0.2,
+        calm=True,
+        seconds=3.0,
+        aim=("several names held",),
+    ),
+    WorldSettings(
+        name="sets, rough",
+        nodes=5,
+        clients=8,
+        each=4,
+        names=12,
+        several=0.7,
+        faults=3.0,
+        cuts=0.05,
+        naps=0.02,
+        seconds=6.0,
+        aim=("several names held",),
+    ),
+)
+
+
 # Seconds: there and back, at most, where nothing is wrong.
 TRIP = 0.004
 # Messages that a client and a node exchange before anything is asked.
 MEETING = 4
 # Of locks; most worlds have one only.
-NAMES = ("L", "M", "{tag}N", "O")
+NAMES = ("L", "M", "{tag}N", "O", *"PQRSTUVW")
 
 
 def swarm(seed: int) -> WorldSettings:
@@ -183,8 +212,12 @@ def swarm(seed: int) -> WorldSettings:
     )
 
 
-# What seeds stand for, in turn.
-WORLDS = (*[it.name for it in PLANS], *[it.name for it in SCENES])
+# Worlds are asked for by their kind. The plan of each world of the swarm is a matter of chance.
+SWARM = "swarm"
+PLANS = {"": USUAL, "shared": SHARED, "skewed": SKEWED, "promoted": PROMOTED, "sets": SETS}
+# The names of what seeds stand for, in turn.
+WORLDS = {kind: [it.name for it in plans] for kind, plans in PLANS.items()}
+WORLDS[""] += [it.name for it in SCENES]
 
 
 class Exploration(Stage):
@@ -436,55 +469,26 @@ class Exploration(Stage):
 
 
 class Which(TypedDict, total=False):
-    """Which worlds seeds stand for.
+    """Which worlds seeds stand for: those of a `kind`; `quick`: shorter ones, but those of the swarm."""
 
-    `quick`: shorter ones; `wild`: those of the swarm; `shared`: those of a read-write lock;
-    `skewed`: those in which some clocks are wrong all the time; `promoted`: those with replicas.
-    """
-
+    kind: str
     quick: bool
-    wild: bool
-    shared: bool
-    skewed: bool
-    promoted: bool
 
 
-def plan_of(
-    seed: int,
-    *,
-    quick: bool = False,
-    wild: bool = False,
-    shared: bool = False,
-    skewed: bool = False,
-    promoted: bool = False,
-) -> WorldSettings | None:
+def plan_of(seed: int, *, kind: str = "", quick: bool = False) -> WorldSettings | None:
     """The plan of this seed's world, which is one of `Which`; None if that is a scene."""
-    if shared or skewed or promoted:
-        plans: tuple[WorldSettings, ...] = PROMOTED if promoted else SKEWED
-        if shared:
-            plans = SHARED
-        plan = plans[seed % len(plans)]
-        return replace(plan, seconds=plan.seconds / 1.5) if quick else plan
-    if wild:
+    if kind == SWARM:
         return swarm(seed)
-    which = seed % len(WORLDS)
-    if which >= len(PLANS):
+    plans = PLANS[kind]
+    which = seed % len(WORLDS[kind])
+    if which >= len(plans):
         return None
-    return replace(PLANS[which], seconds=PLANS[which].seconds / 1.5) if quick else PLANS[which]
+    return replace(plans[which], seconds=plans[which].seconds / 1.5) if quick else plans[which]
 
 
-def explore(
-    seed: int,
-    *,
-    quick: bool = False,
-    wild: bool = False,
-    shared: bool = False,
-    skewed: bool = False,
-    promoted: bool = False,
-    **how: Unpack[How],
-) -> Stage:
+def explore(seed: int, *, kind: str = "", quick: bool = False, **how: Unpack[How]) -> Stage:
     """The world of this seed, before anything has happened in it: see `plan_of`."""
-    plan = plan_of(seed, quick=quick, wild=wild, shared=shared, skewed=skewed, promoted=promoted)
+    plan = plan_of(seed, kind=kind, quick=quick)
     if plan is None:
-        return SCENES[seed % len(WORLDS) - len(PLANS)](seed, **how)
+        return SCENES[seed % len(WORLDS[kind]) - len(PLANS[kind])](seed, **how)
     return Exploration(seed, plan, **how)

@@ -22,6 +22,7 @@ from holdfast.wire.connection import ConnectionState
 
 MORE = {
     "extension": "a lease lasts as long as an extension has confirmed, unless a node that had its token has lost it",
+    "whole": "the names of a set are held together, or none of them is",
     "patience": "no caller waits longer than its `wait`",
     "recovery": "P-L2: when faults have ended, on a majority at least, every waiter is served within a bound",
     "core": "R-L3: whatever a minority does, a newcomer gets a free lock in two round trips and a node_timeout",
@@ -70,6 +71,15 @@ class SwarmLaws(Laws):
             self._lasts(claim, claim.until)
 
     # ------------------------------------------------ what must hold
+
+    def look(self) -> None:
+        """See whether everything is as it must be."""
+        super().look()
+        for company in {it.company for it in self.held if it.company is not None}:
+            held = sum(it.state is State.HELD for it in company.claims)
+            self.looked["whole"] += 1
+            if held != len(company.claims):
+                raise Violation(f"whole: of {[it.recipe.label for it in company.claims]} {held} are held")
 
     def sends(self, driver: SimulatedClient, node: Node, data: bytes) -> None:
         """A client is about to send this to a node."""

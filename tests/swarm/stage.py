@@ -26,7 +26,6 @@ from holdfast.protocol.timing import Timing
 from holdfast.testing.client import SimulatedClient
 from holdfast.testing.network import WALL
 from holdfast.testing.process import Process
-from holdfast.testing.server import Lua
 from holdfast.testing.world import DriftingClock, Violation
 
 from .calm import CalmLaws
@@ -99,13 +98,10 @@ async def extends(driver: SimulatedClient, claim: Want, ttl: float, **options: A
 class How(TypedDict, total=False):
     """What may be different on any stage.
 
-    `guard`: do clients know of the restart guard? `failover`: what they are told of old primaries,
-    if that is not the truth; `lua`: what nodes run scripts in; `only`, `records`: as of a World.
+    `guard`: do clients know of the restart guard? `only`, `records`: as of a World.
     """
 
     guard: bool
-    failover: float
-    lua: Lua | None
     only: Collection[str] | None
     records: bool
 
@@ -130,9 +126,9 @@ class Stage:
     ) -> None:
         world = TaskWorld(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world
-        self.nodes = [ReplaceableNode(world, index, self._clock(f"node {index}", WALL, 0.05), how.get("lua")) for index in range(nodes)]
+        self.nodes = [ReplaceableNode(world, index, self._clock(f"node {index}", WALL, 0.05)) for index in range(nodes)]
         # Where a node's place can be asked for, clients see to it that nobody uses the old one.
-        failover = how.get("failover", outlives) if outlives and not moves else None
+        failover = outlives if outlives and not moves else None
         named = [Named(it.url, resolve=it.where if moves else None, failover=failover) for it in self.nodes]
         self.access = accesses(named, None, None)
         self.settings = settings(

@@ -51,7 +51,7 @@ def test_other_things_and_the_last_lines_only() -> None:
 
 
 def test_readers_and_writers_are_told_like_others() -> None:
-    stage = explore(0, shared=True, quick=True)
+    stage = explore(0, kind="shared", quick=True)
     stage.run()
     text = "\n".join(timeline(stage.world))
     assert "EVALSHA" not in text
