@@ -195,9 +195,9 @@ def test_the_command_uses_a_file_and_says_what_is_wrong_with_it(nodes: Nodes, tm
     urls = json.dumps(list(nodes.urls))
     written(tmp_path / ".config/holdfast/config.toml", f'nodes = {urls}\nttl = "5s"\n[profile.dead]\nnodes = "redis://127.0.0.1:1"\n')
     holdfast = Command(tmp_path, {})
-    assert holdfast.run("run", "x", "-c", "echo $HOLDFAST_TTL").stdout == "5\n", "the ttl of the file"
-    assert holdfast.run("run", "--ttl", "4s", "x", "-c", "echo $HOLDFAST_TTL").stdout == "4\n"
-    assert holdfast.run("run", "x", "-c", "echo $HOLDFAST_TTL", env={"HOLDFAST_TTL": "3"}).stdout == "3\n"
+    assert '"ttl": 5.0' in holdfast.run("hold", "x", input="").stdout, "the ttl of the file"
+    assert '"ttl": 4.0' in holdfast.run("hold", "--ttl", "4s", "x", input="").stdout
+    assert '"ttl": 3.0' in holdfast.run("hold", "x", input="", env={"HOLDFAST_TTL": "3"}).stdout
     assert holdfast.run("run", "--profile", "dead", "-n", "x", "true").returncode == 69
     written(tmp_path / ".config/holdfast/config.toml", 'node = "redis://a"')
     wrong = holdfast.run("run", "x", "true")

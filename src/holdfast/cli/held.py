@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 HELD = "HOLDFAST_HELD"
 _OURS = (
-    "HOLDFAST_NAME", "HOLDFAST_NAMES", "HOLDFAST_FENCE", "HOLDFAST_FENCES", "HOLDFAST_TOKEN", "HOLDFAST_TTL",
-    "HOLDFAST_SLOT", "HOLDFAST_TERM", "HOLDFAST_FENCING_TOKEN",
+    "HOLDFAST_NAME", "HOLDFAST_NAMES", "HOLDFAST_FENCE", "HOLDFAST_FENCES", "HOLDFAST_TOKEN", "HOLDFAST_SLOT",
+    "HOLDFAST_TERM", "HOLDFAST_FENCING_TOKEN",
 )  # fmt: skip
 
 
@@ -54,7 +54,6 @@ def variables(lease: Lease, job: Job, environment: Mapping[str, str]) -> dict[st
     else:
         found["HOLDFAST_FENCES"] = "\n".join(map(str, fences))
         found["HOLDFAST_TOKEN"] = "\n".join(tokens)
-    found["HOLDFAST_TTL"] = f"{job.ttl:g}"
     if lease.slots:
         found["HOLDFAST_SLOT"] = " ".join(map(str, lease.slots))
     if job.verb == "elect":
