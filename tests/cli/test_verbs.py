@@ -95,14 +95,14 @@ def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> Non
 
 def test_check_knows_whether_the_lock_is_still_held(holdfast: Command, locks: Holdfast) -> None:
     assert holdfast.run("check").returncode == 64
-    told = {"HOLDFAST_NAME": "checked", "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"}
+    told = {"HOLDFAST_FENCING_TOKEN": '"checked";fence="1"', "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"}
     assert holdfast.run("check", env=told).returncode == 76
     down = holdfast.run("check", "--nodes", "redis://127.0.0.1:1", env=told)
     # The library's log is not shown.
     assert (down.returncode, len(re.findall("(?m)^holdfast: ", down.stderr)), down.stderr.count("redis://")) == (69, 1, 1), down.stderr
 
 
-@pytest.mark.parametrize("words", ["run", "run -s", "run -x", "run --slots 2", "run --and second", "elect"])
+@pytest.mark.parametrize("words", ["run", "run -s", "run -x", "run --slots 2", "run --and second", "elect", "once --keep 1m"])
 def test_check_knows_every_kind_of_lock(words: str, holdfast: Command) -> None:
     done = holdfast.run(*words.split(), "checked", "-c", "holdfast check; echo $?")
     assert done.stdout == "0\n", done.stderr

@@ -15,7 +15,7 @@ from argparse import Namespace
 from .. import Holdfast, Lease, LeaseState
 from ..clock import clock
 from ..errors import Cancelled
-from ..kit import utf8
+from ..fencing.http import fences_in
 from . import tree
 from .codes import DONE, LOST, SIGNALLED
 from .configuration import configuration
@@ -147,20 +147,17 @@ class _Keeper:
 
 def check(options: Namespace) -> int:
     """Ask the nodes whether the lock of this command is still held."""
-    token, name = os.environ.get("HOLDFAST_TOKEN", ""), utf8(os.environ.get("HOLDFAST_NAME", ""))
-    if not token or not name:
+    tokens = os.environ.get("HOLDFAST_TOKEN", "").split()
+    # The names of the locks as the nodes know them, such as "job[once]".
+    names = fences_in(os.environ.get("HOLDFAST_FENCING_TOKEN", ""))
+    if not tokens or not names:
         raise Usage(
-            "HOLDFAST_TOKEN and HOLDFAST_NAME are not set: `check` is for commands that `holdfast run` has started"
+            "HOLDFAST_TOKEN and HOLDFAST_FENCING_TOKEN are not set: `check` is for commands that `holdfast run` has "
+            "started"
         )
-    names = (utf8(os.environ.get("HOLDFAST_NAMES", "")) or name).split("\n")
-    slots = os.environ.get("HOLDFAST_SLOT", "").split()
-    if slots:
-        names = [f"{name}[slot {it}]" for it in slots]
-    elif os.environ.get("HOLDFAST_TERM"):
-        names = [f"{name}[election]"]
     with configuration(vars(options), os.environ).client() as locks:
         quiet(Output())
-        for it, mine in zip(names, token.split("\n"), strict=True):
+        for it, mine in zip(names, tokens, strict=True):
             status = locks.inspect(it)
             if status.holder != mine and not any(reader.token == mine for reader in status.readers):
                 Output().say(f"{it!r} is not held by this command any more. Stop what it protects")
