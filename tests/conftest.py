@@ -32,8 +32,6 @@ for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQU
 ONLY_ASYNCIO = {
     "test_b34_nothing_remains_after_closing",
     "test_b48_1000_leases_that_are_held_and_renewed",
-    # Its programs run on asyncio's loop, and are so quick that uvloop has read their greeting before the tests' proxy speaks TLS.
-    "test_a_fork_leaves_the_parents_connections_alone",
 }
 
 

@@ -12,13 +12,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
 import pytest
-from live.test_aio_kit import SOON, Eye, calm, connected, ended, eye, idle, lose, some, true, turns
+from live.test_aio_kit import SOON, calm, connected, ended, forced, idle, lose, some, true, turns
 
 from holdfast.aio import Lease, current
 from holdfast.embedded import Nodes
 from holdfast.errors import LockLost
-
-__all__ = ["eye"]
 
 
 def me() -> asyncio.Task[Any]:
@@ -38,7 +36,7 @@ async def raised(kind: type[E], work: Coroutine[Any, Any, Any]) -> E:
 
 
 @calm
-async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, eye: Eye) -> None:
+async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes) -> None:
     async with await connected(nodes) as locks:
         told: list[Lease] = []
         events: list[asyncio.Event] = []
@@ -46,7 +44,7 @@ async def test_a_body_is_cancelled_and_the_block_raises_lock_lost(nodes: Nodes, 
         async def works() -> None:
             async with locks.lock(some("told"), on_lost=told.append) as lease:
                 events.append(lease.lost)
-                eye.forced(lease)
+                forced(nodes, lease)
                 await asyncio.sleep(SOON)
                 raise AssertionError("it ran on")
 

@@ -11,14 +11,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from live.test_aio_kit import SOON, Eye, at_every_turn, calm, client, connected, cut, eye, idle, some, true, turns
+from contract.cluster import ask
+from live.test_aio_kit import SOON, at_every_turn, calm, client, connected, cut, gone, idle, left, some, true, turns
 from proof.misuse import misuse
 
 from holdfast.aio import Holdfast, Lease, Lock
 from holdfast.clock import clock
 from holdfast.embedded import Nodes
-
-__all__ = ["eye"]
 
 
 async def there_at_once(lock: Lock) -> None:
@@ -66,24 +65,26 @@ USES = [acquire, try_acquire, enter, stay, under_a_timeout, confirm]
 
 @pytest.mark.parametrize("use", USES)
 @calm
-async def test_the_uncontended_lock(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+async def test_the_uncontended_lock(nodes: Nodes, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
     async with await connected(nodes) as locks, await connected(nodes) as others:
         name = some(use.__name__)
         lock, other = locks.lock(name), others.lock(name, wait=SOON)
 
-        async def after(outcome: str) -> None:
+        async def once(k: int) -> str:
+            outcome = await cut(use(lock), k)
             assert only_me()
             await there_at_once(lock)
             await acquire(other)
-            await eye.gone(name)
+            await gone(nodes, name)
             assert idle(locks)
+            return outcome
 
-        assert await at_every_turn(lambda: use(lock), after) > 2
+        assert await at_every_turn(once) > 2
 
 
 @pytest.mark.parametrize("use", [acquire, stay])
 @calm
-async def test_waiting_in_the_queue(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+async def test_waiting_in_the_queue(nodes: Nodes, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
     async with await connected(nodes) as locks, await connected(nodes) as others:
         name = some("queue")
         lock = locks.lock(name)
@@ -91,41 +92,41 @@ async def test_waiting_in_the_queue(nodes: Nodes, eye: Eye, use: Callable[[Lock]
         for k in range(40):
             assert await cut(use(lock), k) == "cancelled"
             assert only_me() and idle(locks)
-        await true(lambda: len(eye.left(name)) == 5)  # the holder's key, and nobody in line
+        await true(lambda: len(left(nodes, name)) == 5)  # the holder's key, and nobody in line
         assert held.held
         assert await locks.lock(name, wait=0).try_acquire() is None
         await held.release()
-        await true(lambda: eye.left(name) == [])
+        await true(lambda: left(nodes, name) == [])
         await there_at_once(lock)
 
 
 @pytest.mark.parametrize("use", [acquire, stay])
 @calm
-async def test_at_the_moment_of_being_served(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+async def test_at_the_moment_of_being_served(nodes: Nodes, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
     """Granted by a push, and cancelled before, while, or after that is heard: the next in line gets it."""
     async with await connected(nodes) as locks, await connected(nodes) as others:
         name = some("served")
         lock, other = locks.lock(name), others.lock(name, wait=SOON)
-        outcomes = []
-        for k in range(400):
+
+        async def once(k: int) -> str:
             held = await other.acquire()
             waiting = asyncio.create_task(use(lock))
-            await true(lambda: len(eye.left(name)) == 15)  # holder and waiter stand everywhere
+            await true(lambda: len(left(nodes, name)) == 15)  # holder and waiter stand everywhere
             last = asyncio.create_task(other.acquire())
             await held.release()
-            outcomes.append(await cut(waiting, k))
+            outcome = await cut(waiting, k)
             await (await asyncio.wait_for(last, SOON)).release()
-            await eye.gone(name)
+            await gone(nodes, name)
             assert only_me() and idle(locks) and idle(others)
-            if outcomes[-1] == "done":
-                break
-        assert set(outcomes[:-1]) == {"cancelled"} and outcomes[-1] == "done"
+            return outcome
+
+        assert await at_every_turn(once) > 0
         await there_at_once(lock)
 
 
 @pytest.mark.parametrize("use", [acquire, try_acquire, stay])
 @calm
-async def test_while_connecting(nodes: Nodes, eye: Eye, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
+async def test_while_connecting(nodes: Nodes, use: Callable[[Lock], Coroutine[Any, Any, None]]) -> None:
     """A client that has just been made: its first lock is cut while it dials, introduces itself, loads scripts, asks."""
     name = some("connecting")
     for k in [*range(24), *range(24, 150, 7)]:
@@ -134,11 +135,11 @@ async def test_while_connecting(nodes: Nodes, eye: Eye, use: Callable[[Lock], Co
             await there_at_once(locks.lock(name))  # (connected by now)
             assert idle(locks)
         assert only_me()
-        await eye.gone(name)
+        await gone(nodes, name)
 
 
 @calm
-async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
+async def test_ready_and_close(nodes: Nodes) -> None:
     """A cancelled `ready` does no harm. A cancelled `close` has closed all the same, and what it had to say still arrives."""
     name, most = some("close"), 60
 
@@ -162,23 +163,23 @@ async def test_ready_and_close(nodes: Nodes, eye: Eye) -> None:
         await asyncio.wait([waiting])
         assert waiting.exception() is not None
         assert only_me()
-        await eye.gone(*[f"{name}{i}" for i in range(3)])
+        await gone(nodes, *[f"{name}{i}" for i in range(3)])
 
 
 @pytest.mark.parametrize("confirm", [False, True])
 @pytest.mark.parametrize("chatter", [False, True])
 @calm
-async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, confirm: bool, chatter: bool) -> None:
+async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, confirm: bool, chatter: bool) -> None:
     async with await connected(nodes) as locks:
         name, beside = some("release"), some("beside")
-        for k in range(400):
+
+        async def once(k: int) -> str:
             lease = await locks.lock(name).acquire()
             if chatter:  # something is said in this turn before the release is
                 other = asyncio.create_task(acquire(locks.lock(beside)))
             else:
                 other = asyncio.create_task(asyncio.sleep(0))
             outcome = await cut(lease.release(confirm), k)
-            assert outcome == "done" or (outcome == "cancelled" and k < 400)
             if k == 0:  # it had not begun
                 assert lease.held
             await lease.release()  # whatever became of the first one: twice is nothing
@@ -186,12 +187,11 @@ async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, eye: Eye, co
             with misuse("not_held"):
                 lease.check()
             await asyncio.wait([other])
-            await eye.gone(name)
+            await gone(nodes, name)
             assert only_me() and idle(locks)
-            if outcome == "done":
-                break
-        else:
-            raise AssertionError("it was never done")
+            return outcome
+
+        await at_every_turn(once)
 
 
 async def releases(lock: Lock, got: list[Lease]) -> None:
@@ -225,17 +225,18 @@ async def extends(lock: Lock, got: list[Lease]) -> None:
 @pytest.mark.parametrize("use", [releases, confirms, leaves, leaves_the_inner_block, extends])
 @calm
 async def test_who_may_join_and_believe_what_was_cut_while_it_was_left(
-    nodes: Nodes, eye: Eye, use: Callable[[Lock, list[Lease]], Coroutine[Any, Any, None]], reentrant: bool
+    nodes: Nodes, use: Callable[[Lock, list[Lease]], Coroutine[Any, Any, None]], reentrant: bool
 ) -> None:
     """The task that was cancelled enters again while it handles that: it really has the lock, and does not wait for itself."""
     if use is leaves_the_inner_block and not reentrant:
         return
     async with await connected(nodes) as locks, await connected(nodes) as others:
-        for k in range(400):
+
+        async def once(k: int) -> str:
             name, got = some(use.__name__), list[Lease]()
             lock = locks.lock(name, reentrant=reentrant, wait=SOON)
 
-            async def user(lock: Lock = lock, got: list[Lease] = got) -> None:
+            async def user() -> None:
                 try:
                     await use(lock, got)
                 except asyncio.CancelledError:
@@ -243,7 +244,7 @@ async def test_who_may_join_and_believe_what_was_cut_while_it_was_left(
                     async with lock as again:
                         await turns(3)
                         again.check()
-                        assert [it for (it,) in eye.asks(list(range(5)), [("GET", again.name)])].count(again.token) >= 3
+                        assert [ask(url, "GET", again.name) for url in nodes.urls].count(again.token) >= 3
                     for lease in got:
                         with misuse("not_held"):
                             await lease.extend()
@@ -251,19 +252,16 @@ async def test_who_may_join_and_believe_what_was_cut_while_it_was_left(
                     raise
 
             outcome = await cut(user(), k)
-            assert outcome in ("cancelled", "done"), outcome
             await acquire(others.lock(name, wait=SOON))
-            await eye.gone(name)
+            await gone(nodes, name)
             assert only_me() and idle(locks)
-            if outcome == "done":
-                break
-        else:
-            raise AssertionError("it was never done")
-        assert k > 2
+            return outcome
+
+        assert await at_every_turn(once) > 2
 
 
 @calm
-async def test_a_release_has_left_when_it_returns(nodes: Nodes, eye: Eye) -> None:
+async def test_a_release_has_left_when_it_returns(nodes: Nodes) -> None:
     """Whoever computes on afterwards, and keeps the loop from turning, keeps nobody from the lock."""
     async with await connected(nodes) as locks:
         name = some("left")
@@ -272,6 +270,6 @@ async def test_a_release_has_left_when_it_returns(nodes: Nodes, eye: Eye) -> Non
         await turns(1)  # in this turn something was said already
         await lease.release()
         end = clock() + SOON
-        while eye.left(name):  # (without a turn of the loop)
+        while left(nodes, name):  # (without a turn of the loop)
             assert clock() < end
         await (await other).release()

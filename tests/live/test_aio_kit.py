@@ -1,7 +1,7 @@
 """What the live tests of asyncio share, and that it notices what it is there to notice.
 
 Knows clients, loops and servers. `calm` makes a test of a coroutine: it runs in a loop of its own that is ended as a program ends it,
-and fails if anything is left over or complained of. `Eye` looks into the servers. `lose` takes a lease away between two turns of the loop.
+and fails if anything is left over or complained of. `left` looks into the servers. `lose` takes a lease away between two turns of the loop.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import itertools
 import logging
 import os
 import re
-import socket
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Self
 
-import hiredis
-import pytest
+from contract.cluster import asks
 from contract.programs import run
 
 from holdfast.aio import Holdfast, Lease
@@ -85,66 +83,25 @@ def idle(locks: Holdfast) -> bool:
     return not (driver.engine.live or len(driver.waiting) or driver._leases or driver.strangers)
 
 
-class Eye:
-    """Looks into the servers, on connections of its own that stay open. It blocks: a look takes part of a millisecond."""
+def left(nodes: Nodes, *names: str) -> list[str]:
+    """What stands in these locks' keys, other than fences: who holds, who waits. It blocks, for part of a millisecond."""
+    commands: list[tuple[object, ...]] = []
+    for name in names:
+        key, _, queue, waiters = (it.decode() for it in keys_of(name.encode()))
+        commands += [("GET", key), ("ZRANGE", queue, 0, -1), ("HKEYS", waiters)]
+    return [f"node {node}: {it}" for node, url in enumerate(nodes.urls) for it in asks(url, commands) if it]
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._connections = [socket.socket(socket.AF_UNIX) for _ in nodes.urls]
-        for connection, url in zip(self._connections, nodes.urls, strict=True):
-            connection.settimeout(SOON)
-            connection.connect(url.removeprefix("unix://"))
-        self._readers = [hiredis.Reader(encoding="utf-8", errors="backslashreplace", notEnoughData=...) for _ in nodes.urls]
 
-    def __enter__(self) -> Self:
-        return self
+async def gone(nodes: Nodes, *names: str) -> None:
+    """Wait until nothing stands there any more."""
+    await true(lambda: not left(nodes, *names))
 
-    def __exit__(self, *raised: object) -> None:
-        for connection in self._connections:
-            connection.close()
 
-    def ask(self, node: int, *words: object) -> Any:
-        """One command to one node."""
-        return self.asks([node], [words])[0][0]
-
-    def asks(self, nodes: list[int], commands: list[tuple[object, ...]]) -> list[list[Any]]:
-        """Commands to several nodes; the answers of each."""
-        data = b"".join(hiredis.pack_command(tuple(map(str, words))) for words in commands)  # type: ignore[arg-type]  # (hiredis takes any words)
-        for node in nodes:
-            self._connections[node].sendall(data)
-        answers: list[list[Any]] = []
-        for node in nodes:
-            answers.append([])
-            while len(answers[-1]) < len(commands):
-                if (answer := self._readers[node].gets()) is not ...:
-                    answers[-1].append(answer)
-                else:
-                    self._readers[node].feed(self._connections[node].recv(65536))
-        return answers
-
-    def everywhere(self, *words: object) -> list[Any]:
-        """One command to every node."""
-        return [answer for (answer,) in self.asks(list(range(len(self._connections))), [words])]
-
-    def left(self, *names: str) -> list[str]:
-        """What stands in these locks' keys, other than fences: who holds, who waits."""
-        commands: list[tuple[object, ...]] = []
-        for name in names:
-            key, _, queue, waiters = (it.decode() for it in keys_of(name.encode()))
-            commands += [("GET", key), ("ZRANGE", queue, 0, -1), ("HKEYS", waiters)]
-        found = self.asks(list(range(len(self._connections))), commands)
-        return [f"node {node}: {it}" for node, answers in enumerate(found) for it in answers if it]
-
-    async def gone(self, *names: str, within: float = SOON) -> None:
-        """Wait until nothing stands there any more."""
-        end = clock() + within
-        while left := self.left(*names):
-            assert clock() < end, left
-            await asyncio.sleep(0.002)
-
-    def forced(self, lease: Lease) -> None:
-        """Take the lock away from its holder, as an operator does."""
-        inbox = lease.token.split(":")[1]
-        self.asks(list(range(len(self._connections))), [("DEL", lease.name), ("PUBLISH", inbox, f"x {lease.token} 0 {lease.name}")])
+def forced(nodes: Nodes, lease: Lease) -> None:
+    """Take the lock away from its holder, as an operator does."""
+    inbox = lease.token.split(":")[1]
+    for url in nodes.urls:
+        asks(url, [("DEL", lease.name), ("PUBLISH", inbox, f"x {lease.token} 0 {lease.name}")])
 
 
 class Complaints:
@@ -214,15 +171,14 @@ async def cut(work: Coroutine[Any, Any, Any] | asyncio.Task[Any], after: int) ->
     return f"swallowed the cancellation, and ended with {task.exception()!r}"
 
 
-async def at_every_turn(make: Callable[[], Coroutine[Any, Any, Any]], after: Callable[[str], Awaitable[None]], most: int = 400) -> int:
-    """Cut it after 0, 1, 2 ... turns until it is faster; `after` looks what is left each time. How many turns it took."""
+async def at_every_turn(once: Callable[[int], Awaitable[str]], most: int = 400) -> int:
+    """Have something cut after 0, 1, 2 ... turns until it is faster, and says "done". How many turns it took."""
     for k in range(most):
-        outcome = await cut(make(), k)
+        outcome = await once(k)
         assert outcome in ("cancelled", "done"), f"after {k} turns: {outcome}"
-        await after(outcome)
         if outcome == "done":
             return k
-    raise AssertionError(f"{make} took more than {most} turns")
+    raise AssertionError(f"{once} took more than {most} turns")
 
 
 STRICT = ("-X", "dev", "-W", "error")  # every warning is an error
@@ -240,12 +196,6 @@ def complaints(text: str) -> list[str]:
     return [it for it in text.splitlines() if not re.fullmatch(r"Executing <.*> took [\d.]+ seconds", it)]
 
 
-@pytest.fixture
-def eye(nodes: Nodes) -> Iterator[Eye]:
-    with Eye(nodes) as eye:
-        yield eye
-
-
 # ------------------------------------------------ that it notices
 
 
@@ -254,7 +204,3 @@ def test_the_loop_is_the_one_that_was_asked_for() -> None:
         return type(asyncio.get_running_loop()).__module__.partition(".")[0]
 
     assert asyncio.run(loop()) == os.environ.get("HOLDFAST_LOOP", "asyncio")
-
-
-async def test_the_loop_of_a_test_is_too() -> None:
-    assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == os.environ.get("HOLDFAST_LOOP", "asyncio")

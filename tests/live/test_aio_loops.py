@@ -9,21 +9,33 @@ import threading
 from typing import Any
 
 import pytest
+from contract.cluster import ask
 from contract.programs import program
-from live.test_aio_kit import SOON, STRICT, Complaints, Eye, calm, client, connected, driver_of, ended, eye, ran, some, true, turns
+from live.test_aio_kit import (
+    SOON,
+    STRICT,
+    Complaints,
+    calm,
+    client,
+    connected,
+    driver_of,
+    ended,
+    left,
+    ran,
+    some,
+    true,
+    turns,
+)
 from nemesis.processes import until
 from proof.misuse import misuse
 
 from holdfast.aio import Lease
 from holdfast.embedded import Nodes
 
-__all__ = ["eye"]
-
-
 # ------------------------------------------------ loops
 
 
-def test_a_client_outlives_its_loops(nodes: Nodes, eye: Eye) -> None:
+def test_a_client_outlives_its_loops(nodes: Nodes) -> None:
     """At module level, used by one `asyncio.run` after another: each has connections of its own, and leaves nothing."""
     locks, name, fences = client(nodes), some("runs"), []
 
@@ -33,12 +45,12 @@ def test_a_client_outlives_its_loops(nodes: Nodes, eye: Eye) -> None:
 
     for _ in range(5):
         ended(main)
-        assert eye.left(name) == []
+        assert left(nodes, name) == []
     assert fences == sorted(fences)
     assert len(locks._loops[0]) == 1  # loops that were closed are forgotten
 
 
-def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes, eye: Eye) -> None:
+def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes) -> None:
     """From `acquire`, from tasks that the end cancels, and what waits does not get it afterwards."""
     locks, names = client(nodes), [some("end") for _ in range(4)]
     held: list[Lease] = []
@@ -60,13 +72,13 @@ def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes, eye: Eye) -> Non
         stream = streams()
         held.append(await anext(stream))
         kept.append((stream, asyncio.create_task(works()), asyncio.create_task(waits())))
-        await true(lambda: len(eye.left(*names)) == 4 * 5 + 2 * 5)
+        await true(lambda: len(left(nodes, *names)) == 4 * 5 + 2 * 5)
 
     kept: list[Any] = []
     with Complaints() as complaints:
         asyncio.run(main())
     assert complaints.heard == []
-    assert eye.left(*names) == []  # at once: the end has waited for the nodes' answers
+    assert left(nodes, *names) == []  # at once: the end has waited for the nodes' answers
     kept.clear()
     held.clear()
     gc.collect()
@@ -96,7 +108,7 @@ def test_on_lost_at_the_end_of_a_run(nodes: Nodes, takes: float) -> None:
     assert "closed" in repr(held[0]._lost)
 
 
-def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> None:
+def test_several_loops_in_several_threads_at_once(nodes: Nodes) -> None:
     """On one client, and on one description: loops come and go beside each other."""
     locks, inside, name = client(nodes), [0], some("threads")
     lock, own = locks.lock(name), [some("own") for _ in range(4)]
@@ -129,10 +141,10 @@ def test_several_loops_in_several_threads_at_once(nodes: Nodes, eye: Eye) -> Non
             thread.join(60)
     assert failures == []
     assert complaints.heard == []
-    assert eye.left(name, *own) == []
+    assert left(nodes, name, *own) == []
 
 
-def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
+def test_a_lease_is_its_loops(nodes: Nodes) -> None:
     locks, name = client(nodes), some("loop")
     first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
     lease: Lease = first.run_until_complete(locks.lock(name).acquire())
@@ -154,7 +166,7 @@ def test_a_lease_is_its_loops(nodes: Nodes, eye: Eye) -> None:
         lease.check()
     for it in (lease, leader):
         first.run_until_complete(it.release(confirm=True))
-    assert eye.left(name) == []
+    assert left(nodes, name) == []
     for loop in (first, second):
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
@@ -196,37 +208,8 @@ def _sockets() -> int:
 # ------------------------------------------------ processes
 
 
-def test_no_complaint_in_development_mode(nodes: Nodes) -> None:
-    """Python's development mode, every warning an error: a client at module level, several runs, leases that are left to the end."""
-    said = ran(
-        nodes,
-        """
-        import asyncio
-        import logging
-        from holdfast.aio import Holdfast
-
-        logging.disable(logging.ERROR)  # (it says which leases were lost when the loop ended)
-        locks, kept = Holdfast(), []
-
-        async def main(number):
-            async with locks.lock("dev") as lease:
-                await lease.extend()
-            kept.append(await locks.lock(f"dev:{number}").acquire())
-            waiting = asyncio.create_task(locks.lock(f"dev:{number}").acquire())
-            await asyncio.sleep(0.01)
-            print(lease.fence)
-
-        for number in range(3):
-            asyncio.run(main(number))
-        asyncio.run(main(0), debug=True)
-        """,
-    )
-    fences = [int(it) for it in said.split()]
-    assert len(fences) == 4 and fences == sorted(fences)
-
-
 @pytest.mark.parametrize("fork", ["os.fork()", "ctypes.PyDLL(None).fork()"], ids=["told", "Python is not told"])
-def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: str) -> None:
+def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, fork: str) -> None:
     """The child may not use the lease, takes its own locks, and ends as processes end; the parent notices nothing."""
     said = ran(
         nodes,
@@ -287,10 +270,10 @@ def test_s23_a_fork_leaves_the_parent_its_locks(nodes: Nodes, eye: Eye, fork: st
         """.replace("FORK", fork),
     )
     assert said.split() == ["0"]
-    assert eye.left("s23:fork:a", "s23:fork:block", "s23:fork:child") == []
+    assert left(nodes, "s23:fork:a", "s23:fork:block", "s23:fork:child") == []
 
 
-def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye: Eye) -> None:
+def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes) -> None:
     """Else a node would go on handing locks to a parent that was killed, for as long as a child of it lives."""
     source = """
         import asyncio, os, signal, sys, time, warnings
@@ -315,7 +298,7 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
     """
 
     def seen() -> int:
-        return sum("name=holdfast:forking:" in it for it in eye.everywhere("CLIENT", "LIST"))
+        return sum("name=holdfast:forking:" in ask(url, "CLIENT", "LIST") for url in nodes.urls)
 
     with program(source, nodes, flags=STRICT) as running:
         child = int(running.hear())
@@ -327,10 +310,11 @@ def test_a_forked_child_does_not_keep_the_parents_connections(nodes: Nodes, eye:
             os.kill(child, 0)  # it still lives
         finally:
             os.kill(child, 9)
-    eye.everywhere("DEL", "forked")
+    for url in nodes.urls:
+        ask(url, "DEL", "forked")
 
 
-def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes, eye: Eye) -> None:
+def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(nodes: Nodes) -> None:
     """In the child, the coroutine is closed in the middle of its block. The lock is the parent's, and so is the connection."""
     source = """
         import asyncio, ctypes, os
@@ -360,4 +344,4 @@ def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(
         asyncio.run(main())
     """
     assert ran(nodes, source) == "5 True\n"
-    assert eye.left("fork:dropped") == []
+    assert left(nodes, "fork:dropped") == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -36,6 +36,10 @@ class Bell:
         raise TimeIsUp
 
 
+def strikes(*_: object) -> None:
+    signal.raise_signal(signal.SIGALRM)
+
+
 HANDLERS = {"a function": ring, "an object": Bell(), "a lambda": lambda *_: ring(0, None)}
 
 
@@ -47,21 +51,24 @@ def handled() -> Iterator[None]:
     signal.signal(signal.SIGALRM, before)
 
 
-async def struck(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
+async def test_a_handler_that_raises_in_the_engine_is_no_bug_of_ours(
+    nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, handler: Any
+) -> None:
     """A real signal comes while the engine begins a claim."""
     signal.signal(signal.SIGALRM, handler)
     async with Holdfast(*nodes.urls) as locks:
         held = await locks.lock("signals:held", ttl=5).acquire()
         waiting = asyncio.create_task(locks.lock("signals:held", ttl=5).acquire())
         await asyncio.sleep(0.05)
-        driver = locks._driver()
-        begin = driver.engine.begin
+        engine = locks._driver().engine
+        begin = engine.begin
 
-        def strikes(*arguments: Any) -> None:
-            signal.raise_signal(signal.SIGALRM)
+        def begins(*arguments: Any) -> None:
+            strikes()
             begin(*arguments)
 
-        monkeypatch.setattr(driver.engine, "begin", strikes)
+        monkeypatch.setattr(engine, "begin", begins)
         with pytest.raises(TimeIsUp):
             await locks.lock("signals:new").acquire()
         assert not held.held
@@ -76,20 +83,6 @@ async def struck(nodes: Nodes, monkeypatch: pytest.MonkeyPatch, handler: Any, ca
     assert [it for it in told if "a signal handler raised TimeIsUp" in it and "loop.add_signal_handler()" in it]
 
 
-@pytest.mark.parametrize("handler", HANDLERS.values(), ids=HANDLERS)
-async def test_a_handler_that_raises_in_the_engine_is_no_bug_of_ours(
-    nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, handler: Any
-) -> None:
-    await struck(nodes, monkeypatch, handler, caplog)
-
-
-def strikes_in(name: str) -> Callable[[Any], None]:
-    def strike(self: Any, *_: object) -> None:
-        signal.raise_signal(signal.SIGALRM)
-
-    return strike
-
-
 @pytest.mark.parametrize("part, place", [(Timer, "_look"), (Driver, "_flush")])
 async def test_a_handler_that_raises_in_a_turn_of_the_loop_leaves_nobody_waiting(
     nodes: Nodes, handled: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, part: type, place: str
@@ -100,7 +93,7 @@ async def test_a_handler_that_raises_in_a_turn_of_the_loop_leaves_nobody_waiting
     async with Holdfast(*nodes.urls) as locks:
         lease = await locks.lock("signals:turn", ttl=1.5).acquire()
         with monkeypatch.context() as patch:
-            patch.setattr(part, place, strikes_in(place))
+            patch.setattr(part, place, strikes)
             async with asyncio.timeout(20):
                 await lease.lost.wait()
         async with asyncio.timeout(20), locks.lock("signals:turn") as later:

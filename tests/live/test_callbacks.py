@@ -97,32 +97,6 @@ async def test_what_takes_its_time_loses_no_lease_and_delays_nothing_else(
     assert all(a.at <= b.at for a, b in pairwise(it for it in heard if isinstance(it, events.LockEvent)))
 
 
-@pytest.mark.parametrize("raised", [ZeroDivisionError("a handler's"), SystemExit(1), KeyboardInterrupt()], ids=lambda it: type(it).__name__)
-async def test_a_log_handler_that_raises_ends_no_lease(
-    face: Face, three: Cluster, name: str, raised: BaseException, capfd: pytest.CaptureFixture[str]
-) -> None:
-    if not (isinstance(face, Threads) or isinstance(raised, Exception)):
-        return  # (an event loop ends with these)
-
-    def raises(record: logging.LogRecord) -> None:
-        raise raised
-
-    lost: list[Any] = []
-    client = await face.connected(three, ttl=TTL)
-    with handled(raises):
-        kept = await face.acquire(client.lock(name))
-        leases = [await face.acquire(client.lock(f"{name}.{it}", **SHORT, on_lost=lost.append)) for it in range(3)]
-        await face.until(lambda: len(lost) == 3)
-        # A loop that was busy for longer than a lease finds several that are over, in any order.
-        assert sorted(lost, key=leases.index) == leases
-        assert all(it.lost.is_set() for it in leases)
-        await face.sleep(1.5 * TTL)
-        kept.check()
-        await face.release(kept)
-        await face.close(client)
-    assert "a log handler raised" in capfd.readouterr().err
-
-
 async def test_all_leases_are_marked_before_any_callback_runs(face: Face, three: Cluster, name: str) -> None:
     seen: list[bool] = []
     marks: list[Any] = []
@@ -229,38 +203,3 @@ def test_callbacks_are_told_when_the_interpreter_ends(three: Cluster) -> None:
     status, out, errors = run(source, three)
     assert (status, sorted(out.split("\n"))) == (0, ["", "lost", "on_lost exit"]), errors
     assert "'exit' is lost: closed" in errors
-
-
-def test_the_interpreter_does_not_wait_for_ever_for_a_callback(three: Cluster) -> None:
-    source = """
-    locks = Holdfast(observer=lambda event: time.sleep(60), node_timeout=0.3)
-    lease = locks.lock("exit", on_lost=lambda lease: time.sleep(60)).acquire()
-    """
-    began = time.monotonic()
-    status, _, errors = run(source, three)
-    assert status == 0, errors
-    assert time.monotonic() - began < 30
-
-
-def test_a_child_of_a_fork_has_threads_of_its_own(three: Cluster) -> None:
-    source = """
-    def observer(event):
-        if type(event).__name__ == "Acquired":
-            say(os.getpid() == parent, event.name)
-
-    parent = os.getpid()
-    locks = Holdfast(observer=observer)
-    with locks.lock("parent"):
-        pass
-    while locks._driver.io_thread.aside.events[0].waiting:
-        time.sleep(0.01)
-    child = os.fork()
-    if child == 0:
-        with locks.lock("child"):
-            pass
-        locks.close()
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    """
-    status, out, errors = run(source, three)
-    assert (status, out, errors) == (0, "True parent\nFalse child\n", ""), errors

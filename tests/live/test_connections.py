@@ -17,7 +17,6 @@ from urllib.parse import quote
 import pytest
 from contract.cluster import Cluster, ask, asks
 from contract.faces import Asyncio, Face, Threads
-from live.tls_kit import Papers, Proxy
 
 import holdfast.aio
 from holdfast import Holdfast
@@ -192,53 +191,6 @@ def unseen(*shown: Any) -> bool:
     return True
 
 
-async def test_b58_no_password_is_ever_seen(
-    face: Face, three: Cluster, tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In every place that a password can come from, right ones and wrong ones, with all logs on."""
-    caplog.set_level(logging.DEBUG)
-    if isinstance(face, Asyncio):
-        asyncio.get_running_loop().set_debug(True)
-        asyncio.get_running_loop().slow_callback_duration = 0.0  # (whatever is called is logged, with its arguments)
-    papers = Papers(tmp_path_factory.mktemp("papers"), locked=SECRET)
-    encoded = quote(SECRET, safe="")
-    front = Proxy(three, papers)
-    await front.open()
-    for state in ("right", "wrong"):
-        three.everywhere("ACL", "SETUSER", "me", "on", "resetpass", f">{SECRET if state == 'right' else 'other'}", "~*", "&*", "+@all")
-        mine = f"ssl_certfile={papers.client.cert}&ssl_keyfile={papers.locked}&ssl_password={encoded}"
-        plain, trusted = list(three.urls), [f"{it}&{mine}" for it in front.trusted]
-        clients = [
-            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in plain]),
-            face.kind(*[f"{it}?username=me&password={encoded}" for it in plain]),
-            face.kind(*[it.replace("//", f"//me:{encoded}@") for it in trusted]),
-            *[face.kind(*trusted, credentials=it) for it in kinds(face, lambda node: ("me", SECRET))],
-        ]
-        for one in map(face.keep, clients):
-            if state == "right":
-                await face.ready(one, 15)
-                await face.release(await face.acquire(one.lock("seen", wait=10)))
-            else:
-                with pytest.raises(ConfigError, match="WRONGPASS") as caught:
-                    await face.ready(one, 15)
-                await face.until(lambda: all(it.state in ("down", "unfit") for it in one.nodes()))  # noqa: B023 (called within this turn of the loop)
-                with pytest.raises(ConfigError, match="these nodes cannot be used") as refused:
-                    await face.acquire(one.lock("seen", wait=0))
-                assert unseen(caught.value, refused.value, *[it.cause for it in one.nodes()])
-            site = one._shards.all[0]
-            assert unseen(one, one.nodes(), one.urls, one.settings, one.settings.addresses, site.access, vars(one), caplog.text)
-    await face.finish()
-    await front.close()
-    assert "asyncio" in caplog.text or isinstance(face, Threads)
-    with pytest.raises(ConfigError) as caught:
-        face.kind(f"rediss://h?ssl_certfile={papers.client.cert}&ssl_keyfile={papers.locked}&ssl_password={encoded}x")
-    assert unseen(caught.value, caplog.text)
-    for odd in (f"rediss://h?ssl_pasword={encoded}", f"redis://me:{SECRET}@h", f"redis://h?pasword={SECRET}", f"me:{SECRET}@h"):
-        with pytest.raises(ConfigError) as caught:
-            face.kind(odd)
-        assert unseen(caught.value)
-
-
 # ------------------------------------------------ places
 
 
@@ -292,3 +244,10 @@ async def test_a_host_with_two_addresses_one_of_which_leads_nowhere(
         await face.ready(one, 15)
         lease = await face.acquire(one.lock("nowhere", wait=15))
         await face.release(lease)
+
+
+async def test_a_host_without_an_address_says_so(face: Face, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sockets, "places", lambda address: [])
+    one = face.keep(face.kind("redis://nowhere", outage=0.1))
+    with pytest.raises(NoQuorum, match="has no address"):
+        await face.ready(one, 0.2)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from nemesis.processes import until
@@ -65,13 +63,6 @@ def test_an_example_that_is_killed_leaves_no_process_behind(name: str, says: str
         assert len(members(example.pid)) > 2, "it has started processes"
         example.kill()
     until(lambda: not members(example.pid), 60)
-
-
-@pytest.fixture
-def processes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """What examples share, as they import it."""
-    monkeypatch.syspath_prepend(FOLDER)
-    return importlib.import_module("demo.stage")
 
 
 def test_the_task_lists_all_examples_and_runs_the_one_that_is_named() -> None:

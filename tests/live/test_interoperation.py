@@ -10,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import redis
 from contract.cluster import Cluster
 from contract.faces import Face, in_a_thread
@@ -104,36 +103,6 @@ async def test_both_kinds_among_each_other(face: Face, five: Cluster, name: str)
             other.close()
 
     await turns.play(lambda: client.lock(name, ttl=0.3, wait=0.2), compete, 4)
-
-
-async def test_s11_the_lock_of_redis_py_without_a_timeout(face: Face, name: str) -> None:
-    """Its default: the value never expires. Held, waited for, woken by its release, and kept out in turn."""
-    async with face.nodes(1) as one:
-        client = await face.connected(one)
-        with redis.Redis.from_url(one.urls[0]) as node:
-            theirs = node.lock(name)
-            assert theirs.acquire(blocking=False)
-            assert one.ask(0, "PTTL", name) == -1
-            assert await face.try_acquire(client.lock(name)) is None
-            with pytest.raises(LockBusy) as caught:
-                await face.acquire(client.lock(name, wait=0.2))
-            assert (caught.value.holder, caught.value.ttl_left) == (one.ask(0, "GET", name), None)
-            for _ in range(3):
-                waiter = asyncio.create_task(face.acquire(client.lock(name, ttl=30)))
-                await face.until(lambda: one.waiters(name) == [1])
-                await face.sleep(0.1)
-                assert not waiter.done()
-                theirs.release()
-                began = face.now()
-                lease = await waiter
-                assert face.now() - began < 5, "not at the next heartbeat, after 10 s"
-                assert not theirs.acquire(blocking=False)
-                await face.release(lease, confirm=True)
-                assert theirs.acquire(blocking=False)
-            assert await face.call(client.force_release, name, "a test", one.ask(0, "GET", name)) == 1
-            with pytest.raises(redis.exceptions.LockNotOwnedError):
-                theirs.release()
-            await face.release(await face.acquire(client.lock(name, wait=0)))
 
 
 async def test_s11_a_mixed_fleet_without_timeouts(face: Face, name: str) -> None:

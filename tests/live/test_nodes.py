@@ -1,24 +1,22 @@
-"""What nodes do to us: die, come back empty, stand still, cut connections, forget scripts, refuse; and what we leave on them."""
+"""What nodes do to us: cut connections, save everything and die, are no nodes; and what we leave on them."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import random
-import re
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from contract.cluster import Cluster, ask, asks, unmark
+from contract.cluster import Cluster, ask
 from contract.faces import Face
-from nemesis.processes import until
 from proof.books import word
 
 from holdfast.drivers import sockets
-from holdfast.errors import ConfigError, LockBusy, NoQuorum, NotAcquired
+from holdfast.errors import ConfigError, LockBusy, NotAcquired
 from holdfast.protocol.exclusive import keys_of
 
 
@@ -35,7 +33,7 @@ def cut(nodes: Cluster, *which: int) -> None:
             nodes.ask(node, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
 
 
-# ------------------------------------------------ connections and scripts
+# ------------------------------------------------ connections
 
 
 async def test_b30_cut_connections_lose_neither_a_lease_nor_a_place_in_line(face: Face, three: Cluster, name: str) -> None:
@@ -64,41 +62,6 @@ async def test_b30_cut_connections_lose_neither_a_lease_nor_a_place_in_line(face
     assert len(served) == 4
     assert served == sorted(served), "in the order of their tickets"
     assert not [it for it in heard if word(it) == "lost"]
-
-
-async def test_s13_forgotten_scripts_are_loaded_again(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.5)
-    lease = await face.acquire(client.lock(name))
-    assert three.everywhere("SCRIPT", "FLUSH") == ["OK"] * 3
-    other = await face.acquire(client.lock(f"{name}/other", wait=10))
-    await face.release(other)
-    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=10)))
-    await face.until(lambda: min(three.waiters(name)) == 1)
-    three.everywhere("SCRIPT", "FLUSH")
-    await face.sleep(0.55)
-    assert lease.held
-    three.everywhere("SCRIPT", "FLUSH")
-    await face.release(lease)
-    await face.release(await waiter)
-    long = await face.acquire(client.lock(name, ttl=20, wait=10))
-    three.everywhere("SCRIPT", "FLUSH")
-    await face.release(long)
-    await face.release(await face.acquire(client.lock(name, wait=10)))
-
-
-async def test_s35_a_node_that_stood_still_is_of_use_again(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.6)
-    await three.freeze(1)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: client.nodes()[1].state == "down")
-    assert lease.votes == 2
-    await three.thaw(1)
-    await face.until(lambda: lease.votes == 3)
-    await face.release(lease)
-    await face.sleep(0.05)
-    asked = three.calls()
-    await face.sleep(0.2)
-    assert three.calls() == asked, "nothing has piled up"
 
 
 async def test_s31_nodes_that_save_everything_come_back_with_the_lock(face: Face, name: str) -> None:
@@ -131,93 +94,6 @@ async def test_s31_nodes_that_save_everything_come_back_with_the_lock(face: Face
 # ------------------------------------------------ refusals
 
 
-def read_only(nodes: Cluster, node: int) -> None:
-    nodes.ask(node, "REPLICAOF", "127.0.0.1", "1")
-
-
-def full(nodes: Cluster, node: int) -> None:
-    nodes.ask(node, "CONFIG", "SET", "maxmemory", "1")
-
-
-def forbidden(nodes: Cluster, node: int) -> None:
-    nodes.ask(node, "ACL", "SETUSER", "default", "-evalsha")
-
-
-def half_forbidden(nodes: Cluster, node: int) -> None:
-    nodes.ask(node, "ACL", "SETUSER", "default", "-set")
-
-
-def busy(nodes: Cluster, node: int) -> None:
-    """Somebody's script never ends."""
-    for name in ("busy-reply-threshold", "lua-time-limit"):  # (as newer and older servers call it)
-        nodes.ask(node, "CONFIG", "SET", name, "5")
-
-    def loop() -> None:
-        with contextlib.suppress(OSError):
-            ask(nodes.urls[node], "EVAL", "while true do end", 0, patience=30)
-
-    threading.Thread(target=loop, daemon=True).start()
-    until(lambda: str(nodes.ask(node, "PING")).startswith("BUSY"))
-
-
-def unsaved(nodes: Cluster, node: int) -> None:
-    """It cannot write its snapshot, where something else stands, and refuses to be written to for that."""
-    (nodes.nodes._servers[node]._folder / "dump.rdb" / "in the way").mkdir(parents=True)
-    assert nodes.ask(node, "CONFIG", "SET", "save", "3600 1") == "OK"
-    assert "started" in nodes.ask(node, "BGSAVE")
-    until(lambda: "rdb_last_bgsave_status:err" in nodes.ask(node, "INFO", "persistence"))
-
-
-REFUSALS: dict[str, tuple[Callable[[Cluster, int], None], str]] = {
-    "READONLY": (read_only, "READONLY|replica"),
-    "OOM": (full, "OOM"),
-    "NOPERM": (forbidden, "NOPERM"),
-    "BUSY": (busy, "BUSY"),
-    "MISCONF": (unsaved, "MISCONF"),
-    "NOPERM in a script": (half_forbidden, "NOPERM|permission|can't run this command"),
-}
-
-
-@pytest.mark.parametrize("refusal", REFUSALS)
-async def test_s12_nodes_that_refuse(face: Face, three: Cluster, name: str, refusal: str) -> None:
-    spoil, words = REFUSALS[refusal]
-    client = await face.connected(three, ttl=2, outage=0.3)
-    spoil(three, 0)
-    lease = await face.acquire(client.lock(name, wait=0))  # one is a vote less
-    assert await face.extend(lease) > 1
-    assert lease.votes == 2
-    assert await face.try_acquire(client.lock(name)) is None
-    await face.release(lease, confirm=True)
-    assert three.holders(name)[1:] == [None] * 2
-    spoil(three, 1)  # a majority: nobody can know, and it is nobody's lock
-    for wait in (0, 30):
-        began = face.now()
-        with pytest.raises(NoQuorum) as caught:
-            await face.acquire(client.lock(f"{name}/{wait}", wait=wait))
-        assert face.now() - began < 10, "an outage ends waiting, whatever `wait` says"
-        told = [str(caught.value.causes[three.urls[node]]) for node in (0, 1)]
-        assert all(re.search(words, it) for it in told), told
-    # B-17. (What clients say of themselves stays, and ends by itself.)
-    await face.until(
-        lambda: [it for it in three.ask(2, "KEYS", "*") if not it.endswith(":fence") and not it.startswith("{holdfast}:")] == [],
-        within=3,
-    )
-
-
-async def test_s12_nodes_of_a_cluster_that_do_not_serve_the_name(face: Face, name: str) -> None:
-    """Each says CLUSTERDOWN, as it would say MOVED or TRYAGAIN: nobody can know, and nothing is left."""
-    async with face.nodes(3, "--cluster-enabled", "yes", tcp=True) as nodes:
-        client = face.client(nodes, outage=0.3, restart_guard=None)
-        with pytest.raises(NoQuorum, match="CLUSTERDOWN"):
-            await face.ready(client)
-        for wait in (0, 30):
-            began = face.now()
-            with pytest.raises(NoQuorum) as caught:
-                await face.acquire(client.lock(name, wait=wait))
-            assert face.now() - began < 10, "an outage ends waiting, whatever `wait` says"
-            assert sum("CLUSTERDOWN" in str(it) for it in caught.value.causes.values()) >= 2
-
-
 async def test_s11_a_name_that_is_something_else(face: Face, five: Cluster, name: str) -> None:
     def spoil(node: int) -> None:
         assert five.ask(node, "RPUSH", name, "x") == 1
@@ -238,19 +114,6 @@ async def test_s11_a_name_that_is_something_else(face: Face, five: Cluster, name
         assert all(five.urls[node] in str(caught.value) for node in (1, 2, 4))
     await face.until(lambda: five.everywhere("EXISTS", name) == [0, 1, 1, 0, 1])  # B-28: the others are free again
     five.everywhere("DEL", name)
-
-
-async def test_s33_a_node_that_may_evict_locks_is_warned_of(face: Face, three: Cluster, caplog: pytest.LogCaptureFixture) -> None:
-    three.ask(1, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-    heard: list[Any] = []
-    client = await face.connected(three, observer=heard.append)
-    await face.until(lambda: sum(word(it) == "up" for it in heard) == 3)
-    (warned,) = [it for it in heard if word(it) == "warned"]
-    assert warned.node == three.urls[1]
-    assert "allkeys-lru" in warned.warning
-    assert "Set maxmemory-policy noeviction" in warned.warning
-    assert client.nodes()[1].state == "up", "it is used all the same"
-    assert sum("allkeys-lru" in it.message for it in caplog.records if it.name == "holdfast.node") == 1
 
 
 async def test_a_replica_is_no_node(face: Face, three: Cluster, name: str) -> None:
@@ -344,58 +207,3 @@ async def test_b40_waiting_costs_nothing(face: Face, five: Cluster, name: str) -
         await face.release(await waiter)
     asked = [now - then for now, then in zip(five.calls(), before, strict=True)]
     assert max(asked) <= 21 * 2, "a request and a release for each, and no more"
-
-
-# ------------------------------------------------ nodes that answer, and are of no use
-
-
-@pytest.mark.parametrize(
-    "setting, told", [(("maxmemory", "1"), "OOM"), (("min-replicas-to-write", "1"), "NOREPLICAS")], ids=["full", "without replicas"]
-)
-async def test_ready_does_not_say_up_of_a_node_that_refuses_every_write(
-    face: Face, three: Cluster, setting: tuple[str, str], told: str
-) -> None:
-    client = face.client(three)
-    assert [it.state for it in await face.ready(client)] == ["up"] * 3
-    assert three.ask(0, "CONFIG", "SET", *setting) == "OK"
-    nodes = await face.ready(client)
-    assert [it.state for it in nodes] == ["refusing", "up", "up"]
-    assert told in str(nodes[0].cause)
-    assert three.ask(1, "CONFIG", "SET", *setting) == "OK"
-    with pytest.raises(NoQuorum, match="2 nodes") as caught:
-        await face.ready(client)
-    assert set(caught.value.causes) == set(three.urls[:2])
-    assert all(told in str(it) for it in caught.value.causes.values())
-
-
-async def test_a_password_that_is_changed_under_a_client_is_an_outage_and_no_mistake(face: Face, three: Cluster, name: str) -> None:
-    client = face.client(three, outage=0.5)
-    lease = await face.acquire(client.lock(name, wait=5))
-    await face.release(lease)
-    for node in range(3):
-        assert three.ask(node, "CONFIG", "SET", "requirepass", "secret") == "OK"
-    cut_with_password(three, "secret")
-    with pytest.raises(NoQuorum, match="NOAUTH"):
-        await face.acquire(client.lock(name, wait=30))
-
-
-def cut_with_password(nodes: Cluster, password: str) -> None:
-    """Cut all connections of all clients of nodes that want a password."""
-    for url in nodes.urls:
-        for kind in ("normal", "pubsub"):
-            asks(url, [("AUTH", password), ("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")])
-
-
-async def test_first_contact_with_a_fresh_server_says_what_to_do(
-    face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A server that was started a moment ago is left alone for half a minute: a newcomer is told why, and how to go on."""
-    unmark(three.urls)
-    client = face.keep(face.kind(*three.urls))
-    advice = r"it started \d+ s ago and may have forgotten locks \(if no lock was ever held on these nodes: holdfast nodes adopt\)"
-    with pytest.raises(NoQuorum, match=advice):
-        await face.acquire(client.lock(name, wait=0.5))
-    monkeypatch.setenv("HOLDFAST_RESTART_GUARD", "off")
-    lease = await face.acquire(face.keep(face.kind(*three.urls)).lock(name, wait=5))
-    assert lease.held
-    await face.release(lease)

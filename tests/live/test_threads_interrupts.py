@@ -7,7 +7,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -31,9 +32,9 @@ def interrupt(*_):
     raise Interrupt
 
 hits, dice, prefix, TTL = int(sys.argv[1]), random.Random(sys.argv[2]), sys.argv[2] + ":", 1.0
-lost, swallowed, overlaps, turns, wrong, names = [], [], [], [0, 0], [], set()
+lost, overlaps, turns, wrong, names = [], [], [0, 0], [], set()
 warnings.simplefilter("ignore", ResourceWarning)
-sys.unraisablehook = swallowed.append  # an interrupt within a finalizer is one that nobody gets
+sys.unraisablehook = lambda what: None  # an interrupt within a finalizer is one that nobody gets
 signal.signal(signal.SIGALRM, interrupt)
 
 client = Holdfast(ttl=TTL, prefix=prefix, observer=lambda event: lost.append(event.name) if getattr(event, "how", "") == "lost" else None)
@@ -98,7 +99,7 @@ def use(lock):
 def steps():
     yield current()
 
-hit = busy = serial = 0
+hit = serial = 0
 took = []
 for _ in range(60):
     began = clock()
@@ -107,7 +108,6 @@ for _ in range(60):
 span = sorted(took)[30] * 1.2  # as long as it takes here and now
 thread = threading.Thread(target=compete)
 thread.start()
-began = clock()
 while hit < hits:
     try:
         signal.setitimer(signal.ITIMER_REAL, dice.uniform(1e-6, span))
@@ -122,7 +122,7 @@ while hit < hits:
     except Interrupt:
         hit += 1
     except NotAcquired:
-        busy += 1
+        pass
     except HoldfastError as error:
         wrong.append(repr(error))
     finally:
@@ -132,7 +132,6 @@ while hit < hits:
                 break
             except Interrupt:
                 hit += 1
-ended = clock()
 over.set()
 thread.join()
 lock = None
@@ -148,9 +147,8 @@ for lock in SHARED:  # and life goes on
 while (io_thread.engine.live or io_thread._pending_calls) and clock() < end + 1:
     time.sleep(0.001)
 say(json.dumps({
-    "span": span, "took": ended - began,
     "names": sorted(names), "left behind": len(lost), "live": len(io_thread.engine.live), "pending_calls": len(io_thread._pending_calls),
-    "overlaps": overlaps, "wrong": wrong, "turns": turns, "busy": busy, "swallowed": len(swallowed),
+    "overlaps": overlaps, "wrong": wrong, "turns": turns,
     "same io_thread": io_thread.failure is None,
     "threads": len(os.listdir("/proc/self/task")) if os.path.exists("/proc/self/task") else 3,
     "entered": [len(lock._entered) for lock in SHARED],
@@ -161,11 +159,10 @@ rival.close()
 
 
 def test_b35_thousands_of_interrupts_anywhere(three: Cluster) -> None:
-    status, out, errors = run(SOURCE, three, HITS, "seed")
+    status, out, errors = run(SOURCE, three, HITS, "seed", patience=200.0)
     assert status == 0, errors
     found = json.loads(out)
     names = found.pop("names")
-    print(f"{HITS} interrupts: {found['left behind']} leases left behind, each until its ttl ran out; {found}")
     assert (found["overlaps"], found["wrong"], found["live"], found["pending_calls"]) == ([], [], 0, 0)
     assert found["same io_thread"]
     # The main one, two I/O threads, and of the client that has an observer: the observer's and the log's.
@@ -181,28 +178,30 @@ class Interrupt(BaseException):
     """What a handler raises."""
 
 
-@pytest.fixture
-def interrupts() -> Iterator[None]:
-    """SIGALRM raises Interrupt in the main thread."""
+@contextmanager
+def alarmed(handler: Callable[..., object]) -> Iterator[None]:
+    """This handler strikes in the main thread, a tenth of a second after the block has begun."""
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
-    def interrupt(*_: object) -> None:
-        raise Interrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
+def interrupt(*_: object) -> None:
+    raise Interrupt
 
 
-def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster, interrupts: None) -> None:
+def test_b35_an_interrupted_wait_leaves_nothing_in_line(three: Cluster) -> None:
     with Holdfast(*three.urls) as client:
         client.ready()
         threads = threading.active_count()
         holder = client.lock("busy").acquire()
         for wants in (client.lock("busy").acquire, client.lock("busy", wait=30).__enter__):
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
             began = time.monotonic()
-            with pytest.raises(Interrupt):
+            with pytest.raises(Interrupt), alarmed(interrupt):
                 wants()
             assert time.monotonic() - began < 5
             until(lambda: three.waiters("busy") == [0, 0, 0])
@@ -224,13 +223,8 @@ def test_a_signal_handler_acquires_the_lock_that_its_thread_waits_for(three: Clu
             with client.lock("asked twice", wait=8, ttl=30, reentrant=reentrant) as lease:
                 order.append(f"handler {lease.held}")
 
-        before = signal.signal(signal.SIGALRM, handler)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with client.lock("asked twice", wait=20, ttl=30, reentrant=reentrant) as lease:
-                order.append(f"body {lease.held}")
-        finally:
-            signal.signal(signal.SIGALRM, before)
+        with alarmed(handler), client.lock("asked twice", wait=20, ttl=30, reentrant=reentrant) as lease:
+            order.append(f"body {lease.held}")
         assert order == ["handler True", "body True"]
 
 
@@ -285,11 +279,6 @@ def test_what_a_caller_does_not_come_for_is_released(three: Cluster) -> None:
             thread.join()
             order.append("handler")
 
-        before = signal.signal(signal.SIGALRM, handler)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with client.lock("not taken", ttl=1, wait=20) as lease:
-                order.append(f"body {lease.held}")
-        finally:
-            signal.signal(signal.SIGALRM, before)
+        with alarmed(handler), client.lock("not taken", ttl=1, wait=20) as lease:
+            order.append(f"body {lease.held}")
         assert order == ["thread", "handler", "body True"]

@@ -20,14 +20,14 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
-from contract.cluster import ask
+from contract.cluster import Cluster
+from live.kit import io_thread_of
 from proof.misuse import misuse
 
-from holdfast import Holdfast, LeaseState, Lock
+from holdfast import Holdfast, LeaseState, Lock, current
 from holdfast.drivers.threads import io_thread as io_thread_module
 from holdfast.drivers.threads.direct import Direct
 from holdfast.drivers.threads.io_thread import IOThread
-from holdfast.embedded import Nodes
 from holdfast.errors import LockBusy, LockLost, Misuse
 from holdfast.face.sync.lock import Lock as LockOfThreads
 
@@ -79,23 +79,13 @@ class Strike:
         return self._stepped
 
 
-@pytest.fixture(scope="module")
-def six() -> Iterator[Nodes]:
-    with Nodes(6) as nodes:
-        yield nodes
-
-
 class Place:
-    """A client, a rival, and the nodes. `moves`: names live on two sets of nodes, and a lease holds them on both."""
+    """A client, a rival, and the nodes."""
 
-    def __init__(self, nodes: Nodes, moves: bool) -> None:
-        self._nodes, self._serial = nodes.urls[: 6 if moves else 3], 0
-        sets: dict[str, Any] = {"a": nodes.urls[:3], "b": nodes.urls[3:]}
+    def __init__(self, nodes: Cluster) -> None:
+        self._nodes, self._serial = nodes, 0
         options: dict[str, Any] = {"ttl": TTL, "max_ttl": TTL}
-        if moves:
-            options |= {"shards": sets, "previous": {"a": sets["a"]}}
-        urls = () if moves else sets["a"]
-        self.moves, self.client, self.rival = moves, Holdfast(*urls, **options), Holdfast(*urls, **options)
+        self.client, self.rival = Holdfast(*nodes.urls, **options), Holdfast(*nodes.urls, **options)
 
     def __enter__(self) -> Place:
         self.client.ready()
@@ -107,44 +97,37 @@ class Place:
         self.rival.close()
 
     def name(self) -> str:
-        """A name that nobody has used; it moves, if names do here."""
-        while True:
-            self._serial += 1
-            name = f"left{self._serial}"
-            if not self.moves or self.client.shard_of(name) == "b":
-                return name
+        """A name that nobody has used."""
+        self._serial += 1
+        return f"left{self._serial}"
 
     @property
-    def _io_threads(self) -> list[IOThread]:
-        return [it.io_thread for it in self.client._drivers]
+    def io_thread(self) -> IOThread:
+        return io_thread_of(self.client)
 
     def busy(self) -> None:
         """The I/O thread hears nothing for a moment."""
-        for io_thread in self._io_threads:
-            io_thread.ask(lambda now: time.sleep(BUSY))
+        self.io_thread.ask(lambda now: time.sleep(BUSY))
 
     def heard(self) -> None:
         """The I/O thread has heard all that it was told."""
-        for io_thread in self._io_threads:
-            heard = threading.Event()
-            io_thread.ask(lambda now, heard=heard: heard.set())  # type: ignore[misc]  # (mypy knows no type of a default in a loop)
-            assert heard.wait(SOON)
+        heard = threading.Event()
+        self.io_thread.ask(lambda now: heard.set())
+        assert heard.wait(SOON)
 
     def held(self, lease: Any) -> bool:
         """Do the nodes say so, too, and does the I/O thread?"""
         self.heard()
-        new = [ask(url, "GET", lease.name) for url in self._nodes[-3:]]
-        old = [ask(url, "GET", lease.name) for url in self._nodes[:3]] if self.moves else [""] * 3
-        return bool(lease.held) and new.count(lease.token) >= 2 and old.count(None) <= 1
+        return bool(lease.held) and self._nodes.holders(lease.name).count(lease.token) >= 2
 
     def renewed(self) -> list[str]:
         """The names that the client renews or waits for."""
-        return [it.recipe.label for io_thread in self._io_threads for it in list(io_thread.engine.live.values()) if it._renewal.wanted]
+        return [it.recipe.label for it in list(self.io_thread.engine.live.values()) if it._renewal.wanted]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["one set", "names that move"])
-def place(request: pytest.FixtureRequest, six: Nodes) -> Iterator[Place]:
-    with Place(six, request.param) as place:
+@pytest.fixture(scope="module")
+def place(three: Cluster) -> Iterator[Place]:
+    with Place(three) as place:
         yield place
 
 
@@ -197,6 +180,29 @@ def acquires(lock: Lock, strike: Strike, got: Got) -> None:
     lease.release()
 
 
+def tries(lock: Lock, strike: Strike, got: Got) -> None:
+    with strike:
+        lease = lock.try_acquire()
+    assert lease is not None
+    got.append(lease)
+    lease.release()
+
+
+def calls(lock: Lock, strike: Strike, got: Got) -> None:
+    with strike:
+        lock(lambda: got.append(current()))()
+
+
+def steps(lock: Lock, strike: Strike, got: Got) -> None:
+    def generates() -> Iterator[None]:
+        got.append(current())
+        yield
+
+    with strike:
+        for _ in lock(generates)():
+            pass
+
+
 def enters(lock: Lock, strike: Strike, got: Got) -> None:
     with ExitStack() as after:
         after.enter_context(strike)
@@ -215,7 +221,7 @@ def enters_again(lock: Lock, strike: Strike, got: Got) -> None:
 
 
 Use = Callable[[Lock, Strike, Got], None]
-USES: tuple[Use, ...] = (releases, confirms, leaves, leaves_the_inner_block, extends, acquires, enters, enters_again)
+USES: tuple[Use, ...] = (releases, confirms, leaves, leaves_the_inner_block, extends, acquires, tries, calls, steps, enters, enters_again)
 
 
 def struck(place: Place, use: Use, at: int, reentrant: bool) -> bool:
@@ -288,23 +294,16 @@ EVERY = int(os.environ.get("HOLDFAST_EVERY", "0"))
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("use, reentrant", CASES, ids=lambda it: it.__name__ if callable(it) else "again" if it else "once")
 def test_at_whatever_instruction_it_is_interrupted(place: Place, use: Use, reentrant: bool) -> None:
-    step = EVERY or (23 if place.moves else 1 if use is releases and reentrant else 7)
+    step = EVERY or (1 if use is releases and reentrant else 7)
     assert all_of(place, use, reentrant, 1 + CASES.index((use, reentrant)) % step, step) > 10
-
-
-@pytest.fixture
-def still(six: Nodes) -> Iterator[Place]:
-    """A place of one set."""
-    with Place(six, False) as place:
-        yield place
 
 
 @pytest.mark.parametrize("enters", [False, True])
 def test_what_was_acquired_is_given_back_if_its_caller_is_interrupted_before_it_has_it(
-    still: Place, monkeypatch: pytest.MonkeyPatch, enters: bool
+    place: Place, monkeypatch: pytest.MonkeyPatch, enters: bool
 ) -> None:
     """At the one moment that a few instructions in hundreds show: the nodes have granted it, and nobody has the lease."""
-    lock = still.client.lock(still.name())
+    lock = place.client.lock(place.name())
     obtain = LockOfThreads._obtain
 
     def interrupted(*arguments: Any) -> None:
@@ -322,13 +321,13 @@ def test_what_was_acquired_is_given_back_if_its_caller_is_interrupted_before_it_
     with pytest.raises(Interrupt):
         lock.__enter__() if enters else lock.acquire()
     monkeypatch.undo()
-    with still.rival.lock(lock.name, wait=SOON) as other:
+    with place.rival.lock(lock.name, wait=SOON) as other:
         assert other.held, "it was free long before its ttl"
 
 
-def test_what_was_interrupted_twice_is_found_by_the_io_thread(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_interrupted_twice_is_found_by_the_io_thread(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first exception strikes in the release, the second one while that is being handled: nothing was said."""
-    with Holdfast(*six.urls[:3], ttl=1.5) as client, Holdfast(*six.urls[:3]) as rival:
+    with Holdfast(*three.urls, ttl=1.5) as client, Holdfast(*three.urls) as rival:
         lease = client.lock("twice").acquire()
         io_thread = client._driver.io_thread
         with monkeypatch.context() as patch:
@@ -358,8 +357,8 @@ def interrupts(*_: object) -> None:
     raise Interrupt
 
 
-def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(six: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Holdfast(*six.urls[:3], ttl=0.4) as client:
+def test_an_interrupted_release_can_be_repeated_and_tells_of_a_loss(three: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Holdfast(*three.urls, ttl=0.4) as client:
         lease = client.lock("repeated", renew=False).acquire()
         with monkeypatch.context() as patch:
             patch.setattr(IOThread, "ask", interrupts)
@@ -410,19 +409,19 @@ def released_by_several(place: Place, confirm: bool) -> None:
 
 
 @pytest.mark.parametrize("confirm", [False, True])
-def test_several_threads_release_the_same_lease(still: Place, confirm: bool) -> None:
-    released_by_several(still, confirm)
+def test_several_threads_release_the_same_lease(place: Place, confirm: bool) -> None:
+    released_by_several(place, confirm)
 
 
-def test_a_watchdog_releases_while_the_block_is_left(still: Place) -> None:
-    lock = still.client.lock(still.name())
+def test_a_watchdog_releases_while_the_block_is_left(place: Place) -> None:
+    lock = place.client.lock(place.name())
 
     def block(leaving: threading.Event) -> None:
         with lock as lease:
             watchdogs.append(lease.release)
             entered.set()
             leaving.wait(SOON)
-            still.busy()
+            place.busy()
 
     for _ in range(30):
         watchdogs: list[Callable[[], object]] = []

@@ -23,7 +23,6 @@ from urllib.parse import quote
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
-from contract.programs import run
 from live.kit import holding, io_thread_of
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
@@ -148,71 +147,6 @@ async def test_callers_leave_what_is_encrypted_to_the_io_thread(face: Face, fron
     assert len(direct.sockets.files) == 0
 
 
-FORKS = """
-    import ssl
-    urls = sys.argv[1:]
-    locks = Holdfast(*urls, ttl=2)
-    locks.ready()
-    lease = locks.lock("tls.forked").acquire()
-    while lease.votes < 3:
-        time.sleep(0.01)
-    child = os.fork()
-    if not child:
-        try:
-            lease.check()
-        except Misuse:
-            pass
-        with locks.lock("tls.child", wait=10):
-            assert locks.lock("tls.forked").try_acquire() is None
-        gc.collect()
-        sys.exit()
-    assert os.waitpid(child, 0)[1] == 0
-    assert lease.extend() > 1 and lease.votes == 3
-    assert [it.state for it in locks.nodes()] == ["up"] * 3
-    lease.release()
-    locks.close()
-    say("well")
-"""
-FORKS_ASYNCIO = """
-    import asyncio
-    import holdfast.aio
-    urls = sys.argv[1:]
-
-    async def child():
-        async with holdfast.aio.Holdfast(*urls, ttl=2) as locks:
-            async with locks.lock("tls.child", wait=10):
-                assert await locks.lock("tls.forked").try_acquire() is None
-
-    async def parent():
-        async with holdfast.aio.Holdfast(*urls, ttl=2) as locks:
-            await locks.ready()
-            lease = await locks.lock("tls.forked").acquire()
-            while lease.votes < 3:
-                await asyncio.sleep(0.01)
-            if not (forked := os.fork()):
-                try:
-                    asyncio.events._set_running_loop(None)
-                    asyncio.run(child())
-                finally:
-                    os._exit(sys.exc_info()[0] is not None)
-            assert os.waitpid(forked, 0)[1] == 0
-            assert await lease.extend() > 1 and lease.votes == 3
-            assert [it.state for it in locks.nodes()] == ["up"] * 3
-            await lease.release()
-        say("well")
-
-    asyncio.run(parent())
-"""
-
-
-async def test_a_fork_leaves_the_parents_connections_alone(face: Face, front: Front) -> None:
-    program = FORKS if isinstance(face, Threads) else FORKS_ASYNCIO
-    told = await asyncio.to_thread(run, program, front.nodes, *front.trusted)
-    assert told == (0, "well\n", ""), told[2]
-    if isinstance(front, Proxy):
-        assert len(front.ended) == 6, "the parent's and the child's: nobody had to connect anew"
-
-
 # ------------------------------------------------ who is believed
 
 
@@ -327,13 +261,6 @@ async def test_something_that_answers_without_tls(face: Face) -> None:
         with pytest.raises(ConfigError, match="redis:// instead of rediss://"):
             await face.ready(one, 15)
         await face.finish()
-
-
-async def test_a_server_with_tls_that_hears_none(face: Face, front: Front) -> None:
-    one = face.keep(face.kind(*[it.replace("rediss:", "redis:") for it in front.urls]))
-    with pytest.raises((NoQuorum, ConfigError)):
-        await face.ready(one, 0.3)
-    await face.until(lambda: all("write rediss://" in str(it.cause) for it in one.nodes()))
 
 
 # ------------------------------------------------ nodes with which TLS comes to nothing
