@@ -12,6 +12,7 @@ which sockets can be read and the turn that reads them, and just before bytes ar
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import socket
 import struct
@@ -216,6 +217,7 @@ class Bench(ABC):
         self.wires: list[Socket | None] = [None] * nodes
         self.silent: set[int] = set()  # nodes whose answers stay under way
         self.ends: list[tuple[int, str]] = []  # connections that were closed: to which node, and how
+        self.descriptors = True  # are there any left for another connection?
         # Hooks, which are called once: when the driver has looked what can be read, and before it reads bytes.
         self.after_looking: Callable[[], object] | None = None
         self.before_reading: Callable[[], object] | None = None
@@ -329,12 +331,18 @@ class Bench(ABC):
 
     def made(self, modules: Sequence[ModuleType]) -> Any:
         """A driver of these modules, in this world."""
-        ours = {"open_socket": lambda family: Socket(self), "unread": lambda sock: len(sock.unread)}
+        ours = {"open_socket": self.open_socket, "unread": lambda sock: len(sock.unread)}
         for module in modules:
             if "sockets" in vars(module):
                 vars(module)["sockets"] = SimpleNamespace(**{**vars(sockets), **ours})
         given = self.settings()
         return modules[-1].Driver(given, self.ways(), Silent(), **self.given())
+
+    def open_socket(self, family: int) -> Socket:
+        """Open a socket, if the process may have one more."""
+        if not self.descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Socket(self)
 
     @property
     def sources(self) -> Sources:

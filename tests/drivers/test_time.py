@@ -243,3 +243,39 @@ def test_news_is_heard_once(bench: Bench) -> None:
     assert not second.done, "that news was heard already"
     bench.passes(5.5)
     second.result()
+
+
+# ------------------------------------------------ a node that does its worst, and a process that has nothing left
+
+FLOODS = {
+    "pushes": CHATTER[: len(CHATTER) // 4],
+    "a string without an end": b"$33554432\r\n" + b"x" * CHUNK,
+    "a list that is too long": b"*2147483647\r\n",
+    "what nobody asked for": b":1\r\n" * 10000,
+}
+
+
+@pytest.mark.parametrize("flood", FLOODS)
+def test_a_node_that_sends_without_end_takes_no_lease_from_anybody(bench: Bench, flood: str) -> None:
+    # Rule T10.
+    call, claim = bench.acquired(), only_claim(bench)
+    for number in range(40):
+        bench.says(0, FLOODS[flood])
+        bench.passes(2 * TTL / 40)
+        if number % 10 == 0:
+            bench.acquired(f"other {number}")
+    assert (claim.state, call.lease.fell) == (State.HELD, 0)
+    assert claim.until > bench.time.now
+
+
+def test_without_descriptors_leases_survive_and_the_error_names_the_cause(bench: Bench) -> None:
+    call, claim = bench.acquired(), only_claim(bench)
+    bench.descriptors = False
+    bench.silent.add(2)
+    bench.passes(2 * TTL)
+    assert (claim.state, call.lease.fell) == (State.HELD, 0)
+    assert "Too many open files" in str(bench.driver.status()[2].cause)
+    bench.descriptors = True
+    bench.silent.clear()
+    bench.passes(TTL)
+    assert [it.state for it in bench.driver.status()] == ["up"] * 3
