@@ -1,20 +1,14 @@
 """What each tool says of each fault of a node: harms real servers, asks every tool, and makes the rows of docs/watching.md.
 
-    PYTHONPATH=tests .venv/bin/python -m cli.health    writes the table
-
 A client, a gateway and the log are there before the fault. The command's verbs come afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import secrets
-import sys
-import tempfile
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -253,41 +247,3 @@ def shown(page: str) -> list[str]:
     apart = [(fault, rest) for names, _, rest in (it[2:].partition(" | ") for it in rows) for fault in names.split(", ")]
     apart.sort(key=lambda it: [*FAULTS, it[0]].index(it[0]))
     return [f"| {fault} | {rest}" for fault, rest in apart]
-
-
-def together(rows: Sequence[str]) -> list[str]:
-    """Return rows in which faults of which every tool says the same share one."""
-    faults: dict[str, list[str]] = {}
-    for row in rows:
-        fault, _, rest = row[2:].partition(" | ")
-        faults.setdefault(rest, []).append(fault)
-    return [f"| {', '.join(them)} | {rest}" for rest, them in faults.items()]
-
-
-async def table(faults: Collection[str] = FAULTS) -> list[str]:
-    """Return all rows."""
-    rows = []
-    for fault in faults:
-        seen = []
-        for count in (1, 2):
-            with tempfile.TemporaryDirectory() as folder:
-                seen.append(await look([fault] * count, Path(folder)))
-            print(seen[-1].contradictions(), json.dumps(seen[-1]._asdict()), flush=True)
-        rows.append(row(fault, *seen))
-        print(rows[-1], flush=True)
-    return rows
-
-
-def main() -> None:
-    """Write the table."""
-    rows = asyncio.run(table(sys.argv[1:] or FAULTS))
-    if not sys.argv[1:]:
-        page = PAGE.read_text()
-        before, _, rest = page.partition(BEGIN)
-        head = "\n".join(page.partition(BEGIN)[2].strip().splitlines()[:2])
-        PAGE.write_text(f"{before}{BEGIN}\n\n{head}\n" + "\n".join(together(rows)) + f"\n\n{END}{rest.partition(END)[2]}")
-
-
-if __name__ == "__main__":
-    os.environ.pop("HOLDFAST_NODES", None)
-    main()

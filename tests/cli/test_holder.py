@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.cli import holder, tree
+from holdfast.cli import holder, supervisor, tree
 
 
 def running(**job: Any) -> Any:
@@ -30,6 +30,14 @@ def test_a_command_is_told_each_time_that_its_lease_is_in_danger(monkeypatch: py
     for it.end in (10.5, 20.0, 10.5):
         it._guard(10.0)
     assert told == ["danger", "danger"]
+
+
+def test_the_supervisor_acts_after_the_holder_should_have_and_before_the_lease_is_over() -> None:
+    it, late = running(margin=0.2), object.__new__(supervisor.Supervisor)
+    it._board, it._say_doubt = SimpleNamespace(), lambda *_: None
+    late._job, late._board = it._job, it._board
+    end = it._end_of(SimpleNamespace(state=None, remaining=5.0), 10.0)
+    assert end < late._deadline() < it._board.until == 15.0
 
 
 def test_what_the_command_leaves_is_continued_so_that_it_can_end_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:

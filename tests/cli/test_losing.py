@@ -14,7 +14,7 @@ import pytest
 import redis
 from cli import kills
 from cli.kit import DEATHLESS, DYING, SLOW, UNRENEWED, Command, copied, holder_of, lines
-from nemesis.arena import Life, life, overlaps
+from nemesis.arena import life
 from nemesis.harm import frozen
 from nemesis.processes import alive, naming, until
 
@@ -284,19 +284,3 @@ def test_a_lock_that_cannot_be_renewed_is_left_to_run_out(beats: str, tmp_path: 
     assert events[-1] == "exited"
     assert told[-1]["lock"]["reason"] == "danger"
     assert kept, "nobody has released it"
-
-
-def test_overlaps_are_seen() -> None:
-    assert overlaps([Life(5, 6, 2), Life(1, 4, 1)]) == []
-    assert overlaps([Life(3, 6, 2), Life(1, 4, 1)]) == [(Life(1, 4, 1), Life(3, 6, 2))]
-
-
-def test_the_instrument_beats(beats: str, tmp_path: Path) -> None:
-    file = tmp_path / "life"
-    with subprocess.Popen([beats, file, "twin"], env={"HOLDFAST_FENCE": "17"}) as process:
-        first = until(lambda: life(file))
-        until(lambda: (it := life(file)) is not None and it.last > first.last + 0.02)
-        twin = until(lambda: life(tmp_path / "life.twin"))
-        process.terminate()
-    assert first.fence == twin.fence == 17
-    tree.send(_of(tmp_path / "life"), signal.SIGKILL)

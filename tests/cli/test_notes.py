@@ -47,14 +47,6 @@ def test_readers_have_no_note(holdfast: Command) -> None:
     assert (refused.returncode, "-s has no --note" in refused.stderr) == (64, True)
 
 
-def test_hold_has_a_note(holdfast: Command) -> None:
-    import subprocess
-
-    with holdfast.started("hold", "--note", "by hand", "noted:5", stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        process.stdout.readline()
-        assert "who says 'by hand'" in holdfast.run("inspect", "noted:5").stdout
-
-
 def test_who_waits_is_told_the_note(holdfast: Command) -> None:
     inner = "env -u HOLDFAST_HELD holdfast run -w 6s noted:6 true"
     done = holdfast.run("run", "--note", "the first", "noted:6", "-c", inner)
@@ -74,8 +66,3 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("getpass.getuser", nobody)
     assert note_of(Namespace(note=None), "true").startswith(f"{os.getuid()}@")
-
-
-def test_a_note_that_is_too_long_is_refused_before_anything_is_asked(holdfast: Command) -> None:
-    done = holdfast.run("run", "--note", "x" * 2000, "noted:7", "echo", "ran")
-    assert (done.returncode, done.stdout) == (78, "")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 from cli.kit import Command, lines
 from nemesis.processes import until
 
@@ -193,7 +192,7 @@ def test_descriptors_are_inherited_and_none_of_ours(holdfast: Command, tmp_path:
 def test_sockets_of_systemd_are_for_the_command(holdfast: Command) -> None:
     with holdfast.started("run", "x", "-c", "sleep 0.2; echo $LISTEN_PID $$", stdout=subprocess.PIPE, env={"LISTEN_PID": "0"}) as process:
         assert process.communicate()[0].split()[0] == "0", "another process's are left alone"
-    shim = 'LISTEN_PID=$$ exec "$0" -m holdfast run x -c \'echo $LISTEN_PID $$\''
+    shim = "LISTEN_PID=$$ exec \"$0\" -m holdfast run x -c 'echo $LISTEN_PID $$'"
     done = subprocess.run(["sh", "-c", shim, sys.executable], env=holdfast.environment, capture_output=True, text=True, check=True)
     first, second = done.stdout.split()
     assert first == second
@@ -282,16 +281,6 @@ def test_what_the_command_leaves(policy: str, holdfast: Command, tmp_path: Path)
 def test_a_password_is_never_shown(holdfast: Command) -> None:
     done = holdfast.run("run", "-n", "--nodes", "redis://user:hunter2@127.0.0.1:1", "x", "true")
     assert done.returncode == 69
-    assert "hunter2" not in done.stderr
-
-
-def test_a_user_without_rights_is_77(tmp_path: Path) -> None:
-    with Nodes(1, tcp=True) as nodes:
-        with redis.Redis.from_url(nodes.urls[0]) as node:
-            node.execute_command("ACL", "SETUSER", "poor", "on", ">hunter2", "~*", "&*", "+ping", "+hello", "+info")
-        poor = nodes.urls[0].replace("redis://:", "redis://poor:").split("@")[1]
-        done = Command(tmp_path, {"HOLDFAST_NODES": f"redis://poor:hunter2@{poor}"}).run("run", "-n", "x", "true")
-    assert done.returncode == 77, done.stderr
     assert "hunter2" not in done.stderr
 
 

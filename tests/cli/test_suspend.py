@@ -9,7 +9,6 @@ from __future__ import annotations
 import mmap
 import struct
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -52,76 +51,3 @@ def test_the_command_is_killed_at_once(who: str, shim: str, beats: str, nodes: N
             view[0:8] = struct.pack("=d", STEP)
         until(lambda: not any(map(alive, below)), SOON)
         assert process.wait(10) == 76
-
-
-# Each supervisor by itself, in a process of its own (it kills all that descends from it), with a clock that jumps. What it
-# would be told by the other one comes from here.
-FRONT = """
-import os, socket, subprocess
-from holdfast.cli import supervisor, tree
-from holdfast.cli.board import Board, Pipe
-
-now = 100.0
-class Client: urls = ()
-class Job: name, margin, ttl, client = "x", 0.1, 5.0, Client
-it = supervisor.Supervisor(Job, supervisor.Output(), None, now=lambda: now)
-tree.adopt()
-it._board = Board()
-ours, theirs = socket.socketpair()
-it._line, it._own_group, it._command, it._done = Pipe(ours), True, 0, None
-holder = subprocess.Popen(["sh", "-c", "sleep 60 & echo; exec sleep 61"], stdout=subprocess.PIPE)
-holder.stdout.readline()
-it._holder = holder.pid
-poll = supervisor.select.poll()
-poll.register(ours, supervisor.select.POLLIN)
-it._board.until = 105.0
-for moment, lives in ((100.0, True), (104.9, True), (104.96, False)):
-    now = moment
-    it._turn(poll)
-    if not lives:
-        holder.wait(5)
-    assert bool(tree.descendants(os.getpid())) is lives, moment
-assert it._killed and it._board.until == 0.0
-"""
-HOLDER = """
-import os, select, socket, time
-from math import inf
-from holdfast.face.lease import LeaseState
-from holdfast.cli import board, command, holder, tree
-
-now, until = 100.0, 105.0
-class Job:
-    name, path, argv, ttl, margin, kill_after = "x", "/bin/sleep", ["sleep", "60"], 5.0, 0.1, 1.0
-    max_hold, on_lost, leftovers, scope, names, verb = inf, "kill", "kill", "group", ("x",), "run"
-class Lease:
-    state, name, names, fences, tokens, slots, waited = LeaseState.HELD, "x", ("x",), {"x": 1}, {"x": "t"}, (), 0.0
-    held = property(lambda self: now < until)
-    remaining = property(lambda self: max(0.0, until - now))
-tree.adopt()
-ours, theirs = socket.socketpair()
-screen = board.Board()
-it = holder.Holder(Job, board.Pipe(theirs), screen, os.getpid(), -1, command.Signals(), now=lambda: now)
-it._lease, it._phase, it._over = Lease(), holder.HolderPhase.ASKED, False
-it._from_supervisor("go")
-poll = select.poll()
-poll.register(it._wake_in, select.POLLIN)
-lives = lambda: bool(tree.descendants(os.getpid()))
-assert lives() and screen.until == 105.0
-for now, alive in ((103.8, True), (104.89, None), (104.91, False)):
-    it._turn(poll)
-    if now < 103.9:
-        assert it._told == "" and it._next <= 104.05, "it wakes for the next deadline"
-    if alive:
-        assert lives(), now
-deadline = time.monotonic() + 5
-while lives() and time.monotonic() < deadline:
-    it._turn(poll)
-assert not lives()
-assert it._told == "danger"
-"""
-
-
-@pytest.mark.parametrize("program", [FRONT, HOLDER])
-def test_each_loop_looks_at_its_clock_first(program: str, tmp_path: Path) -> None:
-    environment = Command(tmp_path, {}).environment
-    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=20)

@@ -55,7 +55,7 @@ class Terminal:
 
     def do(self, line: str) -> str:
         """Type a line, and wait for the prompt. Returns what was written."""
-        self.type(f"{line}; echo \"<$?>\"\n")
+        self.type(f'{line}; echo "<$?>"\n')
         self.expect(r"echo \"<\$\?>\"\r\n")
         shown = self.expect(rf"(?s).*?<\d+>\r\n{PROMPT}")
         return shown.removesuffix(PROMPT).strip()
@@ -108,12 +108,16 @@ def test_the_command_reads_the_terminal_stops_and_goes_on(terminal: Terminal, no
     assert terminal.do("stty -g") == before
 
 
-def test_ctrl_c_ends_the_command_and_a_loop_around_it(terminal: Terminal) -> None:
+@pytest.mark.parametrize("key, status", [("\x03", 130), ("\x1c", 131)], ids=["Ctrl-C", "Ctrl-backslash"])
+def test_a_key_ends_the_command(terminal: Terminal, key: str, status: int) -> None:
     terminal.type("holdfast run x -c 'echo began; exec sleep 60'\n")
     terminal.expect(r"began\r\n")
-    terminal.type("\x03")
+    terminal.type(key)
     terminal.expect(PROMPT)
-    assert terminal.do("echo $?").startswith("130")
+    assert terminal.do("echo $?").startswith(str(status))
+
+
+def test_ctrl_c_ends_a_loop_around_the_command(terminal: Terminal) -> None:
     terminal.type("while holdfast run x -c 'echo again; exec sleep 60'; do :; done\n")
     terminal.expect(r"again\r\n")
     terminal.type("\x03")
@@ -129,14 +133,6 @@ def test_ctrl_c_ends_a_script_around_it(terminal: Terminal, holdfast: Command) -
     terminal.type("\x03")
     terminal.expect(PROMPT)
     assert terminal.do("echo over") == "over\r\n<0>"
-
-
-def test_ctrl_backslash_quits(terminal: Terminal) -> None:
-    terminal.type("holdfast run x -c 'echo began; exec sleep 60'\n")
-    terminal.expect(r"began\r\n")
-    terminal.type("\x1c")
-    terminal.expect(PROMPT)
-    assert terminal.do("echo $?").startswith("131")
 
 
 def test_ctrl_z_while_it_waits_keeps_the_command_from_beginning(terminal: Terminal, nodes: Nodes) -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
-import pty
-import select
 import signal
 import struct
 import termios
@@ -14,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from cli.kit import Command, lines
+from cli.test_terminal import Terminal
 from nemesis.processes import until
 
 from holdfast import Holdfast
 from holdfast.aio import Holdfast as Tasks
+from holdfast.cli import tree
 from holdfast.cli.looking import HEAD
 from holdfast.embedded import Nodes
 
@@ -65,43 +64,29 @@ def test_without_a_majority_it_says_so_and_shows_the_nodes(tmp_path: Path) -> No
     assert (told["complete"], told["up"], told["spare"]) == (False, 1, -1)
 
 
-class Screen:
-    """`holdfast top` on a terminal of this size."""
-
-    def __init__(self, holdfast: Command, pattern: str, lines: int, columns: int) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.execve(holdfast.words()[0], holdfast.words("top", "--every", "100ms", pattern), {**holdfast.environment, "TERM": "xterm"})
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
-        self.shown = b""
-
-    def read(self) -> bytes:
-        """All that it has shown so far."""
-        try:
-            while select.select([self._fd], [], [], 0)[0]:
-                self.shown += os.read(self._fd, 65536)
-        except OSError:
-            pass  # the other end is closed
-        return self.shown
-
-    def ends(self, number: int) -> list[str]:
-        """End it. Returns the lines of the last screen that is whole."""
-        os.kill(self.pid, number)
-        until(lambda: b"\x1b[?1049l" in self.read())
-        assert os.waitpid(self.pid, 0)[1] == 0
-        os.close(self._fd)
-        assert self.shown.startswith(b"\x1b[?1049h")
-        return self.shown.split(b"\x1b[H\x1b[J")[-2].decode().replace("\r\n", "\n").splitlines()
+def last_screen(holdfast: Command, pattern: str, text: str, lines: int, columns: int, number: int = signal.SIGTERM) -> list[str]:
+    """Run `holdfast top` on a terminal of this size until it has shown this twice, and end it. Returns the last screen that is whole."""
+    terminal = Terminal(holdfast.environment)
+    try:
+        fcntl.ioctl(terminal.fd, termios.TIOCSWINSZ, struct.pack("4H", lines, columns, 0, 0))
+        terminal.type(f"TERM=xterm holdfast top --every 100ms '{pattern}'\n")
+        # The second screen, and back to the first one.
+        terminal.expect(r"\x1b\[\?1049h")
+        first = terminal.expect(f"(?s).*?{text}.*?{text}")
+        tree.send(tree.children(terminal.pid)[0], number)
+        shown = first + terminal.expect(r"(?s).*\x1b\[\?1049l")
+        terminal.type('echo "<$?>"\n')
+        terminal.expect("<0>")
+    finally:
+        terminal.close()
+    return shown.split("\x1b[H\x1b[J")[-2].replace("\r\n", "\n").splitlines()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_on_a_terminal_it_uses_the_second_screen_and_leaves_it(number: signal.Signals, holdfast: Command, locks: Holdfast) -> None:
     leases = [locks.lock(f"top:{it:02}").acquire() for it in range(20)]
-    screen = Screen(holdfast, "top:*", 14, 60)
     try:
-        until(lambda: b"locks: 20;" in screen.read())
-        until(lambda: screen.read().count(b"locks: 20;") > 2)
-        rows = screen.ends(number)
+        rows = last_screen(holdfast, "top:*", "locks: 20;", 14, 60, number)
     finally:
         for it in leases:
             it.release()
@@ -115,29 +100,21 @@ def test_on_a_terminal_it_uses_the_second_screen_and_leaves_it(number: signal.Si
     "lines, columns, heads, listed",
     [(24, 80, "NAME HOLDER WAIT AGE LEFT KIND NODES FENCE", 5), (10, 40, "NAME HOLDER WAIT AGE", 0), (30, 160, " ".join(HEAD), 5)],
 )
-def test_a_number_is_never_cut(
-    holdfast: Command, nodes: Nodes, locks: Holdfast, lines: int, columns: int, heads: str, listed: int
-) -> None:
+def test_a_number_is_never_cut(holdfast: Command, nodes: Nodes, locks: Holdfast, lines: int, columns: int, heads: str, listed: int) -> None:
     """Columns drop out from the right. A queue of 39 is 39 at any width."""
     name = "top:a-name-that-is-longer-than-its-column"
 
-    async def wait() -> None:
+    async def wait() -> list[str]:
         async with Tasks(*nodes.urls) as waiting:
             tasks = [asyncio.create_task(waiting.lock(name).acquire()) for _ in range(39)]
-            await asyncio.to_thread(look)
+            shown = await asyncio.to_thread(last_screen, holdfast, "top:a*", "waiting for them: 39", lines, columns)
             for it in tasks:
                 it.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-
-    shown: list[str] = []
-
-    def look() -> None:
-        screen = Screen(holdfast, "top:a*", lines, columns)
-        until(lambda: screen.read().count(b"waiting for them: 39") > 1)
-        shown.extend(screen.ends(signal.SIGTERM))
+            return shown
 
     with locks.lock(name, note="a note of the holder that is rather long, too"):
-        asyncio.run(wait())
+        shown = asyncio.run(wait())
     assert max(map(len, shown)) <= columns
     assert len(shown) < lines
     (head,) = (it for it in shown if it.startswith("NAME"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, lines
+from cli.kit import Command
 
 from holdfast.embedded import Nodes
 
@@ -34,11 +34,3 @@ def test_it_is_said_once(disagreeing: Command, words: tuple[str, ...]) -> None:
 def test_verbose_says_it_once_too_and_quiet_does_not(disagreeing: Command) -> None:
     assert disagreeing.run("run", "-v", "x", "sleep", LONG).stderr.count(DIFFERS) >= 1
     assert disagreeing.run("run", "--max-ttl", "61s", "-q", "x", "sleep", LONG).stderr == ""
-
-
-def test_it_is_an_event(disagreeing: Command) -> None:
-    done = disagreeing.run("run", "--json", "x", "sleep", LONG)
-    told = [it for it in lines(done.stderr) if it["event"] == "warned"]
-    assert len(told) == 1
-    assert told[0].keys() == {"at", "event", "name", "node", "about", "warning"}
-    assert told[0]["name"] == "x" and told[0]["about"] == "settings" and told[0]["warning"].startswith(DIFFERS)
