@@ -58,34 +58,6 @@ def test_more_files_than_select_can_count(three: Cluster) -> None:
     assert (status, out, errors) == (0, "True\n", "")
 
 
-def test_a_node_that_reads_nothing_and_a_socket_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    def small(family: int) -> socket.socket:
-        sock = real(family)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-        return sock
-
-    real = sockets.open_socket
-    monkeypatch.setattr(sockets, "open_socket", small)
-    # (the first renewals would be after 20 s: nothing else reminds the I/O thread of what waited for the socket)
-    with Cluster(Nodes(3)) as three, connected(three, ttl=60, max_ttl=60, node_timeout=10) as client:
-        three.nodes.freeze(2)
-        held = [client.lock(f"full{i}").acquire() for i in range(10)]
-        link, number = io_thread_of(client).sockets.by_node[2], 0
-        assert link is not None
-        # Until the kernel takes nothing more for that node.
-        while not link.rest:
-            client.lock(f"{number}:{'x' * 200}").acquire().release()
-            number += 1
-        three.nodes.thaw(2)
-        until(lambda: all(it.votes == 3 for it in held))
-        until(lambda: three.ask(2, "GET", held[0].name) == held[0].token)
-        until(lambda: not link.rest and not io_thread_of(client).engine.owing)
-        assert io_thread_of(client).sockets.by_node[2] is link, "one connection, and not a byte of it was lost"
-        assert sum(not it.startswith("{") for it in three.ask(2, "KEYS", "*")) == 10
-        for it in held:
-            it.release()
-
-
 # ------------------------------------------------ how it sends and receives
 
 
