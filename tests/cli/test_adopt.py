@@ -131,20 +131,7 @@ def test_an_operator_is_told_why_nodes_are_not_used_for_how_long_and_how_to_end_
         assert "adopt" not in str(locks.nodes()[0].cause), "other nodes are in use"
 
 
-def test_nodes_that_were_marked_in_part_can_be_marked_again(adopts: Command, three: Nodes) -> None:
-    for url, run in list(zip(three.urls, run_ids(three), strict=True))[:2]:
-        ask(url, "SET", "{holdfast}:adopted", run)
-    assert adopts.run("nodes", "adopt").returncode == 0
-    assert words(three) == run_ids(three)
-
-
 def test_a_node_that_does_not_take_the_mark_is_named(adopts: Command, three: Nodes) -> None:
     ask(three.urls[1], "ACL", "SETUSER", "default", "-set")
     done = adopts.run("nodes", "adopt")
     assert done.returncode == 1 and "node-1/socket: " in done.stdout
-
-
-@pytest.mark.parametrize("wrong, why", [("--watch", "leave --watch out"), ("adopted", "invalid choice: 'adopted'")])
-def test_what_cannot_be_said(adopts: Command, wrong: str, why: str) -> None:
-    done = adopts.run("nodes", "adopt", wrong) if wrong == "--watch" else adopts.run("nodes", wrong)
-    assert done.returncode == 64 and why in done.stderr

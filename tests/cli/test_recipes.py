@@ -97,13 +97,6 @@ def test_cron(programs: Path, holdfast: Command, nodes: Nodes) -> None:
     assert any("/bin/backup" in it for it in ran(programs))
 
 
-def test_cron_without_the_configuration_finds_no_nodes(programs: Path, holdfast: Command) -> None:
-    line = moved(block("cron").splitlines()[0].split(None, 5)[5], programs)
-    done = subprocess.run(["/bin/sh", "-c", line], env=of_cron(holdfast), capture_output=True, timeout=20, check=False)
-    assert done.returncode == 78
-    assert ran(programs) == []
-
-
 def test_the_nodes_of_systemd_s_environment() -> None:
     (line,) = [it for it in blocks("text") if it.startswith("HOLDFAST_")]
     name, _, value = line.strip().partition("=")

@@ -278,12 +278,6 @@ def test_what_the_command_leaves(policy: str, holdfast: Command, tmp_path: Path)
         until(mark.exists)
 
 
-def test_a_password_is_never_shown(holdfast: Command) -> None:
-    done = holdfast.run("run", "-n", "--nodes", "redis://user:hunter2@127.0.0.1:1", "x", "true")
-    assert done.returncode == 69
-    assert "hunter2" not in done.stderr
-
-
 @pytest.mark.parametrize("spare", [-1, 0])
 def test_a_limit_on_open_files_is_told_before_anything_begins(holdfast: Command, nodes: Nodes, spare: int) -> None:
     least = 9 + len(nodes)

@@ -160,6 +160,8 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "once, for nobody knows how long": (("once", "key", "true"), 64, ""),
     "once a day, for nobody knows how long": (("once", "--per", "day", "key", "true"), 64, ""),
     "a zone, and no day": (("once", "--per", "1h", "--zone", "UTC", "key", "true"), 64, "it goes with --per hour, day, week or month"),
+    "a word after nodes": (("nodes", "adopted"), 64, "invalid choice: 'adopted'"),
+    "watching what is done once": (("nodes", "adopt", "--watch"), 64, "leave --watch out"),
     "no zone": (("once", "--per", "day", "--keep", "2d", "--zone", "Nowhere/Atall", "key", "true"), 78, ""),
     "no verb": (("rnu",), 64, "Did you mean run?"),
     "nothing to lock": (("lock",), 64, ""),
@@ -331,12 +333,6 @@ def test_watch_says_first_how_it_looks(words: str, holdfast: Command) -> None:
     with holdfast.started(words.split()[0], "--watch", *words.split()[1:], stdout=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith("# looks every")
         process.terminate()
-
-
-def test_repair_reports(holdfast: Command) -> None:
-    found = json.loads(holdfast.run("repair", "--json").stdout)
-    assert found["lacking"] == 0
-    assert len(found["nodes"]) == 5
 
 
 # ------------------------------------------------ local, help

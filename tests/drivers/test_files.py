@@ -151,11 +151,8 @@ def test_the_environment_names_an_authority(kind: Any, tmp_path: Path, monkeypat
     "variables, options, told",
     [
         ({"TTL": "40"}, {}, "HOLDFAST_TTL"),
-        ({"MAX_TTL": "0.01"}, {}, "HOLDFAST_MAX_TTL"),
         ({"TTL": "40", "MAX_TTL": "30"}, {}, "HOLDFAST_TTL and HOLDFAST_MAX_TTL"),
         ({"MAX_TTL": "5"}, {"ttl": 6}, "HOLDFAST_MAX_TTL"),
-        ({"PREFIX": "{a}"}, {}, "HOLDFAST_PREFIX"),
-        ({"OWNER": "a b"}, {}, "HOLDFAST_OWNER"),
         ({"RESTART_GUARD": "3"}, {}, "HOLDFAST_RESTART_GUARD"),
         ({"TTL": "5"}, {"ttl": 40}, ""),
         ({"OWNER": "me"}, {"node_timeout": -1}, ""),

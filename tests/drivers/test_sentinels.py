@@ -127,13 +127,6 @@ def test_a_group_that_none_of_them_knows_is_a_mistake(played: list[Played]) -> N
         ask(played, UNKNOWN, UNKNOWN)
 
 
-def test_one_that_is_down_says_so() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
-    with pytest.raises(ConnectionError, match=f"127.0.0.1:{port} .*refused"):
-        primary(parse(f"redis+sentinel://127.0.0.1:{port}/it"), None, 1.0)
-
-
 def test_a_password_for_sentinels_is_said_first_and_never_shown(played: list[Played]) -> None:
     login = pack(b"AUTH", b"me", b"s3cret")
     options = "?sentinel_username=me&sentinel_password=s3cret"

@@ -175,11 +175,6 @@ async def test_who_may_not_read_that_a_server_is_new_waits_for_its_guard(face: F
         await face.finish()
 
 
-def test_an_operator_may_do_what_an_application_may() -> None:
-    assert {*RULES["app"]} < {*RULES["operator"]}
-    assert {*RULES["operator"]} - {*RULES["app"]} == {"+eval", "+scan", "+zcard"}
-
-
 OWN = [it for it in RULES["operator"] if it not in RULES["app"]]
 
 

@@ -37,9 +37,3 @@ interpreters.run_string(interpreters.create(), {code!r})
 def test_what_cannot_work_is_refused_in_words(program: str, told: str) -> None:
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert ran.stdout.count(told) == 2, ran
-
-
-def test_without_either_a_client_is_made() -> None:
-    program = "import eventlet\n" + USE
-    ran = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert (ran.stdout, ran.returncode) == ("", 0), ran

@@ -396,7 +396,8 @@ def together(*calls: Callable[[], object]) -> list[object]:
     return outcomes
 
 
-def released_by_several(place: Place, confirm: bool) -> None:
+@pytest.mark.parametrize("confirm", [False, True])
+def test_several_threads_release_the_same_lease(place: Place, confirm: bool) -> None:
     lock = place.client.lock(place.name())
     for _ in range(30):
         lease = lock.acquire()
@@ -406,11 +407,6 @@ def released_by_several(place: Place, confirm: bool) -> None:
         assert lease.state is LeaseState.RELEASED
         if confirm:
             assert max(outcomes) >= 2  # type: ignore[call-overload]  # (numbers, as asserted above)
-
-
-@pytest.mark.parametrize("confirm", [False, True])
-def test_several_threads_release_the_same_lease(place: Place, confirm: bool) -> None:
-    released_by_several(place, confirm)
 
 
 def test_a_watchdog_releases_while_the_block_is_left(place: Place) -> None:
