@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
 
 from holdfast import LeaseState
-from holdfast.errors import ConfigError
 
 TICK = 0.3  # seconds by which a busy machine may be late
 LONG = 20.0  # seconds: of a lease that no test outlives
@@ -61,16 +59,6 @@ async def test_an_operator_can_free_it(face: Face, five: Cluster, name: str) -> 
     assert await face.call(locks.is_locked, name)
     await face.call(locks.force_release, name, "a test")
     await face.release(await face.acquire(locks.lock(name, wait=5)))
-
-
-async def test_what_has_no_such_time(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    with pytest.raises(ConfigError, match="at_least is for exclusive locks"):
-        locks.rwlock(name).write(at_least=5)
-    with pytest.raises(ConfigError, match="at_least"):
-        locks.lock(name, at_least=-1)
-    with pytest.raises(ConfigError, match="at_least"):
-        locks.lock(name, at_least=86401)
 
 
 async def _nothing(lease: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -16,8 +16,7 @@ from proof.books import word
 from proof.misuse import misuse
 
 from holdfast import LeaseState
-from holdfast.errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum
-from holdfast.events import Acquired, Attempt, LockEvent, Queued, Refused, Renewed
+from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -163,37 +162,6 @@ async def test_a_node_that_is_away_is_told_of_once(face: Face, three: Cluster, n
 # ------------------------------------------------ observers
 
 
-async def test_an_observer_hears_of_a_lock_s_life_in_order(face: Face, five: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(five, ttl=0.6, observer=heard.append)
-    holder = await face.acquire(client.lock(name))
-    await face.until(lambda: Renewed in map(type, heard))
-    waiter = asyncio.create_task(face.acquire(client.lock(name)))
-    await face.until(lambda: Queued in map(type, heard))
-    with pytest.raises(LockBusy):
-        await face.acquire(client.lock(name, wait=0))
-    await face.release(holder)
-    second = await waiter
-    await face.release(second)
-
-    # The observer has a thread, or turns, of its own.
-    await face.until(lambda: "released" in [word(it) for it in heard if getattr(it, "token", "") == second.token])
-    locks = [it for it in heard if isinstance(it, LockEvent)]
-    assert {it.name for it in locks} == {name}
-    lives: dict[str, list[Any]] = {}
-    for it in locks:
-        assert abs(it.at - datetime.now(UTC)) < timedelta(seconds=30)
-        lives.setdefault(it.token, []).append(it)
-    first, then, tried = lives.values()
-    assert [word(it) for it in first if word(it) != "Renewed"] == ["Attempt", "Acquired", "released"]
-    assert {it.fence for it in first[1:]} == {holder.fence}
-    assert [type(it) for it in then][:3] == [Attempt, Queued, Acquired]
-    assert then[1].holder == holder.token
-    assert then[2].waited == second.waited > 0
-    assert [type(it) for it in tried] == [Attempt, Refused]
-    assert isinstance(tried[1].error, LockBusy)
-
-
 # ------------------------------------------------ the end
 
 
@@ -271,26 +239,16 @@ async def test_close_does_not_wait_for_nodes_that_are_away(face: Face, three: Cl
     lease = await face.acquire(client.lock(name))
     await face.until(lambda: lease.votes == 3)  # (what a node has not yet read, it may execute after anything)
     await three.freeze(0, 1)
+    extension = asyncio.create_task(face.extend(lease))
+    await face.sleep(0.2)
     began = face.now()
-    await face.close(client)
+    await face.close(client)  # nodes that owe an answer for 0.3 s are hung up with a reset: not now any more
     assert face.now() - began < 0.3 + 2 * TICK
+    with pytest.raises(LockLost):
+        await extension
     assert not lease.held
     await three.thaw(0, 1)
     await face.until(lambda: three.holders(name) == [None] * 3, within=5)  # what was sent arrives, now that they listen
-
-
-async def test_what_is_said_last_is_not_undone_by_what_was_not_answered_before(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=30, node_timeout=0.4)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: lease.votes == 3)
-    await three.freeze(0, 1)
-    extension = asyncio.create_task(face.extend(lease))
-    await face.sleep(0.25)
-    await face.close(client)  # nodes that owe an answer for 0.4 s are hung up with a reset: not now any more
-    with pytest.raises(LockLost):
-        await extension
-    await three.thaw(0, 1)
-    await face.until(lambda: three.holders(name) == [None] * 3, within=5)
 
 
 async def test_a_client_that_nobody_used_can_be_closed(face: Face, five: Cluster) -> None:
@@ -328,26 +286,9 @@ async def test_local_brings_its_own_nodes(face: Face, name: str, monkeypatch: py
 
 
 async def test_what_goes_to_another_process(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, outage=0)
+    client = await face.connected(three)
     lease = await face.acquire(client.lock(name))
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="hand_over"):
             copied(lease)
-    raised: list[HoldfastError] = []
-    for wants in (face.acquire(client.lock(name, wait=0)), face.acquire(client.lock(name, wait=0.1))):
-        with pytest.raises(LockBusy) as busy:
-            await wants
-        raised.append(busy.value)
     await face.release(lease)
-    lost = await face.acquire(client.lock(name, ttl=0.1, renew=False))
-    await face.until_lost(lost)
-    with pytest.raises(LockLost) as loss:
-        lost.check()
-    await three.kill(0, 1)
-    with pytest.raises(NoQuorum) as nobody:
-        await face.acquire(client.lock(name, wait=1))
-    for error in (*raised, loss.value, nobody.value):
-        twin = pickle.loads(pickle.dumps(error))
-        assert type(twin) is type(error)
-        assert str(twin) == str(error)
-        assert str(vars(twin)) == str(vars(error))

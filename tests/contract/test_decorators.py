@@ -664,13 +664,21 @@ async def test_no_quorum_is_never_skipped(face: Face, three: Cluster, name: str)
 
 
 async def test_a_function_that_only_begins_its_work_is_misuse(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
+    client = await face.connected(five)
     log: list[Any] = []
 
-    async def begins(lease: Any) -> Any:
+    def begins() -> Any:
         return counting(Threads(), log)(3)
 
-    with pytest.raises(holdfast.Misuse, match="would run without the lock"):
-        await face.call(locks.lock(name)(function(face, begins)))
+    async def coroutine() -> Any:
+        return begins()
+
+    wrong = {"would run without the lock": begins if isinstance(face, Threads) else coroutine}
+    if isinstance(face, Threads):
+        wrong["returned a coroutine"] = lambda: coroutine()
+    for told, does in wrong.items():
+        for call in (client.lock(name)(does), partial(client.once(name, keep=60).run, does), client.fill(name, 60, does).get):
+            with pytest.raises(holdfast.Misuse, match=told):
+                await face.call(call)
     assert log == []
     await is_free(face, five, name)

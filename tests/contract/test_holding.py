@@ -15,8 +15,6 @@ from proof.misuse import misuse
 
 from holdfast import LeaseState
 from holdfast.errors import ConfigError, LockBusy, LockLost, NoQuorum
-from holdfast.events import Acquired, Doubt, Renewed
-from holdfast.protocol.ticket import Tickets
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -61,15 +59,6 @@ async def test_b07_tokens_do_not_come_from_the_shared_generator(face: Face, five
     assert len(inboxes) == 2
 
 
-async def test_b51_a_later_holder_has_a_greater_fence(face: Face, five: Cluster, name: str) -> None:
-    clients, last = [face.client(five), face.client(five)], 0
-    for turn in range(20):
-        lease = await face.acquire(clients[turn % 2].lock(name))
-        assert lease.fence > last
-        last = lease.fence
-        await face.release(lease)
-
-
 # ------------------------------------------------ extending
 
 
@@ -99,28 +88,6 @@ async def test_an_extension_may_move_the_end_that_max_hold_sets(face: Face, five
     with pytest.raises(LockLost) as caught:
         lease.check()
     assert caught.value.reason == "max_hold"
-
-
-async def test_b24_a_lease_may_be_extended_as_often_as_one_likes(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five, ttl=5)
-    lease = await face.acquire(client.lock(name, renew=False))
-    for _ in range(50):
-        assert 4 < await face.extend(lease) <= 5
-    await face.release(lease)
-
-
-async def test_an_extension_lengthens_a_lease_and_not_its_renewals(face: Face, five: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(five, ttl=0.6, observer=heard.append)
-    lease = await face.acquire(client.lock(name))
-    await face.extend(lease, 5)
-    confirmed = len(heard)
-    await face.until(lambda: sum(isinstance(it, Renewed) for it in heard[confirmed:]) >= 3)
-    assert lease.held
-    # Renewals that lengthened it by as much again would not let it come down so far.
-    await face.until(lambda: max(five.everywhere("PTTL", name)) < 4400)
-    assert lease.remaining < 4.4
-    await face.release(lease)
 
 
 async def test_an_extension_without_a_quorum_says_so_and_the_lease_is_in_doubt(face: Face, three: Cluster, name: str) -> None:
@@ -170,24 +137,6 @@ async def test_b45_renewal_keeps_a_short_lease_alive(face: Face, five: Cluster, 
     pytest.fail("this machine stands still for longer than a third of a lease, again and again")
 
 
-async def test_b03_half_a_second_is_renewed_by_half_a_second(face: Face, five: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(five, observer=heard.append)
-    for attempt in range(5):
-        lease = await face.acquire(client.lock(f"{name}/{attempt}", ttl=0.5))
-        began = face.now()
-        while face.now() < began + 1.2 and lease.held:
-            assert lease.remaining <= 0.5
-            assert max(five.everywhere("PTTL", lease.name)) <= 500
-            await face.sleep(0.02)
-        if lease.held:
-            await face.release(lease)
-            break
-    else:
-        pytest.fail("this machine stands still for longer than a third of a lease, again and again")
-    await face.until(lambda: sum(isinstance(it, Renewed) and it.token == lease.token for it in heard) >= 3)
-
-
 async def test_b19_the_wall_clock_decides_nothing(face: Face, five: Cluster, name: str) -> None:
     """It is set an hour ahead, or back, while one waits and while one holds."""
     client = await face.connected(five)
@@ -218,48 +167,6 @@ async def test_b19_the_wall_clock_decides_nothing(face: Face, five: Cluster, nam
     assert fences == sorted(fences)
 
 
-async def test_s17_a_majority_is_away_for_less_than_a_lease(face: Face, three: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    # In step: the first renewal comes no sooner than the others (rule C21).
-    monkeypatch.setattr(Tickets, "place", lambda tickets, ticket: 0.0)
-    heard: list[Any] = []
-    client = await face.connected(three, ttl=1.2, node_timeout=0.1, observer=heard.append)
-    lease = await face.acquire(client.lock(name))
-    await three.freeze(0, 1)
-    await face.until(lambda: lease.state is LeaseState.DOUBT)
-    assert lease.held
-    assert 0 < lease.remaining < 0.8
-    await three.thaw(0, 1)
-    await face.until(lambda: lease.state is LeaseState.HELD)
-    assert not lease.lost.is_set()
-    kinds = [type(it) for it in heard]
-    assert kinds.count(Doubt) == 1
-    await face.until(lambda: Renewed in [type(it) for it in heard[kinds.index(Doubt) :]])
-    doubt = heard[kinds.index(Doubt)]
-    assert (doubt.name, doubt.token, doubt.fence) == (name, lease.token, lease.fence)
-    assert 0 < doubt.remaining < 0.8
-    await face.release(lease)
-
-
-async def test_contention_is_counted(face: Face, three: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    options = {"observer": heard.append}
-    client, other = await face.connected(three, **options), await face.connected(three)
-    before = client.stats()
-    lease = await face.acquire(other.lock(name))
-    waiter = asyncio.create_task(face.acquire(client.lock(name, wait=30)))
-    await face.until(lambda: three.waiters(name) == [1] * 3)
-    await face.sleep(0.2)
-    await face.release(lease)
-    mine = await waiter
-    await face.release(mine, True)
-    await face.release(await face.acquire(client.lock(f"{name}.free")))
-    stats = client.stats()
-    assert (stats.acquired - before.acquired, stats.contended - before.contended) == (2, 1)
-    assert 0.2 <= stats.waited - before.waited < 30
-    await face.until(lambda: sum(isinstance(it, Acquired) for it in heard) == 2)
-    assert [it.contended for it in heard if isinstance(it, Acquired)] == [mine.contended, False] == [True, False]
-
-
 async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Cluster, name: str) -> None:
     told: list[Any] = []
     client = await face.connected(five)
@@ -273,22 +180,6 @@ async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Clust
     assert (caught.value.name, caught.value.reason, caught.value.fence) == (name, "expired", lease.fence)
     await face.until(lambda: told)
     await face.until(lambda: five.holders(name) == [None] * 5, within=1)
-
-
-async def test_without_renewal_a_lease_that_waited_is_renewed_once(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    holder = await face.acquire(client.lock(name))
-    waits = client.lock(name, ttl=1.2, renew=False)
-
-    async def body(lease: Any) -> None:
-        assert lease.waited > 0.25
-        await face.until(lambda: lease.remaining > 1.08, within=1)
-
-    waiter = asyncio.create_task(face.within(waits, body))
-    await face.until(lambda: min(five.waiters(name)) == 1)
-    await face.sleep(0.3)
-    await face.release(holder)
-    await waiter
 
 
 async def test_s24_max_hold_ends_a_lease(face: Face, five: Cluster, name: str) -> None:

@@ -194,18 +194,6 @@ async def test_a_client_that_is_closed_leaves_what_it_holds(face: Face, five: Cl
     assert keys(five, lease) == before
 
 
-async def test_who_waits_is_given_up_all_the_same(face: Face, five: Cluster, name: str) -> None:
-    locks, other = await face.connected(five), await face.connected(five)
-    holder = await face.acquire(other.lock(name, ttl=LONG))
-    waiter = asyncio.create_task(face.acquire(locks.lock(name, ttl=LONG)))
-    await face.until(lambda: min(five.waiters(name)) == 1)
-    await face.call(locks.close, True)
-    with misuse("closed"):
-        await waiter
-    await face.until(lambda: max(five.waiters(name)) == 0)
-    await face.release(holder)
-
-
 async def test_a_block_is_told_that_its_client_was_closed(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
     told: list[Any] = []

@@ -8,7 +8,6 @@ import re
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,7 +21,6 @@ from holdfast import LeaseState
 from holdfast.errors import LockLost
 from holdfast.face.sync import lease as lease_of_threads
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.exclusive import keys_of
 
 TICK = 0.3  # seconds by which a busy machine may be late
 
@@ -233,20 +231,6 @@ async def test_s26_releasing_what_another_has_meanwhile_leaves_it_to_him(face: F
     await face.release(second)
 
 
-async def test_s19_a_key_deleted_on_a_minority_is_taken_back_in_silence(face: Face, five: Cluster, name: str) -> None:
-    heard: list[Any] = []
-    client = await face.connected(five, ttl=1.2, observer=heard.append)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: lease.votes == 5)
-    for node in (0, 3):
-        assert five.ask(node, "DEL", name) == 1
-    await face.until(lambda: five.holders(name) == [lease.token] * 5, within=3)
-    await face.until(lambda: lease.votes == 5)
-    assert not [it for it in heard if word(it) == "lost"]
-    assert lease.state is LeaseState.HELD
-    await face.release(lease)
-
-
 @pytest.mark.parametrize("theft", ["deleted", "overwritten"])
 async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluster, name: str, theft: str) -> None:
     client = await face.connected(five, ttl=0.9)
@@ -267,44 +251,6 @@ async def test_b47_a_key_that_a_majority_lost_is_a_loss(face: Face, five: Cluste
     if theft == "overwritten":
         assert five.holders(name) == ["a thief", None, "a thief", None, "a thief"], "B-09"
         five.everywhere("DEL", name)
-
-
-async def test_b51_fences_grow_though_a_minority_forgets_them_each_time(face: Face, three: Cluster, name: str) -> None:
-    """Where the last fence is ahead of all clocks, only the nodes' memory keeps the next one above it."""
-    clients = [await face.connected(three), await face.connected(three)]
-    lease = await face.acquire(clients[0].lock(name))
-    ahead = lease.fence + 4_000_000  # microseconds
-    await face.release(lease, confirm=True)
-    await face.until(lambda: three.everywhere("SET", keys_of(name.encode())[1].decode(), ahead, "PX", 30_000) == ["OK"] * 3)
-    fences = [ahead]
-    for turn in range(6):
-        lease = await face.acquire(clients[turn % 2].lock(name))
-        fences.append(lease.fence)
-        # Only then does a majority know the fence that does not forget it.
-        await face.until(lambda: lease.votes == 3)  # noqa: B023 (called within this turn of the loop)
-        await face.release(lease, confirm=True)
-        assert three.ask(1, "FLUSHALL") == "OK"
-    assert all(earlier < later for earlier, later in pairwise(fences)), fences
-
-
-async def test_s33_nodes_that_are_flushed_while_a_lock_is_held(face: Face, three: Cluster, name: str) -> None:
-    """A minority: taken back. A majority: a loss, and whoever comes next has a greater fence."""
-    client = await face.connected(three, ttl=0.9)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: lease.votes == 3)
-    assert three.ask(0, "FLUSHALL") == "OK"
-    await face.until(lambda: three.holders(name) == [lease.token] * 3)
-    await face.until(lambda: lease.votes == 3)
-    assert lease.state is LeaseState.HELD
-    for node in (1, 2):
-        assert three.ask(node, "FLUSHALL") == "OK"
-    await face.until_lost(lease)
-    with pytest.raises(LockLost):
-        await face.release(lease)
-    other = await face.connected(three, restart_guard=None)
-    second = await face.acquire(other.lock(name))
-    assert second.fence > lease.fence
-    await face.release(second)
 
 
 @pytest.mark.parametrize("kind", ["lock", "write", "read"])

@@ -13,7 +13,7 @@ from contract.cluster import Cluster
 from contract.faces import Face, Script, Threads
 
 from holdfast import current
-from holdfast.errors import ConfigError, LockBusy
+from holdfast.errors import LockBusy
 from holdfast.protocol import note
 
 Check = Callable[[Face, Any, str], Awaitable[None]]
@@ -196,31 +196,6 @@ async def test_a_lock_that_is_entered_again_keeps_its_note(face: Face, five: Clu
 
 
 # ------------------------------------------------ what is refused
-
-
-async def test_what_cannot_be_a_note_is_refused_before_anything_is_sent(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    before = sum(five.calls())
-    for wrong, told in (("x" * 1025, "a note has 1025 bytes"), (b"x", "a note is text"), ("\ud800", "surrogate")):
-        for described in (
-            lambda **it: client.lock(name, **it),
-            lambda **it: client.locked(name, **it),
-            lambda **it: client.semaphore(name, 2, **it),
-            lambda **it: client.permitted(name, 2, **it),
-            lambda **it: client.rwlock(name).write(**it),
-            lambda **it: client.write_locked(name, **it),
-            lambda **it: client.once(name, keep=60, **it),
-            lambda **it: client.fill(name, 60, int, **it),
-            lambda **it: client.filled(name, 60, **it),
-        ):
-            with pytest.raises(ConfigError, match=told):
-                described(note=wrong)
-    for described in (client.rwlock(name).read, lambda **it: client.read_locked(name, **it)):
-        with pytest.raises(ConfigError, match="can have many readers"):
-            described(note="me")
-    with pytest.raises(ConfigError, match="unknown election option 'note'"):
-        client.election(name, note="me")
-    assert sum(five.calls()) == before
 
 
 # ------------------------------------------------ since when

@@ -10,7 +10,7 @@ from contract.cluster import Cluster
 from contract.faces import Face, Script
 from proof.misuse import misuse
 
-from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse
+from holdfast.errors import LockBusy, LockLost, Misuse
 from holdfast.face.lease import LeaseState
 from holdfast.protocol.readwrite import rw_keys_of
 
@@ -212,12 +212,3 @@ async def test_a_lock_and_a_read_write_lock_of_one_name_keep_each_other_out(face
         assert not task.done()
         await face.release(lease)
         await face.release(await task)
-
-
-def test_names_that_cannot_be(face: Face, five: Cluster) -> None:
-    client = face.client(five)
-    for wrong in ("", "a}", "{a}:readers", "{a}:rwqueue", 5):
-        with pytest.raises(ConfigError):
-            client.rwlock(wrong)
-    with pytest.raises(ConfigError):
-        client.rwlock("x").read(ttl=-1)

@@ -58,17 +58,6 @@ async def test_s25_a_release_with_a_majority_away_returns_at_once(face: Face, th
         await three.thaw(0, 1)
 
 
-async def test_b31_a_release_that_was_not_answered_is_said_again(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=30, node_timeout=0.2)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: three.holders(name) == [lease.token] * 3)
-    await three.freeze(0, 1)
-    await face.release(lease)
-    await face.until(lambda: [it.state for it in client.nodes()] == ["down", "down", "up"])  # the bytes died with the connections
-    await three.thaw(0, 1)
-    await face.until(lambda: three.holders(name) == [None] * 3, within=10)
-
-
 async def test_whoever_waits_for_an_extension_is_not_forgotten_by_a_release(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three, node_timeout=0.4)
     for confirm in (False, True):

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
-
-from holdfast.errors import NoQuorum
 
 YEAR = 365 * 86400.0
 
@@ -107,13 +104,6 @@ async def test_a_reader_of_an_open_latch_has_it_written_back(face: Face, three: 
         assert face.now() < until
         await face.call(latch.is_open)
         await face.sleep(0.05)
-
-
-async def test_a_repair_needs_a_majority(face: Face, three: Cluster) -> None:
-    client = await face.connected(three)
-    await three.kill(0, 1)
-    with pytest.raises(NoQuorum, match="repair"):
-        await face.call(client.repair)
 
 
 async def test_names_of_another_prefix_are_left_alone(face: Face, three: Cluster) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from typing import Any
 
 import pytest
@@ -78,34 +77,6 @@ async def test_the_whole_waits_for_the_last_name(face: Face, five: Cluster, name
     await face.release(lease)
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_no_deadlock_whatever_the_order(face: Face, five: Cluster, name: str, seed: int) -> None:
-    """Random overlapping sets, in random orders, and single names among them: everybody is served, nobody meets anybody."""
-    dice = random.Random(seed)
-    clients = [await face.connected(five) for _ in range(2)]
-    letters = named(name, "abcde")
-    inside: dict[str, Any] = {}
-    fences: dict[str, int] = dict.fromkeys(letters, 0)
-
-    async def user(client: Any) -> None:
-        for _ in range(4):
-            names = dice.sample(letters, dice.choice([1, 2, 3, 5]))
-
-            async def body(lease: Any) -> None:
-                for each in lease.names:
-                    assert each not in inside, f"seed {seed}: {each} is held by {inside[each]} and {lease}"
-                    assert lease.fences[each] > fences[each]
-                    inside[each], fences[each] = lease, lease.fences[each]
-                await face.sleep(0.002)
-                for each in lease.names:
-                    del inside[each]
-
-            await face.within(client.lock(*names, wait=60), body)
-
-    await asyncio.gather(*[user(client) for client in clients for _ in range(6)])
-    await face.until(lambda: all(five.holders(each) == [None] * 5 for each in letters))
-
-
 async def test_lost_as_a_whole(face: Face, three: Cluster, name: str) -> None:
     client, (a, b) = await face.connected(three, ttl=1), named(name, "ab")
     lost: list[Any] = []
@@ -121,26 +92,3 @@ async def test_lost_as_a_whole(face: Face, three: Cluster, name: str) -> None:
     await face.until(lambda: three.holders(a) == [None] * 3)
     with pytest.raises(LockLost):
         await face.release(lease)
-
-
-async def test_extended_and_renewed_as_a_whole(face: Face, three: Cluster, name: str) -> None:
-    client, (a, b) = await face.connected(three, ttl=0.6, max_ttl=9), named(name, "ab")
-    lease = await face.acquire(client.lock(a, b))
-    assert await face.extend(lease, 8) > 7
-    assert all(left > 7000 for each in (a, b) for left in three.everywhere("PTTL", each))
-    await face.release(lease)
-    lease = await face.acquire(client.lock(a, b))
-    await face.sleep(1.5)
-    assert lease.held
-    await face.release(lease)
-
-
-async def test_who_is_cancelled_leaves_nothing(face: Face, five: Cluster, name: str) -> None:
-    client, (a, b) = await face.connected(five), named(name, "ab")
-    other = await face.acquire(client.lock(b))
-    with pytest.raises(LockBusy):
-        await face.acquire(client.lock(b, a, wait=0.05))
-    await face.close(client)
-    await face.until(lambda: five.holders(a) == five.holders(b) == [None] * 5)
-    assert five.waiters(b) == [0] * 5
-    assert not other.held

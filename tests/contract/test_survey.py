@@ -11,7 +11,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
 
-from holdfast.errors import ConfigError, NoQuorum
+from holdfast.errors import NoQuorum
 from holdfast.protocol.exclusive import keys_of
 from holdfast.typing import Row
 
@@ -215,25 +215,3 @@ async def test_looking_changes_nothing_and_whoever_leaves_early_leaves_nothing(f
         keys = [it.decode() for it in keys_of(f"{name}/{number}".encode())]
         assert five.everywhere("EXISTS", *keys) == [1] * 5
         five.everywhere("DEL", keys[0])
-
-
-@pytest.mark.parametrize(
-    "pattern, pause, told",
-    [
-        ("x" * 513, 0.0, "a pattern of names has 513 bytes"),
-        (b"x", 0.0, "a pattern of names is text"),
-        ("*", -0.1, "pause is the share of a node's time"),
-        ("*", 1.1, "or from 0.001 to 1; not 1.1"),
-        ("*", 0.0009, "or from 0.001 to 1; not 0.0009"),
-        ("*", float("nan"), "pause is the share"),
-        ("*", "slow", "pause is a number"),
-        ("*", True, "pause is a number"),
-        ("*", timedelta(seconds=1), "pause is a number"),
-    ],
-)
-async def test_what_cannot_work_is_refused_before_anything_is_sent(face: Face, five: Cluster, pattern: Any, pause: Any, told: str) -> None:
-    client = await face.connected(five)
-    before = five.calls("eval")
-    with pytest.raises(ConfigError, match=told):
-        client.survey(pattern, pause=pause)
-    assert five.calls("eval") == before

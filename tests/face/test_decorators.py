@@ -103,10 +103,34 @@ def test_a_function_is_decorated_by_its_own_face_and_refused_by_the_other(kind: 
                 assert [it(decorated) for it in IS.values()] == [it is kind for it in IS]
 
 
+# What else calls a function: none of these can hold anything for a generator.
+CALLERS: dict[str, Callable[[Any], Callable[[Any], Any]]] = {
+    "rate": lambda locks: locks.rate("x", 1, 1),
+    "limited": lambda locks: locks.limited("x", 1, 1),
+    "once": lambda locks: locks.once("x", keep=60),
+    "filled": lambda locks: locks.filled("x", 60),
+    "fill": lambda locks: functools.partial(locks.fill, "x", 60),
+}
+
+
+@FACES
+@pytest.mark.parametrize("caller", CALLERS)
+def test_what_calls_a_function_takes_those_of_its_own_face(locks: Any, caller: str) -> None:
+    takes = {Kind.FUNCTION if locks is THREADS else Kind.COROUTINE} | ({Kind.FUNCTION} if caller == "fill" else set())
+    for kind, function in [*EVERY, (None, 5), (None, object())]:
+        if kind in takes:
+            CALLERS[caller](locks)(function)
+        else:
+            with pytest.raises(ConfigError):
+                CALLERS[caller](locks)(function)
+
+
 @pytest.mark.parametrize("function", [plain, steps, coroutine, async_steps])
 def test_a_decorated_function_looks_like_itself(function: Any) -> None:
     locks = OURS[kind_of(function)]
-    for decorated in (locks.lock("x")(function), locks.locked("x:{day}")(function)):
+    calls = [] if function in (steps, async_steps) else [CALLERS[it](locks) for it in CALLERS if it != "fill"]
+    for decorator in (locks.lock("x"), locks.locked("x:{day}"), *calls):
+        decorated = decorator(function)
         assert decorated is not function
         assert decorated.__wrapped__ is function
         assert (decorated.__name__, decorated.__qualname__, decorated.__module__) == (function.__name__, function.__name__, __name__)
@@ -580,6 +604,9 @@ def test_the_key_of_what_is_run_is_looked_at() -> None:
         once.runs(plain, Kind.FUNCTION, described._terms)
     once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._terms)
     once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._terms, filled=True))
+    for wrong in (coroutine, steps, 5, None):
+        with pytest.raises(ConfigError, match=r"what is run here is|`run` is given a function"):
+            once.runs(wrong, Kind.FUNCTION, described._terms)
 
 
 def method(self: Any, day: int, tags: Any = (), *rest: Any, user: Any = BARE, **more: Any) -> None:
@@ -677,6 +704,8 @@ def test_what_cannot_work_is_said_where_a_template_is_written(locks: Any) -> Non
         lambda: locks.write_locked("x:{dya}")(function),
         lambda: locks.limited("x:{dya}", 10, 60)(function),
         lambda: locks.limited("x", 10, 60, key="{dya}")(function),
+        lambda: locks.once("x:{dya}", keep=60)(function),
+        lambda: locks.filled("x:{dya}", 60)(function),
     ):
         with pytest.raises(ConfigError):
             wrong()
