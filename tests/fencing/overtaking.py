@@ -259,17 +259,6 @@ def by_another_name(world: Any, engine: Engine) -> None:
     assert stored(world, engine) == (9, 9)
 
 
-def by_objects_after_a_bulk_update(world: Any, engine: Engine) -> None:
-    """The later holder changes all rows in one statement, and the late one a single object."""
-    for entity in (world.Account, world.Account.__table__):
-        with Session(engine) as session, world.fenced(session, {"a": 9}):
-            session.execute(update(entity).values(value=9))
-        assert stored(world, engine) == (9, 9), "not stamped"
-        with pytest.raises(StaleFence):
-            write(world, engine, 5)
-        assert stored(world, engine) == (9, 9)
-
-
 def by_a_bulk_change(world: Any, engine: Engine) -> None:
     """The later holder has changed an object, and no table."""
     write(world, engine, 9)

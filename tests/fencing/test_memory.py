@@ -118,9 +118,9 @@ async def test_one_is_for_threads_or_for_tasks() -> None:
             raise AssertionError
 
 
-async def waits_as_a_thread_in_a_loop(kind: type[Seen]) -> None:
+async def test_a_thread_s_guard_inside_of_a_loop_is_misuse() -> None:
     """Two tasks: the first waits for something inside, the second would wait for the first, and stop the loop."""
-    seen, entered, gone = kind(keep=None), asyncio.Event(), asyncio.Event()
+    seen, entered, gone = Seen(keep=None), asyncio.Event(), asyncio.Event()
 
     async def first() -> None:
         with seen.guard({"a": 5}):
@@ -137,10 +137,6 @@ async def waits_as_a_thread_in_a_loop(kind: type[Seen]) -> None:
     finally:
         gone.set()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def test_a_thread_s_guard_inside_of_a_loop_is_misuse() -> None:
-    await waits_as_a_thread_in_a_loop(Seen)
 
 
 async def test_who_is_inside_would_wait_for_itself() -> None:
@@ -194,24 +190,19 @@ def test_a_lease_that_writes_now_and_then_is_remembered(monkeypatch: pytest.Monk
 
 
 STEPS = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 5), st.integers(0, 20), st.booleans()), max_size=40)
-Steps = list[tuple[str, int, int, bool]]
 
 
-def passes_only_where_nothing_is_forgotten(kind: type[Seen], steps: Steps) -> None:
+@given(STEPS)
+def test_with_forgetting_or_without_a_late_holder_never_passes(steps: list[tuple[str, int, int, bool]]) -> None:
     """One that forgets after ten seconds, and looks for what it may forget each time, beside one that remembers."""
     clock = Clock()
-    forgets, remembers = kind(keep=10, clock=clock), Seen(keep=None)
+    forgets, remembers = Seen(keep=10, clock=clock), Seen(keep=None)
     for name, passed, age, read in steps:
         clock.now += passed
         forgets._full = 0
         fence = round(clock.now - age) * 1_000_000
         if passes(forgets, fence, name=name, read=read):
             assert passes(remembers, fence, name=name, read=read), "a late holder"
-
-
-@given(STEPS)
-def test_with_forgetting_or_without_a_late_holder_never_passes(steps: Steps) -> None:
-    passes_only_where_nothing_is_forgotten(Seen, steps)
 
 
 def test_keep_is_a_time() -> None:

@@ -12,7 +12,7 @@ import redis
 import redis.asyncio
 import redis.asyncio.cluster
 import redis.cluster
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Misuse, StaleFence
@@ -87,7 +87,7 @@ async def test_tasks_have_the_same(store: Nodes, client: redis.Redis) -> None:
     assert client.get("key") == "x"
 
 
-def late_by_a_pipeline(client: Any) -> None:
+def test_a_pipeline_is_misuse(store: Nodes, client: Any) -> None:
     """A late holder queues its write, and nobody looks at the script's answer."""
     fence = now()
     FencedRedis(client, {"a": fence}).set("key", "later")
@@ -95,10 +95,6 @@ def late_by_a_pipeline(client: Any) -> None:
         with pytest.raises(Misuse, match="a pipeline answers later"):
             FencedRedis(pipeline, {"a": fence - 1}).set("key", "late")
         assert len(pipeline) == 0
-
-
-def test_a_pipeline_is_misuse(store: Nodes, client: redis.Redis) -> None:
-    late_by_a_pipeline(client)
     with pytest.raises(Misuse, match="a pipeline answers later"):
         FencedRedis(redis.asyncio.Redis.from_url(store.urls[0]).pipeline(), {"a": now()})
     for kind in (redis.cluster.ClusterPipeline, redis.asyncio.cluster.ClusterPipeline):
@@ -166,9 +162,12 @@ def test_keep_is_a_time(client: redis.Redis) -> None:
 STEPS = st.lists(st.tuples(st.integers(1, 6), st.sampled_from(["write", "read"])), max_size=12)
 
 
-def follows_the_model(client: redis.Redis, base: int, steps: list[tuple[int, str]]) -> None:
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_any_order(client: redis.Redis, steps: list[tuple[int, str]]) -> None:
     """Write and read with these fences; what passes is what a page of Python lets pass."""
     client.flushall()
+    base = now()
     seen = written = 0
     for number, what in steps:
         fence = base + number
@@ -183,13 +182,6 @@ def follows_the_model(client: redis.Redis, base: int, steps: list[tuple[int, str
         if refused is None:
             seen, written = max(seen, fence), fence if what == "write" else written
     assert client.get("key") == (str(written) if written else None)
-
-
-@settings(max_examples=50, deadline=None)
-@given(steps=STEPS)
-def test_any_order(store: Nodes, steps: list[tuple[int, str]]) -> None:
-    with redis.Redis.from_url(store.urls[0], decode_responses=True) as client:
-        follows_the_model(client, now(), steps)
 
 
 def test_an_expired_record_lets_nobody_in_who_was_refused_before(client: redis.Redis) -> None:

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import aiosqlite
-import psycopg
 import pytest
 from fencing import schedules
 from fencing.databases import NEEDS_MARIADB, Database
@@ -283,28 +282,6 @@ def test_a_table_that_does_not_store_what_it_is_told(database: Database, cursor:
     fences.guard(cursor, {"a": 5}, read=read)
 
 
-# ------------------------------------------------ a holder that stopped
-
-
-def test_a_holder_that_stopped_in_its_transaction_holds_others_up_until_the_database_ends_it(database: Database) -> None:
-    if database.dialect != "postgresql":
-        return
-    fences = FenceTable("postgresql")
-    with closing(database.connect()) as stopped, closing(database.connect()) as next_:
-        stopped.execute("SET idle_in_transaction_session_timeout = '300ms'")
-        stopped.commit()
-        fences.guard(stopped.cursor(), {"a": 5})
-        with pytest.raises(psycopg.errors.LockNotAvailable):  # (each connection here has a `lock_timeout`)
-            fences.guard(next_.cursor(), {"a": 6})
-        next_.rollback()
-        next_.execute("SET lock_timeout = '30s'")
-        fences.guard(next_.cursor(), {"a": 6})
-        next_.commit()
-        with pytest.raises(psycopg.Error, match="terminating connection"):
-            stopped.execute("SELECT 1")
-    assert record(database) == (6, 6)
-
-
 # ------------------------------------------------ asyncio
 
 
@@ -330,19 +307,6 @@ async def test_tasks_have_the_same_guards(tmp_path: Path) -> None:
         await cursor.execute(fences.ddl)
         with pytest.raises(Misuse, match="transaction of its own"):
             await fences.aguard(cursor, {"a": 5})
-
-
-async def test_tasks_on_postgresql(database: Database) -> None:
-    if database.dialect != "postgresql":
-        return
-    with closing(database.connect()) as connection:
-        where = connection.info.dsn
-    async with await psycopg.AsyncConnection.connect(where) as asynchronous:
-        cursor = asynchronous.cursor()
-        await FenceTable("postgresql").aguard(cursor, {"a": 5})
-        with pytest.raises(StaleFence):
-            await FenceTable("postgresql").aguard(cursor, {"a": 4})
-        await asynchronous.rollback()
 
 
 # ------------------------------------------------ in any order, at any isolation

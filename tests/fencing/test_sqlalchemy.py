@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from fencing import overtaking
 from fencing.databases import Database
-from sqlalchemy import Engine, String, create_engine, delete, event, insert, inspect, select, text, update
-from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
+from sqlalchemy import Engine, String, create_engine, delete, event, insert, select, text, update
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, async_scoped_session, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
 from sqlalchemy.orm.exc import StaleDataError
 
@@ -69,6 +69,15 @@ def engine(database: Database) -> Iterator[Engine]:
 def session(engine: Engine) -> Iterator[Session]:
     with Session(engine) as session:
         yield session
+
+
+@pytest.fixture
+async def asynchronous(database: Database) -> AsyncIterator[AsyncEngine]:
+    if not database.asynchronous:
+        pytest.skip("no driver for asyncio")
+    engine = create_async_engine(database.asynchronous)
+    yield engine
+    await engine.dispose()
 
 
 def values(engine: Engine, table: str = "plain") -> list[Any]:
@@ -314,15 +323,17 @@ try:
 except ConfigError as error:
     print(error)
 """
-CHILD = {"bases": "Fenced, Parent", "key": 'ForeignKey("parent.id"), ', "rest": ""}
-OVERRIDING = {"bases": "Fenced, Base", "key": "", "rest": '__mapper_args__ = {"eager_defaults": True}'}
-ANOTHER = {
-    "bases": "Fenced, Base",
-    "key": "",
-    "rest": """
+REFUSED = {
+    "child": {"bases": "Fenced, Parent", "key": 'ForeignKey("parent.id"), ', "rest": ""},
+    "overriding": {"bases": "Fenced, Base", "key": "", "rest": '__mapper_args__ = {"eager_defaults": True}'},
+    "another column": {
+        "bases": "Fenced, Base",
+        "key": "",
+        "rest": """
     version: Mapped[int] = mapped_column()
     __mapper_args__ = {"version_id_col": version, "version_id_generator": False}
 """,
+    },
 }
 MERGING = {
     "bases": "Fenced, Base",
@@ -334,7 +345,7 @@ MERGING = {
 }
 
 
-@pytest.mark.parametrize("declared", [CHILD, OVERRIDING, ANOTHER], ids=["child", "overriding", "another column"])
+@pytest.mark.parametrize("declared", REFUSED.values(), ids=REFUSED)
 def test_a_class_whose_fence_would_not_be_compared_is_refused(declared: dict[str, str]) -> None:
     assert run(UNCOMPARED.format(**declared)).startswith("the fences of Account would not be compared: merge its `__mapper_args__`")
 
@@ -346,10 +357,7 @@ def test_a_class_that_merges_its_arguments_is_not() -> None:
 # ------------------------------------------------ other sessions
 
 
-async def test_registries_of_asynchronous_sessions(database: Database, engine: Engine) -> None:
-    if not database.asynchronous:
-        return
-    asynchronous = create_async_engine(database.asynchronous)
+async def test_registries_of_asynchronous_sessions(asynchronous: AsyncEngine, engine: Engine) -> None:
     registry = async_scoped_session(async_sessionmaker(asynchronous), scopefunc=asyncio.current_task)
     async with fenced(registry, {"a": 7}) as session:
         assert session is registry()
@@ -358,21 +366,17 @@ async def test_registries_of_asynchronous_sessions(database: Database, engine: E
         async with fenced(registry, {"a": 5}):
             raise AssertionError("the body does not run")
     await registry.remove()
-    await asynchronous.dispose()
     assert values(engine, "account") == [7]
 
 
-async def test_an_asynchronous_session_with_several_databases(database: Database, engine: Engine) -> None:
-    if not database.asynchronous:
-        return
-    elsewhere, asynchronous = create_async_engine("sqlite+aiosqlite://"), create_async_engine(database.asynchronous)
+async def test_an_asynchronous_session_with_several_databases(asynchronous: AsyncEngine, engine: Engine) -> None:
+    elsewhere = create_async_engine("sqlite+aiosqlite://")
     for fence, error in ((7, None), (5, StaleFence)):
         async with AsyncSession(bind=elsewhere, binds={Plain: asynchronous}) as session:
             with pytest.raises(error) if error else nullcontext():
                 async with fenced(session, {"a": fence}):
                     await session.merge(Plain(id=1, value=fence))
     await elsewhere.dispose()
-    await asynchronous.dispose()
     assert values(engine) == [7]
 
 
@@ -435,10 +439,7 @@ def test_no_statement_is_watched_before_a_class_needs_it() -> None:
 # ------------------------------------------------ asyncio
 
 
-async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
-    if not database.asynchronous:
-        return
-    asynchronous = create_async_engine(database.asynchronous)
+async def test_tasks_have_the_same(asynchronous: AsyncEngine, engine: Engine) -> None:
     async with AsyncSession(asynchronous, expire_on_commit=False) as session:
         async with fenced(session, {"a": 7}) as same:
             assert same is session
@@ -460,26 +461,7 @@ async def test_tasks_have_the_same(database: Database, engine: Engine) -> None:
     async with asynchronous.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
         with pytest.raises(Misuse, match="transaction of its own"):
             await connection.run_sync(guard, {"b": 7})
-    await asynchronous.dispose()
     assert values(engine, "account") == [9]
-
-
-async def test_tasks_load_again_what_they_have_kept(database: Database, engine: Engine) -> None:
-    if not database.asynchronous:
-        return
-    asynchronous = create_async_engine(database.asynchronous)
-    async with AsyncSession(asynchronous, expire_on_commit=False) as session:
-        row = Plain(id=1, value=100)
-        async with fenced(session, {"a": 7}):
-            session.add(row)
-        with Session(engine) as other, fenced(other, {"a": 8}):
-            other.get_one(Plain, 1).value += 10
-        async with fenced(session, {"a": 9}):
-            assert "value" in inspect(row).unloaded
-            await session.refresh(row)
-            row.value += 10
-    await asynchronous.dispose()
-    assert values(engine) == [120]
 
 
 # ------------------------------------------------ late holders

@@ -86,35 +86,22 @@ def test_a_version_that_a_majority_has_is_what_the_others_lack() -> None:
     assert lack.said == {1: (until(1), b"17", b"%d" % expiry)}
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        ([17, 0, 5000], [17, 0, 5000], [17, 0, 5000]),
-        ([17, 0, 5000], [], []),
-        ([17, 0, 5000], [18, 0, 5000], []),
-        ([17, 0, 5000], [17, 0, 5000], [18, 0, 5000]),
-        ([17, 0, 5000], [17, 0, 5000], [], [17, 1, 5000], [17, 0, 5000]),
-        ([17, 0, 50], [17, 0, 5000], []),
-        ([], [], []),
-        ([17, 0, -1], [17, 0, -1], []),
-        ([0, 0, 5000], [0, 0, 5000], []),
-        ([17], [17, 0, "x"], []),
-        ([17, 0, 5000], [17, 1, 5000], []),
-    ],
-    ids=[
-        "all have it",
-        "one has it",
-        "two versions",
-        "a newer one",
-        "a newer one under way",
-        "it expires",
-        "nobody",
-        "for ever",
-        "no version",
-        "no answer",
-        "a note",
-    ],
-)
+SETTLED: dict[str, Any] = {
+    "all have it": ([17, 0, 5000], [17, 0, 5000], [17, 0, 5000]),
+    "one has it": ([17, 0, 5000], [], []),
+    "two versions": ([17, 0, 5000], [18, 0, 5000], []),
+    "a newer one": ([17, 0, 5000], [17, 0, 5000], [18, 0, 5000]),
+    "a newer one under way": ([17, 0, 5000], [17, 0, 5000], [], [17, 1, 5000], [17, 0, 5000]),
+    "it expires": ([17, 0, 50], [17, 0, 5000], []),
+    "nobody": ([], [], []),
+    "for ever": ([17, 0, -1], [17, 0, -1], []),
+    "no version": ([0, 0, 5000], [0, 0, 5000], []),
+    "no answer": ([17], [17, 0, "x"], []),
+    "a note": ([17, 0, 5000], [17, 1, 5000], []),
+}
+
+
+@pytest.mark.parametrize("told", SETTLED.values(), ids=SETTLED)
 def test_where_nothing_is_to_be_written_back(told: Any) -> None:
     assert table(CACHE, *told).lack(CACHE, PATIENCE) is None
 
@@ -173,16 +160,15 @@ def test_a_rate_is_raised_to_what_a_majority_counts() -> None:
     assert lack.said == {1: (until(1), b"%d" % (NOW + 1_000_000 + 7_000_000), b"0", b"")}
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        ([9_000_000, 0], [], []),
-        ([9_000_000, 0], [8_500_000, 0], [8_100_000, 0]),
-        ([900_000, 0], [900_000, 0], []),
-        ([], [], []),
-    ],
-    ids=["one counts it", "calls under way", "soon over", "nobody"],
-)
+COUNTED: dict[str, Any] = {
+    "one counts it": ([9_000_000, 0], [], []),
+    "calls under way": ([9_000_000, 0], [8_500_000, 0], [8_100_000, 0]),
+    "soon over": ([900_000, 0], [900_000, 0], []),
+    "nobody": ([], [], []),
+}
+
+
+@pytest.mark.parametrize("told", COUNTED.values(), ids=COUNTED)
 def test_a_rate_that_nobody_need_raise(told: Any) -> None:
     assert table(RATE, *told).lack(RATE, PATIENCE) is None
 
@@ -242,16 +228,15 @@ def test_a_name_with_a_hash_tag() -> None:
     assert told == ([1], say(BARRIER, 3, 4, 5000 - TOOK, [b"a"], name="n{t}"))
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        ([3, 0, 5000, b"a"], [3, 0, 5000, b"a"]),
-        ([3, 0, 5000, b""], []),
-        ([3, 0, 5000, b"a"], [4, 0, 5000, b"b"]),
-        ([], []),
-    ],
-    ids=["all know it", "nobody has arrived", "two numbers", "nobody knows it"],
-)
+GATHERED: dict[str, Any] = {
+    "all know it": ([3, 0, 5000, b"a"], [3, 0, 5000, b"a"]),
+    "nobody has arrived": ([3, 0, 5000, b""], []),
+    "two numbers": ([3, 0, 5000, b"a"], [4, 0, 5000, b"b"]),
+    "nobody knows it": ([], []),
+}
+
+
+@pytest.mark.parametrize("told", GATHERED.values(), ids=GATHERED)
 def test_what_nobody_need_be_told(told: Any) -> None:
     assert lacking(LATCHED, *told) is None
 

@@ -50,8 +50,6 @@ def test_what_a_node_says_of_each_lock() -> None:
     "reply",
     [
         None,
-        b"OK",
-        [],
         [ONE, 900, b"5", 0, None],
         [ONE, b"900", b"5", 0, None, None],
         [ONE, 900, 5, 0, None, None],

@@ -142,9 +142,6 @@ def test_its_time_is_over_when_a_majority_says_so() -> None:
     "reply",
     [
         None,
-        b"x",
-        1,
-        [],
         [7, 1, 500],
         [7, 1, 500, "v"],
         [7, 1, 500, None],
