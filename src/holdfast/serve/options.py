@@ -82,7 +82,7 @@ class Options:
         if self.advertise is not None:
             _check_address(self.advertise)
         elif self.peer_ca is not None:
-            raise ConfigError("peer_ca is for asking other gateways: it needs advertise, the address by which they know this one")
+            raise ConfigError("peer_ca is for asking other gateways: it needs advertise, which is this one's address")
 
     @property
     def names(self) -> tuple[str, ...]:
