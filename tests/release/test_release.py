@@ -42,7 +42,4 @@ def test_the_wire_is_frozen() -> None:
 
 
 def test_the_interface_is_frozen() -> None:
-    frozen = (ROOT / "tests/api.txt").read_text()
-    assert frozen == api.described(ROOT / "src"), "if this is meant: ./task release --freeze"
-    assert "\nholdfast.Lock.acquire(self, cancel: threading.Event | None = None) -> Lease\n" in frozen
-    assert "\nasync holdfast.aio.Lock.acquire(self) -> Lease\n" in frozen
+    assert (ROOT / "tests/api.txt").read_text() == api.described(ROOT / "src"), "if this is meant: ./task release --freeze"

@@ -28,16 +28,6 @@ def test_the_simulator_still_writes_the_committed_history(make: Any) -> None:
     assert list(scenes.complaints(lived)) == []
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_history_is_whole(name: str) -> None:
-    it = history.read(name)
-    assert it["lanes"] == list(it["beliefs"])
-    assert [step["at"] for step in it["steps"]] == sorted(step["at"] for step in it["steps"])
-    assert all(0 <= step["at"] <= it["seconds"] and step["lane"] in it["lanes"] for step in it["steps"])
-    assert all(message["from"] in it["lanes"] and message["to"] in it["lanes"] for message in it["messages"])
-    assert all(known[0][0] == 0 for known in it["beliefs"].values())
-
-
 def test_without_its_guard_the_guarded_history_has_two_holders() -> None:
     def planted() -> Any:
         scene, main = scenes.unguarded()

@@ -77,14 +77,6 @@ def holdfast_nodes():
 """
 
 
-ON_OTHERS = """
-def test_it(locks, holdfast_nodes):
-    assert "/node-" not in holdfast_nodes.urls[0]
-    with locks.lock("x"):
-        pass
-"""
-
-
 ENDS = """
 import os
 import pytest
@@ -128,11 +120,6 @@ def ran(folder: Path, conftest: str, tests: str, **environment: str) -> str:
 def test_the_fixtures_on_real_nodes(tmp_path: Path) -> None:
     told = ran(tmp_path, CONFTEST, TESTS)
     assert "8 passed" in told, told
-
-
-def test_the_fixtures_on_other_nodes(tmp_path: Path) -> None:
-    told = ran(tmp_path, CONFTEST + OVERRIDDEN, ON_OTHERS)
-    assert "1 passed" in told, told
 
 
 def test_each_run_makes_its_own_on_servers_that_stay(tmp_path: Path, nodes: Nodes) -> None:

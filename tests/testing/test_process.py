@@ -247,41 +247,6 @@ def test_ready_hears_every_node_that_answers_before_it_says_up() -> None:
     simulation.run(main())
 
 
-@pytest.mark.parametrize("harm", ["pause", "crash", "cut_off"])
-@pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_to_processes_no_law_is_broken(harm: str, seed: int) -> None:
-    simulation, fences = Simulation(nodes=5, seed=seed, max_ttl=2.0), list[int]()
-
-    async def adds(lease: Lease) -> None:
-        await asyncio.sleep(0.2)
-        if lease.held:
-            fences.append(lease.fence)
-
-    async def adding(turns: int) -> None:
-        async with simulation.client(ttl=1.0, max_ttl=2.0, outage=60.0) as locks:
-            for _ in range(turns):
-                try:
-                    async with locks.lock("x") as lease:
-                        await adds(lease)
-                except LockLost:
-                    pass
-
-    async def main() -> None:
-        processes = [simulation.process(adding(8)) for _ in range(4)]
-        simulation.storm()
-        for process in processes[:2]:
-            await asyncio.sleep(0.35)
-            {"pause": lambda it: it.pause(2.5), "crash": Process.crash, "cut_off": lambda it: it.cut_off(2.5)}[harm](process)
-        await asyncio.sleep(3)
-        simulation.calm()
-        await asyncio.gather(*processes, return_exceptions=True)
-
-    simulation.run(main())
-    assert fences == sorted(set(fences))
-    assert len(fences) >= 14
-    assert all(simulation.laws.looked[law] for law in ("exclusion", "fence", "majority"))
-
-
 def test_the_timeline_tells_what_happened_to_a_process() -> None:
     simulation = Simulation()
 

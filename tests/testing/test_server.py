@@ -268,15 +268,6 @@ def test_what_info_says_can_be_changed(server: Server, client: Client) -> None:
     assert client.say("HELLO", 3)[b"role"] == b"slave"
 
 
-def test_commands_are_counted(server: Server, client: Client) -> None:
-    client.talk(("SET", "k", "v"), ("EVAL", "return {redis.call('GET', 'k'), redis.pcall('GET', 'k', 'l'), redis.call('GET', 'l')}", 0))
-    assert server.calls == {b"SET": 1, b"EVAL": 1, b"GET": 2}
-    assert "cmdstat_get:calls=2\r\n" in info(client, "commandstats")
-
-
-# Scripts
-
-
 def test_scripts_leave_nothing_behind(client: Client) -> None:
     for script in ("x = 1", "KEYS = 1", "redis = nil", "redis.call = nil", "string.format = nil", "_G.x = 1", "setmetatable(string, {})"):
         assert error(client.say("EVAL", script, 0)).startswith("ERR ")
@@ -291,16 +282,6 @@ def test_servers_share_a_lua_and_no_scripts(clock: Clock) -> None:
     assert error(clients[1].say("EVALSHA", sha, 1, "k", "v")).startswith("NOSCRIPT")
     clients[1].say("SCRIPT", "LOAD", "return redis.call('SET', KEYS[1], ARGV[1])")
     assert clients[1].say("GET", "k") is None
-
-
-def test_a_script_s_pushes_come_after_it(server: Server, client: Client) -> None:
-    """So a client that answers at once never meets a script half-way."""
-    order: list[str] = []
-    listener = server.connect(lambda data: order.append("push"))
-    listener.feed(pack("SUBSCRIBE", "c"))
-    order.clear()
-    client.say("EVAL", "redis.call('PUBLISH', 'c', 'x') redis.call('SET', 'k', 'v')", 0)
-    assert order == ["push"] and client.say("GET", "k") == b"v"
 
 
 def test_a_bug_in_a_command_does_not_pass_for_a_script_s_error(server: Server, client: Client) -> None:

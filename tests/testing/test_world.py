@@ -60,15 +60,6 @@ def test_the_same_seed_has_the_same_chance() -> None:
     assert world.seen == {"heads": 1}
 
 
-def test_a_fingerprint_is_of_all_that_was_noted() -> None:
-    one, other = World(0), World(0)
-    for world in (one, other):
-        world.note("somebody", "says", b"hello")
-    assert one.fingerprint() == other.fingerprint()
-    other.note("somebody", "says", b"more")
-    assert one.fingerprint() != other.fingerprint()
-
-
 def test_a_clock_runs_at_its_own_rate_and_steps() -> None:
     world = World(0)
     clock = DriftingClock(world, 100.0, 2.0)
