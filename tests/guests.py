@@ -75,7 +75,7 @@ GUESTS = {
         "django.md",
     ),
     "celery": Guest(
-        ("test_celery.py", "test_beats.py", "test_celery_beat.py"),
+        ("test_celery.py", "test_queues.py", "test_beats.py", "test_celery_beat.py"),
         ("celery==5.4.0", "kombu==5.4.0", "redis==5.0.8", "gevent", "django==5.1", "django-celery-beat==2.7.0"),
         ("celery[redis]", "gevent", "django-celery-beat", "celery-once", "celery-singleton", "rq"),
         ("celery", "celery_beat"),
@@ -94,7 +94,7 @@ GUESTS = {
         ("apscheduler",),
     ),
     "dramatiq": Guest(
-        ("test_dramatiq.py",),
+        ("test_dramatiq.py", "test_queues.py"),
         ("dramatiq[redis]==1.17.0",),
         ("dramatiq[redis]",),
         ("dramatiq",),

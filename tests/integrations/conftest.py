@@ -63,3 +63,14 @@ def stage_with_broker(nodes: Nodes, broker: str, tmp_path: Path, request: pytest
     }
     with staged(tmp_path, environment) as stage:
         yield stage
+
+
+@pytest.fixture
+def queue(stage_with_broker: Stage) -> Iterator[Any]:
+    """The task queue whose framework is installed: an environment has one of them."""
+    from integrations.tasks import Queue, imported
+
+    with imported("proj" if find_spec("celery") else "actors", stage_with_broker) as program:
+        queue = Queue(stage_with_broker, program)
+        yield queue
+        queue.close()

@@ -31,4 +31,5 @@ LONG = {
     "test_flask.py",
     "test_pipelines.py",
     "test_pytest.py",
+    "test_queues.py",
 }

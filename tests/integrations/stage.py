@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import httpx
 from integrations.leash import leashed
+from nemesis.processes import free_port
 
 import holdfast
 
@@ -157,18 +157,3 @@ def fairness(entries: list[Entry], began: float) -> float:
         waits.setdefault(entry.words[1], []).append(entry.at - began)
     means = [sum(it) / len(it) for it in waits.values()]
     return sum(means) ** 2 / (len(means) * sum(it * it for it in means))
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as it:
-        it.bind(("127.0.0.1", 0))
-        port: int = it.getsockname()[1]
-        return port
-
-
-def listens(port: int) -> bool:
-    """Does anybody accept connections there?"""
-    with socket.socket() as it:
-        it.settimeout(1)
-        return it.connect_ex(("127.0.0.1", port)) == 0

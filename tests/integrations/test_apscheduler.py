@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import struct
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,14 +16,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from integrations.stage import Stage, free_port, overlaps, staged
-from nemesis.servers import compiled_shim
+from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
+from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.triggers.interval import IntervalTrigger
+from integrations.stage import Stage, overlaps, staged
 
 import holdfast
 from holdfast import ConfigError, Holdfast
 from holdfast.aio import Holdfast as AsyncHoldfast
 from holdfast.embedded import Nodes
 from holdfast.errors import Cancelled
+from holdfast.integrations import apscheduler
+from holdfast.integrations.apscheduler import OnceAsyncIOExecutor, OnceThreadPoolExecutor
 
 pytestmark = pytest.mark.timeout(200)
 
@@ -71,25 +74,6 @@ def test_each_time_is_run_once_by_all_processes_together(stage: Stage, kind: str
     # All have the result of the one that ran.
     results = {(it.words[1], *it.words[3:]) for it in stage.entries("executed")}
     assert len(results) == TICKS
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="the wall clock of a process can be moved on Linux only")
-def test_each_time_is_run_once_although_the_clocks_of_the_processes_differ(stage: Stage) -> None:
-    shim = compiled_shim(stage.folder)
-    if shim is None:
-        pytest.skip("there is no C compiler to build what moves a clock")
-    stage.environment["TICKS"] = "10"
-    begin = time.time() + 5
-    for number, seconds in enumerate((-2, -0.5, 0.5, 2)):
-        skew = stage.folder / f"skew-{number}"
-        skew.write_bytes(struct.pack("q", round(seconds * 1e9)).ljust(4096, b"\0"))
-        clock = {"LD_PRELOAD": str(shim), "SKEW_FILE": str(skew)}
-        stage.start("ticker", "threads", str(number), BEGIN=str(begin), **clock)
-    stage.until(lambda: len(stage.entries("executed")) >= PROCESSES * 10, "all processes have all results", 60)
-    assert numbers(stage) == dict.fromkeys(range(10), 1)
-    # Their clocks do differ: the last tick comes to one process much later than to another.
-    ends = [it.at for it in stage.entries("executed", "tick-9")]
-    assert max(ends) - min(ends) > 2
 
 
 def test_jobs_run_in_processes_of_a_pool(stage: Stage) -> None:
@@ -147,19 +131,6 @@ def next_leader(stage: Stage, others: set[int], what: str) -> int:
     return found
 
 
-@pytest.mark.parametrize("words", [(), ("--preload",)], ids=["workers", "preload"])
-def test_workers_of_a_web_server_start_a_scheduler_each(stage: Stage, words: tuple[str, ...]) -> None:
-    """With `--preload`, the module is imported once, and no thread of its scheduler gets into the workers."""
-    begin = str(time.time() + 4)
-    bind = f"127.0.0.1:{free_port()}"
-    stage.start("gunicorn", "ticker:application", "-w", str(PROCESSES), "-b", bind, *words, BEGIN=begin, WSGI="1")
-    schedulers = 1 if words else PROCESSES
-    stage.until(lambda: len(stage.entries("executed")) >= schedulers * TICKS, "all schedulers have all results", 60)
-    assert numbers(stage) == dict.fromkeys(range(TICKS), 1)
-    heard = Counter(it.words[2] for it in stage.entries("executed"))
-    assert (heard["here"], heard["elsewhere"]) == (TICKS, (schedulers - 1) * TICKS)
-
-
 @pytest.mark.parametrize("how, runs", [("coalesced", 1), ("each", 3)])
 def test_times_that_were_missed_are_run_once(stage: Stage, how: str, runs: int) -> None:
     """All processes run jobs only when three times have passed, and APScheduler runs the last one of them, or all."""
@@ -178,10 +149,6 @@ def test_an_interval_is_run_once_in_each_of_its_lengths(stage: Stage) -> None:
 @pytest.mark.parametrize("seconds, keep", [(10, 86_400.0), (100_000, 200_000.0)])
 def test_that_an_interval_was_run_is_known_for_twice_its_length(seconds: int, keep: float) -> None:
     """Another process may come to it when it is nearly over."""
-    from apscheduler.triggers.interval import IntervalTrigger
-
-    from holdfast.integrations.apscheduler import OnceThreadPoolExecutor
-
     job = SimpleNamespace(id="job", trigger=IntervalTrigger(seconds=seconds, timezone="UTC"))
     with Holdfast("redis://nobody") as locks:
         assert OnceThreadPoolExecutor(locks)._once(job, now()).keep == keep
@@ -220,27 +187,9 @@ def test_jobs_that_other_processes_cannot_know_are_refused(stage: Stage) -> None
     assert not stage.entries("tick")
 
 
-def test_a_first_time_that_each_process_chooses_is_run_in_each(nodes: Nodes, tmp_path: Path) -> None:
-    """`add_job` without `run_date`, and with `next_run_time=now`: what the page warns of."""
-    ran: list[str] = []
-    with ExitStack() as stack:
-        for _ in range(2):
-            before = len(ran)
-            scheduler = threads(stack, nodes, tmp_path.name)
-            scheduler.add_job(ran.append, args=["no date"], id="no date")
-            scheduler.add_job(ran.append, "cron", ["now"], year=2999, id="now", next_run_time=now())
-            until(lambda before=before: len(ran) == before + 2, "both have run")
-    assert Counter(ran) == {"no date": 2, "now": 2}
-
-
 @pytest.mark.parametrize("end", ["shutdown", "loop"])
 def test_a_thread_of_an_event_loop_that_is_stopped_keeps_its_lease(nodes: Nodes, tmp_path: Path, end: str) -> None:
     """A scheduler is shut down while its job works in a thread, and also if the whole event loop ends then."""
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-    from apscheduler.schedulers.asyncio import AsyncIOScheduler
-
-    from holdfast.integrations.apscheduler import OnceAsyncIOExecutor
-
     heard, began, go, fences = list[Any](), threading.Event(), threading.Event(), list[int]()
 
     def job() -> str:
@@ -283,8 +232,6 @@ def test_a_thread_of_an_event_loop_that_is_stopped_keeps_its_lease(nodes: Nodes,
 
 def test_a_scheduler_that_stops_does_not_wait_for_a_job_elsewhere(nodes: Nodes, tmp_path: Path) -> None:
     """It waits for its own jobs, and if the user ends waits by an event, for those elsewhere, too."""
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-
     go, ran, heard, moment = threading.Event(), list[str](), list[Any](), now()
 
     def job(where: str) -> str:
@@ -322,10 +269,6 @@ def waiting(nodes: Nodes, prefix: str) -> int:
 
 def threads(stack: ExitStack, nodes: Nodes, prefix: str, **options: Any) -> Any:
     """A scheduler in this process, with a client of its own."""
-    from apscheduler.schedulers.background import BackgroundScheduler
-
-    from holdfast.integrations.apscheduler import OnceThreadPoolExecutor
-
     locks = stack.enter_context(Holdfast(*nodes.urls, prefix=f"{prefix}:"))
     scheduler = BackgroundScheduler(executors={"default": OnceThreadPoolExecutor(locks, **options)}, timezone="UTC")
     scheduler.start()
@@ -357,8 +300,6 @@ def test_two_jobs_with_the_same_id_are_refused(nodes: Nodes, tmp_path: Path, pla
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_a_job_may_get_another_function_and_a_scheduler_that_has_stopped_keeps_no_id(nodes: Nodes, tmp_path: Path, stops: bool) -> None:
-    from apscheduler.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-
     heard = list[Any]()
     scheduler: Any = None
     with ExitStack() as stack:
@@ -400,8 +341,6 @@ def test_a_job_that_would_run_without_its_lock_is_refused(nodes: Nodes, tmp_path
 
 
 def test_mistakes_are_found_where_they_are_written() -> None:
-    from holdfast.integrations import apscheduler
-
     made: Any = apscheduler.OnceThreadPoolExecutor
     with pytest.raises(ConfigError, match=r"OnceThreadPoolExecutor needs a client of holdfast\S*\.Holdfast"):
         made(AsyncHoldfast("redis://nowhere"))

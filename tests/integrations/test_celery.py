@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections import Counter
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
-from integrations.stage import PROGRAMS, Stage, fairness, overlaps
-from integrations.tasks import other, worker
+from celery import Celery, Task, chord, group, shared_task
+from integrations.stage import Stage, overlaps
+from integrations.tasks import Queue, other, worker
+from kombu.exceptions import OperationalError
 
-from holdfast import ConfigError, Holdfast
+from holdfast import ConfigError, Holdfast, LockBusy, current
+from holdfast.integrations import celery
+from holdfast.integrations.celery import client_of, once, setup, single
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -33,19 +33,9 @@ def stage(stage_with_broker: Stage) -> Stage:
 
 
 @pytest.fixture
-def app(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+def app(queue: Queue) -> Any:
     """The application as this process sees it: to send tasks."""
-    for name, value in stage.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.syspath_prepend(PROGRAMS)
-    sys.modules.pop("proj", None)
-    import proj
-
-    yield proj.app
-    # Results speak to the broker when they are discarded, which must be while there is one.
-    gc.collect()
-    proj.app.close()
-    sys.modules.pop("proj", None)
+    return queue.program.app
 
 
 def test_a_message_that_is_delivered_again_is_one_run(stage: Stage, app: Any) -> None:
@@ -95,42 +85,6 @@ def test_tasks_of_one_name_run_one_at_a_time_and_use_no_retries(stage: Stage, ap
     assert "MaxRetriesExceeded" not in stage.logs()
 
 
-@pytest.mark.parametrize("messages, names, seconds", [(30, 1, 0.1), (300, 10, 0.05), (10, 1, 1.5)], ids=["short", "many", "long"])
-def test_a_burst_is_done_about_as_soon_as_it_can_be(stage: Stage, app: Any, messages: int, names: int, seconds: float) -> None:
-    """Messages that find the lock busy come back one after the other, when their turn is near."""
-    worker(stage, "--pool", "prefork", "-c", "4", VISIBLE_AFTER="3600")
-    app.send_task("proj.burst", ["warm", 0, seconds])
-    stage.until(lambda: stage.entries("done", "warm"), "the worker works")
-    began = time.monotonic()
-    for number in range(messages):
-        app.send_task("proj.burst", [str(number % names), number, seconds])
-    ideal = max(messages * seconds / names, messages * seconds / 4)
-    stage.until(lambda: len(stage.entries("done")) == messages + 1, "all are done", 4 * ideal + 20)
-    took = time.monotonic() - began
-    delivered = Counter(" ".join(it.words) for it in stage.entries("delivered"))
-    most = max(delivered.values())
-    fair = fairness(stage.entries("done")[1:], began)
-    print(f"{messages} tasks of {seconds} s on {names} names: {took:.1f} s of {ideal:.1f} s; {most} deliveries; fairness {fair:.3f}")
-    assert took < 2 * ideal + 2, "a busy machine has some time more"
-    assert most <= 3
-    assert fair > 0.95, "over the names"
-
-
-def test_a_busy_task_is_skipped_or_fails_if_you_say_so(stage: Stage, app: Any) -> None:
-    worker(stage, "--pool", "threads", "-c", "4")
-    for name in ("skipping", "raising"):
-        first = app.send_task(f"proj.{name}", [2])
-        stage.until(lambda name=name: stage.entries("begin", name), "the first task has the lock")
-        second = app.send_task(f"proj.{name}", [2])
-        if name == "skipping":
-            assert second.get(timeout=20) is None
-        else:
-            error = second.get(timeout=20, propagate=False)
-            assert "is held by" in str(error)
-        assert first.get(timeout=20).startswith(name)
-        assert len(stage.entries("begin", name)) == 1
-
-
 @pytest.mark.parametrize("limit", ["soft_time_limit", "time_limit"])
 def test_the_lock_of_a_task_that_ran_for_too_long_is_free(stage: Stage, app: Any, limit: str) -> None:
     """The soft limit interrupts the task, and the hard one kills its process."""
@@ -158,26 +112,6 @@ def test_an_outage_inside_of_a_task_is_its_own(stage: Stage, app: Any) -> None:
     error = app.send_task("proj.charging", []).get(timeout=60, propagate=False)
     assert "could not acquire 'elsewhere'" in str(error)
     assert len(stage.entries("charged")) == 1
-
-
-def test_a_worker_that_is_stopped_ends_its_task_and_leaves_no_lock_behind(stage: Stage, app: Any) -> None:
-    worker(stage, "--pool", "prefork", "-c", "2")
-    result = app.send_task("proj.limited", [2])
-    stage.until(lambda: stage.entries("begin", "limited"), "the task begins")
-    os.kill(stage.processes[0].pid, signal.SIGTERM)
-    assert stage.processes[0].wait(timeout=60) == 0
-    assert result.get(timeout=20).startswith("limited:")
-    with other(stage) as locks:
-        assert not locks.is_locked("limited")
-
-
-def test_losing_the_lock_interrupts_a_task(stage: Stage, app: Any) -> None:
-    worker(stage, "--pool", "prefork", "-c", "1")
-    app.send_task("proj.aborted")
-    stage.until(lambda: stage.entries("interrupted"), "the body is interrupted")
-    begun, ended = stage.entries("begun")[0].at, stage.entries("interrupted")[0].at
-    assert 0.5 < ended - begun < 10, "not at its end, after 20 seconds"
-    stage.until(lambda: "LockLost" in stage.logs(), "the task fails with LockLost", 5)
 
 
 def test_abort_is_refused_where_nothing_can_interrupt_a_task(stage: Stage, app: Any) -> None:
@@ -216,8 +150,6 @@ def test_a_worker_does_not_start_with_a_task_that_cannot_run(stage: Stage, mista
 
 
 def test_a_countdown_that_the_broker_would_overtake_is_refused(app: Any) -> None:
-    from holdfast.integrations import celery
-
     celery._check(app, 10, 2.4)
     with pytest.raises(ConfigError, match=r"countdown=2.5 is too long.*Set it below 2.5"):
         celery._check(app, 10, 2.5)
@@ -234,10 +166,6 @@ def test_a_countdown_that_the_broker_would_overtake_is_refused(app: Any) -> None
 
 def test_settings_may_have_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Celery's guide for Django."""
-    from celery import Celery
-
-    from holdfast.integrations.celery import client_of, setup
-
     monkeypatch.delenv("HOLDFAST_NODES", raising=False)
     settings = ModuleType("settings_of_a_project")
     vars(settings).update(CELERY_HOLDFAST_NODES=["redis://a", "redis://b"], CELERY_HOLDFAST_PREFIX="shop:", HOLDFAST_WEB={})
@@ -252,11 +180,6 @@ def test_settings_may_have_a_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("eagerly", [False, True])
 def test_a_task_has_the_client_of_its_own_application(stage: Stage, eagerly: bool) -> None:
     """Also in another thread than the main one, which has no current application."""
-    from celery import Celery
-
-    from holdfast import current
-    from holdfast.integrations.celery import setup, single
-
     with other(stage) as shop, other(stage, prefix="mail:") as mail:
         apps = [Celery(name, set_as_current=True) for name in ("shop", "mail")]
         for app, locks in zip(apps, (shop, mail), strict=True):
@@ -276,33 +199,9 @@ def test_a_task_has_the_client_of_its_own_application(stage: Stage, eagerly: boo
         assert [it.acquired for it in (shop.stats(), mail.stats())] == [2, 0]
 
 
-def test_a_duplicate_is_not_sent_from_the_sending_to_the_end(stage: Stage, app: Any) -> None:
-    import proj
-
-    first = proj.unique.delay("a", 2)
-    assert proj.unique.delay("a", seconds=2).id == first.id, "it is in the queue"
-    others = [proj.unique.delay("b", 0, retries=True), proj.unique.delay("c", 0, fails=True)]
-    assert len({first.id, *(it.id for it in others)}) == 3
-    worker(stage, VISIBLE_AFTER="3600")
-    stage.until(lambda: stage.entries("begin", "a", first.id), "it runs")
-    assert proj.unique.delay("a", 2).id == first.id
-    stage.until(lambda: stage.entries("begin", "b"), "it will be retried")
-    time.sleep(0.5)
-    assert proj.unique.delay("b", 0).id == others[0].id
-    assert others[0].get(timeout=20) == others[0].id
-    assert first.get(timeout=20) == first.id
-    assert isinstance(others[1].get(timeout=20, propagate=False), ValueError)
-    for name, before in (("a", first), ("b", others[0]), ("c", others[1])):
-        stage.until(lambda name=name, before=before: proj.unique.delay(name, 0).id != before.id, "it is free", 5)
-    assert len(stage.entries("begin", "b", others[0].id)) == 2
-
-
 def test_a_duplicate_in_a_group_or_chord_is_refused(stage: Stage, app: Any) -> None:
     """The group would wait for ever for the result of a message that is not sent."""
     import proj
-    from celery import chord, group
-
-    from holdfast import LockBusy
 
     first = proj.unique.delay("a", 0)
     with pytest.raises(LockBusy, match=f"is held by the message {first.id}"):
@@ -315,7 +214,6 @@ def test_a_duplicate_in_a_group_or_chord_is_refused(stage: Stage, app: Any) -> N
 def test_a_reservation_ends_with_what_it_is_for(stage: Stage, app: Any) -> None:
     """One `ttl` after a worker was killed, if the message expires, and if the broker is down."""
     import proj
-    from kombu.exceptions import OperationalError
 
     with app.connection_for_write("redis://127.0.0.1:1") as down, pytest.raises(OperationalError):
         proj.unique.apply_async(["lost", 0], connection=down, retry=False)
@@ -325,7 +223,7 @@ def test_a_reservation_ends_with_what_it_is_for(stage: Stage, app: Any) -> None:
     time.sleep(0.2)
     worker(stage, VISIBLE_AFTER="3600")
     stage.until(lambda: proj.unique.delay("expired", 0).id != expired.id, "its name is free", 10)
-    assert lost.get(timeout=20) == lost.id, "it was sent"
+    assert lost.get(timeout=20) == "lost", "it was sent"
     first = proj.unique.delay("killed", 60)
     stage.until(lambda: stage.entries("begin", "killed"), "it runs")
     time.sleep(3)
@@ -336,8 +234,6 @@ def test_a_reservation_ends_with_what_it_is_for(stage: Stage, app: Any) -> None:
 
 def test_a_reservation_may_end_with_the_start_or_after_some_time(stage: Stage, app: Any) -> None:
     import proj
-
-    from holdfast import LockBusy
 
     first = proj.starting.delay(3)
     with pytest.raises(LockBusy, match=f"is held by the message {first.id}"):
@@ -355,17 +251,11 @@ def test_a_reservation_may_end_with_the_start_or_after_some_time(stage: Stage, a
         assert time.monotonic() - since > 3.5
 
 
-def test_a_task_that_is_called_like_a_function_has_no_message(stage: Stage, app: Any) -> None:
+def test_a_task_that_is_called_like_a_function_is_run_each_time(stage: Stage, app: Any) -> None:
     import proj
-
-    from holdfast.errors import LockBusy
 
     assert proj.mailing(0) == proj.mailing(0)
     assert len(stage.entries("begin", "mailing")) == 2
-    with other(stage) as locks, locks.lock("feed:7"):
-        assert proj.skipping(0).startswith("skipping")
-        with pytest.raises(LockBusy):
-            proj.feed(7)
 
 
 def test_a_task_whose_decorator_is_hidden_does_not_run(stage: Stage, app: Any) -> None:
@@ -394,15 +284,11 @@ def test_a_task_whose_decorator_is_hidden_does_not_run(stage: Stage, app: Any) -
     ],
 )
 def test_mistakes_are_found_where_they_are_written(words: Any, told: str) -> None:
-    from holdfast.integrations import celery
-
     with pytest.raises(ConfigError, match=told):
         words(celery)
 
 
 def not_twice(celery: Any, **options: Any) -> None:
-    from celery import Celery
-
     def task(url: str) -> None: ...
 
     made = Celery("twice", set_as_current=False).task(task, base=celery.Unique, **options)
@@ -412,9 +298,6 @@ def not_twice(celery: Any, **options: Any) -> None:
 @pytest.mark.parametrize("kind", ["task", "shared_task", "class", "wrapped"])
 def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
     """Workers would run the function below `@app.task`, without its lock."""
-    from celery import Celery, Task, shared_task
-
-    from holdfast.integrations.celery import once, single
 
     def feed(url: str) -> str:
         return url
@@ -435,21 +318,8 @@ def test_a_decorator_above_the_task_is_refused(kind: str) -> None:
     assert not app.finalized, "the application may still be configured"
 
 
-def test_an_application_without_setup_is_named() -> None:
-    from celery import Celery
-
-    from holdfast.integrations.celery import client_of
-
-    with pytest.raises(ConfigError, match=r"'lonely' has no client: call setup\(app\)"):
-        client_of(Celery("lonely"))
-
-
 def test_b8_a_bound_task_is_not_in_the_name_of_its_lock() -> None:
     """Its text has the address of its application, so each worker would have a lock of its own."""
-    from celery import Celery
-
-    from holdfast.integrations.celery import single
-
     app = Celery("bound", set_as_current=False)
     locks = Holdfast("redis://nowhere")
 
@@ -464,26 +334,3 @@ def test_b8_a_bound_task_is_not_in_the_name_of_its_lock() -> None:
         @app.task(bind=True)
         @single("feed:{0}", on=locks)
         def again(self: Any, feed: str) -> None: ...
-
-
-def test_what_others_do_after_a_worker_was_killed(stage: Stage, app: Any) -> None:
-    """holdfast frees the name of its task, and the others keep it: celery-once for its timeout, celery-singleton for ever."""
-    pytest.importorskip("celery_singleton")
-    with warnings.catch_warnings():
-        # What an old library says of a new Python.
-        warnings.simplefilter("ignore")
-        import others
-    stage.start("celery", "-A", "others:app", "worker", "-c", "3", VISIBLE_AFTER="3600")
-    for library, task in others.tasks.items():
-        task.delay(library, 60)
-    stage.until(lambda: len(stage.entries("begin")) == 3, "all run")
-    stage.kill(stage.processes[0].pid)
-    time.sleep(2 + 2)
-    sent = {}
-    with app.connection_for_read() as broker:
-        queue = broker.default_channel.client
-        for library, task in others.tasks.items():
-            before = queue.llen("celery")
-            task.delay(library, 60)
-            sent[library] = queue.llen("celery") - before
-    assert sent == {"holdfast": 1, "celery-once": 0, "celery-singleton": 0}

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import socket
 import ssl
-import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from inspect import isawaitable, signature
@@ -20,8 +18,7 @@ from urllib.parse import urlsplit
 import pytest
 import trustme
 
-import holdfast.aio
-from holdfast import ConfigError, Holdfast, Node
+from holdfast import Holdfast, Node
 from holdfast.drivers.access import accesses
 from holdfast.embedded import Nodes
 
@@ -175,12 +172,6 @@ def test_the_node_is_the_one_that_is_written_by_hand(kind: str, case: str, paper
     assert said_by(Node.of(client, failover=15), papers)[3] == 15.0
 
 
-def test_two_clients_of_one_server_are_one_node_named_twice() -> None:
-    library = Library(THERE[0])
-    with pytest.raises(ConfigError, match="named twice"):
-        Holdfast(*[Node.of(library.client(host="db")) for _ in range(2)])
-
-
 # ------------------------------------------------ with a server
 
 
@@ -211,26 +202,3 @@ def test_a_lock_on_the_server_of_a_client_which_is_not_used(kind: str, server: s
     if not library.waits:
         assert client.get("lent") is None, "it works afterwards"
         client.close()
-
-
-async def test_a_lock_of_asyncio_on_the_server_of_a_client(server: str) -> None:
-    for kind in THERE:
-        async with holdfast.aio.Holdfast(Node.of(client_of(Library(kind), server))) as locks:
-            async with locks.lock("lent", wait=15) as lease:
-                assert lease.held
-
-
-@pytest.mark.parametrize("kind", THERE[:1])
-def test_a_node_that_refuses_and_one_that_is_frozen_are_not_waited_for(kind: str) -> None:
-    """Their own retries and timeouts would take seconds: redis-py 8 repeats ten times by default."""
-    library = Library(kind)
-    with Nodes(4, tcp=True) as nodes, socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        clients = [*(client_of(library, it) for it in nodes.urls), library.client(port=nobody.getsockname()[1])]
-        nodes.freeze(3)
-        with Holdfast(*map(Node.of, clients), node_timeout=20) as locks:
-            began = time.monotonic()
-            with locks.lock("lent", wait=60) as lease:
-                assert lease.votes >= 3
-            assert time.monotonic() - began < 20, "it did not wait for a node_timeout"
-        nodes.thaw(3)

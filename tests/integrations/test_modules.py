@@ -60,8 +60,3 @@ import holdfast.integrations.{module}
 assert threading.active_count() == before
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_importing_holdfast_loads_no_integration() -> None:
-    program = "import sys, holdfast, holdfast.aio, holdfast.config; print([it for it in sys.modules if 'integrations' in it])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -31,13 +31,13 @@ def import_user(user, number):
     note("enter", user)
     time.sleep(0.01)
     note("leave", user)
-    note("done", number)
+    note("imported", number)
 
 
 @dramatiq.actor(lock="burst:{name}", max_retries=0)
 def burst(name, number, seconds):
     time.sleep(seconds)
-    note("finished", name, number)
+    note("done", name, number)
 
 
 class Deliveries(dramatiq.Middleware):
@@ -49,24 +49,25 @@ class Deliveries(dramatiq.Middleware):
 broker.add_middleware(Deliveries())
 
 
-@dramatiq.actor(lock="long", lock_delay=0.5, max_retries=0, store_results=True)
-def long(number, seconds):
-    note("begin", number)
+@dramatiq.actor(lock="limited", lock_delay=0.5, max_retries=0, store_results=True)
+def limited(seconds):
+    note("begin", "limited")
     time.sleep(seconds)
-    return number
+    return "limited"
 
 
 @dramatiq.actor(lock="skipped", lock_busy="skip", max_retries=0, store_results=True)
 def skipping(seconds):
     note("begin", "skipping")
     time.sleep(seconds)
-    return "done"
+    return "skipping"
 
 
-@dramatiq.actor(lock="raised", lock_busy="raise", max_retries=0)
+@dramatiq.actor(lock="raised", lock_busy="raise", max_retries=0, store_results=True)
 def raising(seconds):
     note("begin", "raising")
     time.sleep(seconds)
+    return "raising"
 
 
 @dramatiq.actor(lock="aborted", lock_abort=True, lock_options={"max_hold": 0.5}, max_retries=0)
@@ -79,13 +80,8 @@ def aborted():
         note("interrupted")
 
 
-@dramatiq.actor(lock="lost", lock_options={"max_hold": 0.2}, max_retries=0)
-def lost():
-    time.sleep(0.7)
-
-
 @dramatiq.actor(max_retries=0)
-def limited(seconds):
+def permitted(seconds):
     with few.acquire(raise_on_failure=False) as acquired:
         note("acquired" if acquired else "refused")
         if acquired:

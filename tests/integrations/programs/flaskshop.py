@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator
 
@@ -23,14 +22,6 @@ def hold(name: str) -> str:
     note("enter", name)
     time.sleep(0.01)
     note("leave", name)
-    return "done"
-
-
-@views.post("/long/<name>")
-@ext.locked("held:{name}", wait=20)
-def long(name: str) -> str:
-    note("enter", name)
-    time.sleep(20)
     return "done"
 
 
@@ -83,5 +74,3 @@ app.config["HOLDFAST_PREFIX"] = "flask:"
 # As a program that uses its client in the process that forks: with gunicorn's --preload, this is the parent.
 with app.app_context(), contextlib.suppress(NoQuorum):
     ext.locks.is_locked("nothing")
-# uWSGI's fork must not hit a moment in which holdfast's thread runs: the child would wait for the interpreter for ever.
-time.sleep(float(os.environ.get("PAUSE", "0")))

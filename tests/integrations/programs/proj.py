@@ -125,14 +125,12 @@ def hidden(seconds):
 
 
 @app.task(base=Unique, bind=True, unique="feed:{name}", max_retries=1, default_retry_delay=1)
-def unique(self, name, seconds, fails=False, retries=False):
+def unique(self, name, seconds, fails=0):
     note("begin", name, self.request.id)
     time.sleep(seconds)
-    if retries and not self.request.retries:
-        raise self.retry()
-    if fails:
-        raise ValueError(name)
-    return self.request.id
+    if self.request.retries < fails:
+        raise self.retry(exc=ValueError(name))
+    return name
 
 
 @app.task(base=Unique, unique_until="started", unique_busy="raise")

@@ -151,13 +151,5 @@ async def amain(process: str) -> None:
     note("stopped", process)
 
 
-def application(environ: dict[str, Any], start_response: Any) -> list[bytes]:
-    """Stands for a web application whose module starts a scheduler."""
-    start_response("200 OK", [])
-    return [b""]
-
-
 if __name__ == "__main__":
     main()
-elif "WSGI" in os.environ:
-    started("threads", str(os.getpid()))
