@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from swarm.tasks import TaskWorld
 from holdfast.testing.network import WALL, Node
 from holdfast.testing.world import DriftingClock, Violation
 
-AWAY = 0.8  # seconds that `harm` lasts, at most
+AWAY = 0.8  # seconds that a node is frozen or away, at most
 
 
 class Town:
@@ -49,24 +48,37 @@ class Town:
             link.stall(seconds)
 
 
-def harm(node: Node, fault: str, dice: random.Random) -> None:
-    """For less than a second, a node is frozen or away, or its connections are cut."""
-    match fault:
-        case "frozen":
-            node.freeze(dice.uniform(0.05, AWAY))
-        case "cut":
-            for link in list(node.links):
-                link.cut(dice.choice([None, 0.0, 0.3]))
-        case "away":
-            node.vanish(dice.uniform(0.05, AWAY))
+def strikes(town: Town, fault: str, seconds: float, weak: Sequence[Node] = ()) -> None:
+    """Every second, something happens to a minority of five nodes: always to the `weak` ones, or to others each time. It takes less than
+    a second."""
+    world, dice = town.world, town.world.dice
+
+    def strike() -> None:
+        for node in weak or dice.sample(town.nodes, 2):
+            match fault:
+                case "frozen":
+                    node.freeze(dice.uniform(0.05, AWAY))
+                case "cut":
+                    for link in list(node.links):
+                        link.cut(dice.choice([None, 0.0, 0.3]))
+                case "away":
+                    node.vanish(dice.uniform(0.05, AWAY))
+                case "restarted":
+                    node.restart()
+                case "slow":
+                    node.lag = dice.uniform(0, 0.2)
+
+    for at in range(int(seconds)):
+        world.at(world.now + 0.5 + at, strike)
 
 
 @pytest.fixture
 def town() -> Iterator[Callable[..., Town]]:
-    """Builds towns."""
+    """Builds towns. A test that fails shows of which seed the last one was."""
     towns: list[Town] = []
 
     def build(nodes: int = 3, seed: int = 0, **options: Any) -> Town:
+        print(f"a town of {nodes} nodes, seed {seed}")
         towns.append(Town(nodes, seed, **options))
         return towns[-1]
 

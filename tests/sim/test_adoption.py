@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
-from sim.test_latches import Storm, patiently
+from sim.test_latches import Storm
 
 from holdfast.aio import Lease
 from holdfast.errors import Cancelled, LockBusy, LockLost, NoQuorum
@@ -39,7 +39,7 @@ class Relay:
         self.tasks = [it.process.run(self.owner(it)) for it in self.clients]
         self.tasks += [it.process.run(self.adopter(it)) for it in self.clients for _ in range(2)]
         if seed % 3:
-            Storm(town, self.clients, "x")
+            Storm(town, self.clients)
 
     async def owner(self, client: Holdfast) -> None:
         """Takes the lock now and then, and hands it over."""
@@ -80,44 +80,13 @@ class Relay:
                 self.failed += 1
 
 
-def relayed(build: Build, seed: int, nodes: int = 3, **options: Any) -> Relay:
-    """A relay in trouble; Violation says which law is broken."""
-    town = build(nodes, seed, guard=4.0, **options)
-    relay = Relay(town, seed)
-    town.world.run(relay.ends)
-    for node in town.nodes:
-        node.heal()
-    patiently(town, "owners and adopters", relay.tasks, 60.0)
-    lease = relay.clients[0].process.run(relay.clients[0].lock("x").acquire())
-    patiently(town, "the name", [lease], 20.0)
-    return relay
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_law_is_broken_while_leases_go_from_owner_to_owner(town: Build, seed: int) -> None:
-    relay = relayed(town, seed, nodes=(3, 5, 2)[seed % 3])
+    here = town((3, 5, 2)[seed % 3], seed, guard=4.0)
+    relay = Relay(here, seed)
+    here.world.run(relay.ends)
+    for node in here.nodes:
+        node.heal()
+    here.ends(relay.tasks, what="owners and adopters")
+    here.ends([relay.clients[0].process.run(relay.clients[0].lock("x").acquire())], 20.0, "the name")
     assert sum(relay.adopted.values()) and relay.handed and relay.failed, "some were adopted, and some came too late"
-
-
-def test_a_giver_that_dies_has_handed_its_lease_over(town: Build) -> None:
-    here = town()
-    giver, adopter, stranger = [here.client(**OPTIONS) for _ in range(3)]
-    ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(2.0))
-    giver.process.crash()
-    here.world.run(here.world.now + 1.5)
-    lease = here.world.do(adopter.adopt(ticket))
-    here.world.run(here.world.now + 10.0)
-    assert lease.held and here.world.do(stranger.lock("x").try_acquire()) is None
-
-
-def test_an_adopter_that_dies_is_followed_when_its_lease_has_run_out(town: Build) -> None:
-    here = town()
-    giver, adopter = here.client(**OPTIONS), here.client(**OPTIONS)
-    ticket = here.world.do(here.world.do(giver.lock("x").acquire()).hand_over(0.3))
-    lease = here.world.do(adopter.adopt(ticket, ttl=1.0))
-    waiter = giver.process.run(giver.lock("x").acquire())
-    here.world.run(here.world.now + 3.0)
-    adopter.process.crash()
-    died = here.world.now
-    here.world.run(died + 1.1)
-    assert waiter.result().fence > lease.fence

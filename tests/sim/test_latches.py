@@ -16,7 +16,7 @@ import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
 
-from holdfast.errors import Misuse, NoQuorum, NotAllArrived
+from holdfast.errors import NoQuorum, NotAllArrived
 from holdfast.primitives.latch.plan import Arrivals, Patience
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
@@ -34,8 +34,8 @@ SLOW = 0.0, 0.1, 0.3  # how much of what is sent takes long
 class Storm:
     """What goes wrong: never with more nodes at a time than a minority, those in their guard included; and clients are stopped."""
 
-    def __init__(self, town: Town, clients: list[Holdfast], prefix: str) -> None:
-        self.town, self.clients, self.prefix = town, clients, prefix
+    def __init__(self, town: Town, clients: list[Holdfast]) -> None:
+        self.town, self.clients = town, clients
         self.world, self.dice = town.world, town.world.dice
         self._sick = [0.0] * len(town.nodes)  # until when
         self._end = self.world.now + TROUBLE
@@ -88,14 +88,6 @@ class Storm:
             node.lag = dice.uniform(0.005, 0.03)
             self.world.after(seconds, setattr, node, "lag", 0.0)
         return seconds + 1.0
-
-
-def patiently(town: Town, broken: str, tasks: list[Any], seconds: float = 60.0) -> None:
-    """All of them end in time."""
-    world = town.world
-    world.run(world.now + seconds, lambda: all(it.done() for it in tasks))
-    if not all(it.done() for it in tasks):
-        raise Violation(f"stuck: {broken}")
 
 
 # ------------------------------------------------ latches
@@ -159,33 +151,23 @@ class Crowd:
                 self.told(False, before)
 
 
-def latched(build: Build, seed: int, nodes: int = 5, fair: bool = False) -> Crowd:
-    """A latch in trouble; Violation says which law is broken. `fair`: nothing fails."""
-    town = build(nodes, seed)
-    try:
-        return _latched(town, fair)
-    except (Violation, AssertionError) as broken:
-        broken.args = (f"{broken} (seed {seed})",)
-        raise
-
-
-def _latched(town: Town, fair: bool) -> Crowd:
+def latched(town: Town) -> Crowd:
+    """A latch in trouble; Violation says which law is broken."""
     world, crowd = town.world, Crowd(town)
     clients = [town.client(**OPTIONS) for _ in range(4)]
     for it in clients[1:]:
         world.do(it.latch("go", COUNT).arrived())
-    if not fair:
-        Storm(town, clients, "go")
+    Storm(town, clients)
     dice = world.dice
     waits = [it.process.run(crowd.waits(it, dice.uniform(0, 3))) for it in clients[:3]]
     waits += [it.process.run(crowd.looks(it, world.now + TROUBLE)) for it in clients]
     for number in range(COUNT):
         client = dice.choice(clients)
-        waits.append(client.process.run(crowd.arrives(client, f"p{number}", dice.uniform(0, 1 if fair else TROUBLE))))
+        waits.append(client.process.run(crowd.arrives(client, f"p{number}", dice.uniform(0, TROUBLE))))
     world.run(world.now + TROUBLE)
     for node in town.nodes:
         node.heal()
-    patiently(town, f"{sorted(crowd.begun)} have arrived", waits)
+    town.ends(waits, what=f"{sorted(crowd.begun)} have arrived")
     late = town.client(**{**OPTIONS, "restart_guard": None})
     crowd.told(world.do(late.latch("go", COUNT).is_open()), True)
     return crowd
@@ -194,7 +176,7 @@ def _latched(town: Town, fair: bool) -> Crowd:
 @pytest.mark.parametrize("nodes", [3, 5])
 def test_a_latch_keeps_its_promise_whatever_fails(town: Build, nodes: int) -> None:
     for seed in SEEDS:
-        assert latched(town, seed, nodes).open
+        assert latched(town(nodes, seed)).open
 
 
 def test_a_crashed_party_has_arrived(town: Build) -> None:
@@ -207,7 +189,7 @@ def test_a_crashed_party_has_arrived(town: Build) -> None:
     here.world.run(here.world.now + 5)
     assert not waiting.done()
     assert here.world.do(client.latch("go", 2).arrive("b")) == 2
-    patiently(here, "", [waiting], 0.1)
+    here.ends([waiting], 0.1)
 
 
 def test_nothing_is_asked_while_nothing_happens(town: Build) -> None:
@@ -220,25 +202,19 @@ def test_nothing_is_asked_while_nothing_happens(town: Build) -> None:
     here.world.run(here.world.now + 29.0)
     assert [node.server.calls[b"EVALSHA"] - was for node, was in zip(here.nodes, before, strict=True)] == [9 * len(clients)] * 3
     assert here.world.do(clients[0].latch("go", 1).arrive()) == 1
-    patiently(here, "", waiting, 0.02)
-
-
-def confused(build: Build, seed: int) -> tuple[Town, list[Any]]:
-    """Three clients arrive at once, each of which reaches but two of three nodes, and each another two: a node knows of two ids at most."""
-    here = build(3, seed)
-    clients = [here.client(**OPTIONS) for _ in range(3)]
-    for number, client in enumerate(clients):
-        cut_off(client, number)
-    tasks = [it.process.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)]
-    patiently(here, "", tasks)
-    return here, tasks
+    here.ends(waiting, 0.02)
 
 
 def test_who_is_confirmed_last_sees_all(town: Build) -> None:
+    """Three clients arrive at once, each of which reaches but two of three nodes, and each another two: a node knows of two ids at most."""
     # Rule A1.
     for seed in SEEDS:
-        _, tasks = confused(town, seed)
-        assert max(it.result() for it in tasks) == 3, seed
+        here = town(3, seed)
+        clients = [here.client(**OPTIONS) for _ in range(3)]
+        for number, client in enumerate(clients):
+            here.cut_off(client, number)
+        arrived = here.ends([it.process.run(it.latch("go", 3).arrive(f"p{number}")) for number, it in enumerate(clients)])
+        assert max(arrived) == 3, seed
 
 
 def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
@@ -259,7 +235,7 @@ def test_who_waits_says_again_what_nodes_forget(town: Build) -> None:
         node.restart()
     world.run(world.now + 8)
     assert world.do(client.latch("go", 2).arrive("b")) == 2
-    patiently(here, "an arrival is forgotten", [waiting])
+    here.ends([waiting], what="an arrival is forgotten")
 
 
 # ------------------------------------------------ barriers
@@ -273,7 +249,6 @@ class Meeting:
     """The parties of a barrier. `reach`: the generations, counted, in which each may have arrived; `passed`: how many each has passed."""
 
     town: Town
-    fragile: bool
     reach: list[int] = field(default_factory=lambda: [0] * PARTIES)
     passed: list[int] = field(default_factory=lambda: [0] * PARTIES)
     crashes: int = 0
@@ -305,22 +280,12 @@ class Meeting:
             self.passes(number, generation)
 
 
-def met(build: Build, seed: int, nodes: int = 5, fragile: bool | None = None) -> Meeting:
-    """A barrier in trouble; `fragile`: parties crash as well, and begin anew."""
-    town = build(nodes, seed)
-    fragile = bool(seed % 2) if fragile is None else fragile
-    meeting = Meeting(town, fragile)
-    try:
-        return _met(town, meeting)
-    except (Violation, AssertionError, Misuse) as broken:
-        raise Violation(f"{broken} (seed {seed}, fragile {fragile})") from broken
-
-
-def _met(town: Town, meeting: Meeting) -> Meeting:
-    world, dice = town.world, town.world.dice
+def met(town: Town, fragile: bool) -> Meeting:
+    """A barrier in trouble; Violation says which law is broken. `fragile`: parties crash as well, and begin anew."""
+    world, dice, meeting = town.world, town.world.dice, Meeting(town)
     clients = [town.client(**OPTIONS) for _ in range(PARTIES)]
     tasks = [it.process.run(meeting.party(it, number)) for number, it in enumerate(clients)]
-    Storm(town, clients, "meet")
+    Storm(town, clients)
 
     def crash() -> None:
         number = dice.randrange(PARTIES)
@@ -331,20 +296,20 @@ def _met(town: Town, meeting: Meeting) -> Meeting:
         heir = clients[number] = Holdfast(world, town.nodes, **OPTIONS)
         tasks[number] = heir.process.run(meeting.party(heir, number))
 
-    if meeting.fragile:
+    if fragile:
         for _ in range(2):
             world.after(dice.uniform(0, TROUBLE), crash)
     world.run(world.now + TROUBLE)
     for node in town.nodes:
         node.heal()
-    patiently(town, f"{meeting.passed} generations are passed", tasks, 120)
+    town.ends(tasks, 120, f"{meeting.passed} generations are passed")
     return meeting
 
 
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("fragile", [False, True])
 def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fragile: bool) -> None:
-    meetings = [met(town, seed, nodes, fragile) for seed in SEEDS]
+    meetings = [met(town(nodes, seed), fragile) for seed in SEEDS]
     assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
     assert not fragile or any(it.crashes for it in meetings)
 
@@ -355,32 +320,14 @@ def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
     one, two, other = [here.client(**OPTIONS) for _ in range(3)]
     for _ in range(2):
         tasks = [it.process.run(it.barrier("meet", 2).wait(f"{it is one}")) for it in (one, two)]
-        patiently(here, "", tasks)
+        here.ends(tasks)
     waiting = one.process.run(one.barrier("meet", 2).wait("True"))
     for node in here.nodes:
         here.world.run(here.world.now + 8)
         node.restart()
     here.world.run(here.world.now + 8)
     came = other.process.run(other.barrier("meet", 2).wait("False"))
-    patiently(here, "the newcomer is in another generation", [waiting, came])
-    assert [waiting.result(), came.result()] == [2, 2]
-
-
-def test_who_is_one_too_many_is_told(town: Build) -> None:
-    """The first who finds that all have arrived without it. (Who is new cannot tell: it is in the next generation.)"""
-    here = town(3, 7)
-    clients = [here.client(**OPTIONS) for _ in range(3)]
-    barriers = [it.barrier("meet", 2) for it in clients]
-
-    def all_arrive(*which: int) -> list[Any]:
-        tasks = [clients[it].process.run(caught(barriers[it].wait(f"{it}"))) for it in which]
-        patiently(here, "", tasks)
-        return [it.result() for it in tasks]
-
-    assert all_arrive(0, 1) == [0, 0]
-    assert all_arrive(0, 2) == [1, 1]
-    [told] = all_arrive(1)
-    assert isinstance(told, Misuse) and "2 others have arrived in generation 1 of barrier 'meet'" in str(told)
+    assert here.ends([waiting, came], what="the newcomer is in another generation") == [2, 2]
 
 
 async def caught(call: Any) -> Any:
@@ -406,24 +353,15 @@ def test_a_wait_of_which_nothing_is_left_that_a_clock_could_show_is_over(town: B
 # ------------------------------------------------ what one node knows
 
 
-def cut_off(client: Holdfast, *nodes: int) -> None:
-    """It does not reach these nodes for a while."""
-    for node in nodes:
-        link = client.simulated.links[node]
-        assert link is not None
-        link.deaf = link.mute = True
-
-
 def lopsided(here: Town, first: Holdfast, second: Holdfast, what: Callable[[Holdfast, str], Any]) -> Any:
     """The first of two comes to one node only, and dies; the second finds it there. Then that node is gone. What the second was told."""
-    cut_off(first, 0, 2)
+    here.cut_off(first, 0, 2)
     first.process.run(caught(what(first, "a")))
     here.world.run(here.world.now + 0.02)
     first.process.crash()
-    came = second.process.run(what(second, "b"))
-    patiently(here, "", [came], 3)
+    [came] = here.ends([second.process.run(what(second, "b"))], 3)
     here.nodes[1].stop()
-    return came.result()
+    return came
 
 
 def test_what_somebody_was_told_is_so_for_all(town: Build) -> None:
@@ -442,8 +380,7 @@ def test_who_has_passed_is_in_the_next_generation_though_it_knows_nothing(town: 
     def meet(client: Holdfast, who: str) -> Any:
         return barriers[client].wait(who)
 
-    patiently(here, "", [client.process.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
+    here.ends([client.process.run(meet(client, who)) for client, who in ((first, "a"), (second, "b"))])
     assert lopsided(here, first, second, meet) == 1
     again = [other.process.run(other.barrier("meet", 2).wait(who)) for who in ("a", "b")]
-    patiently(here, "", again)
-    assert [it.result() for it in again] == [2, 2]
+    assert here.ends(again) == [2, 2]

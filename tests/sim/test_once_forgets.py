@@ -1,129 +1,22 @@
-"""Results that are forgotten, in the simulator: the law of `forget`, in whole worlds and in every order.
-
-The law. Once a call of `forget` has returned, no call that begins later is told the result of a run that began before that `forget` did.
-Two callers are told two different results only if some `forget` lies between them.
-"""
+"""Results that are forgotten, in the simulator: what single stories show. (Its law: test_once and test_once_orders.)"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from math import inf
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from sim.conftest import Town
-from sim.test_once import SECONDS, TTL, Broken, Calm, Failed, Job, Story
-from sim.test_once_orders import HORIZON, NAME, NODES, Orders, Runner
+from sim.test_once import TTL, Calm, Failed
 
-from holdfast.engine.plans import Ask
-from holdfast.errors import LockLost, NotAcquired
+from holdfast.errors import LockLost
 from holdfast.primitives.once import commands as recipes
-from holdfast.primitives.once.plan import Turn, begin
+from holdfast.primitives.once.plan import begin
 from holdfast.protocol.exclusive import beside
-from holdfast.protocol.quorum import Quorum
-from holdfast.testing.server import Lua
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
 Build = Callable[..., Town]
-SEEDS, ORDERS = range(12), range(150)
-
-
-@dataclass(eq=False)
-class Forgetting:
-    """One call of `forget`. `ended`: inf if it failed, so that it may have happened at any time since it began."""
-
-    began: float
-    ended: float = inf
-
-
-@dataclass
-class History:
-    """Who was told what, and what was forgotten, by one clock."""
-
-    ran: dict[Any, float]  # by result: when its run began
-    told: list[tuple[Any, float, float]]  # the result, when the call began, and when it returned
-    forgotten: list[Forgetting]
-
-    def faults(self) -> Iterator[str]:
-        """What breaks the law."""
-        for result, began, _ in self.told:
-            for it in self.forgotten:
-                if self.ran[result] < it.began and it.ended < began:
-                    yield f"{result} is told although it was forgotten"
-        for number, (one, _, ended) in enumerate(self.told):
-            for other, _, later in self.told[:number]:
-                first, last = min(self.ran[one], self.ran[other]), max(ended, later)
-                if one != other and not any(it.began < last and it.ended > first for it in self.forgotten):
-                    yield f"{one} and {other} are told, and nothing was forgotten between them"
-
-
-# ------------------------------------------------ whole worlds
-
-
-class Amnesia(Story):
-    """Users who want things done, look for results, and have them forgotten, again and again."""
-
-    def __init__(self, build: Build, seed: int, nodes: int = 3) -> None:
-        self.histories: dict[int, History] = {}
-        self.forgot = self.again = 0
-        super().__init__(build, seed, nodes)
-
-    def history(self, job: Job) -> History:
-        return self.histories.setdefault(id(job), History({}, [], []))
-
-    async def does(self, job: Job) -> str:
-        began = self.world.now
-        mine = await super().does(job)
-        self.history(job).ran[mine] = began
-        return mine
-
-    async def wants(self, client: Any, key: str) -> None:
-        job, dice = self.jobs[key], self.dice
-        history = self.history(job)
-        await self.world.sleep(dice.uniform(0, SECONDS / 2))
-        while self.world.now < SECONDS:
-            once = client.once(key, keep=1000, wait=dice.choice((None, 1.0)))
-            what, began = dice.choice(("run", "run", "result", "forget")), self.world.now
-            forgetting = Forgetting(began)
-            try:
-                if what == "forget":
-                    history.forgotten.append(forgetting)
-                    await once.forget()
-                    forgetting.ended = self.world.now
-                    self.forgot += 1
-                elif what == "run":
-                    history.told.append((await once.run(self.does, job), began, self.world.now))
-                elif found := await once.result():
-                    history.told.append((found.value, began, self.world.now))
-            except LockLost:
-                self.lost += 1
-            except (NotAcquired, Failed):
-                pass
-            await self.world.sleep(dice.uniform(0.05, 0.3))
-
-    def check(self) -> None:
-        for history in self.histories.values():
-            self.again += len({it for it, _, _ in history.told}) > 1
-            for fault in history.faults():
-                raise Broken(fault)
-
-
-def test_the_law_of_forgetting(town: Build) -> None:
-    # Rule O9.
-    stories = [Amnesia(town, seed).run() for seed in SEEDS]
-    assert sum(it.forgot for it in stories) > 5 * len(stories)
-    assert sum(it.again for it in stories) > len(stories), "and what was forgotten is done again"
-    assert sum(it.restarted for it in stories) > len(stories) / 2
-    assert sum(it.lost for it in stories) > 0
-
-
-# ------------------------------------------------ what single stories show
-
 KEEP = 10.0
 
 
@@ -198,131 +91,6 @@ def test_what_was_forgotten_on_a_minority_only_is_forgotten_for_all_or_for_nobod
     calm.world.run(calm.world.now + 1)
     assert not calm.world.do(once.result()), "the function ran because the result was forgotten: so it is"
     assert calm.world.do(once.run(calm.does)) == 2
-
-
-# ------------------------------------------------ every order
-
-
-class Oblivious(Runner):
-    """A caller of `forget`, who tries until that is certain."""
-
-    def play(self) -> Any:
-        while True:
-            yield None
-            self.lease = lease = self.world.take(self.number)
-            forgetting = Forgetting(self.world.clock)
-            self.world.history.forgotten.append(forgetting)  # type: ignore[attr-defined]  # (of this world's history)
-            try:
-                yield from self.turn.forget(lease)  # type: ignore[arg-type]  # (a stand-in)
-            except LockLost as lost:
-                try:
-                    yield from self.turn.last(lost)
-                except LockLost:
-                    self.turn = Turn(self.world.deed, "n", 0)
-                    continue
-            forgetting.ended = self.world.clock
-            return
-
-
-class Doer(Runner):
-    """A caller of `run`, whose results no other gives; it calls a few times."""
-
-    def play(self) -> Any:
-        world: Any = self.world
-        for call in range(2):
-            began = world.clock
-            while not (yield from self.turn.read()):
-                yield None
-                self.lease = lease = world.take(self.number)
-                mine = f"{self.number}.{call}.{world.clock}"
-                try:
-                    if not (yield from self.turn.look(lease)):
-                        world.history.ran[mine] = world.clock
-                        yield None
-                        yield from self.turn.keep(lease, mine)
-                except LockLost as lost:
-                    try:
-                        yield from self.turn.last(lost)
-                    except LockLost:
-                        self.turn = Turn(world.deed, "n", 0)
-                        continue
-                break
-            world.history.told.append((self.turn.value, began, world.clock))
-            self.turn = Turn(world.deed, "n", 0)
-            yield None
-
-
-class Mixed(Orders):
-    """Runners, and callers who forget, in one order."""
-
-    def __init__(self, seed: int, lua: Lua | None = None) -> None:
-        self.history, self.clock = History({}, [], []), 0.0
-        super().__init__(seed, lua, runners=2)
-        kinds = (Doer, Doer, Oblivious, self.dice.choice((Doer, Oblivious)))
-        self.connections.clear()
-        self.runners = [kind(self, number, "") for number, kind in enumerate(kinds)]
-
-    def turn(self) -> None:
-        self.clock += 1
-        super().turn()
-
-    def run(self) -> dict[int, Any]:
-        for _ in range(900):
-            self.turn()
-            if all(it.done for it in self.runners):
-                break
-        return {}
-
-
-def test_the_law_of_forgetting_holds_in_every_order() -> None:
-    told = forgotten = several = 0
-    for seed in ORDERS:
-        orders = Mixed(seed)
-        orders.run()
-        assert not list(orders.history.faults()), seed
-        told += len(orders.history.told)
-        forgotten += sum(it.ended < inf for it in orders.history.forgotten)
-        several += len({it for it, _, _ in orders.history.told}) > 1
-    assert told > 2 * len(ORDERS)
-    assert forgotten > len(ORDERS) / 2
-    assert several > len(ORDERS) / 5, "results are made again"
-
-
-# ------------------------------------------------ what orders at random hardly ever show
-
-
-def carried_out(orders: Orders, plan: Any) -> Any:
-    """What comes of a plan, when all nodes answer at once."""
-    try:
-        step = next(plan)
-        while True:
-            if isinstance(step, Ask):
-                answers = {node: orders.do(node, data) for node, data in step.asks.items()}
-                step = plan.send(SimpleNamespace(answers=answers, began=1.0, ended=1.0, sufficient=True))
-            else:
-                step = plan.send(True)
-    except StopIteration as end:
-        return end.value
-
-
-def test_a_run_that_has_its_nodes_back_does_not_undo_forgetting() -> None:
-    """A caller runs; another one has the result forgotten; then the first one has its nodes back, before it hears that it had lost them.
-
-    What the nodes agree on when it has tried to keep its result.
-    """
-    orders = Orders(0, runners=2)
-    runner, other = Turn(orders.deed, "n", 0), Turn(orders.deed, "n", 0)
-    lease: Any = orders.take(1)
-    assert not carried_out(orders, runner.look(lease))
-    carried_out(orders, other.forget(orders.take(2)))  # type: ignore[arg-type]  # (a stand-in)
-    for node in range(NODES):
-        orders.do(node, pack(b"SET", NAME, lease.token.encode(), b"PX", b"1000000"))
-    with suppress(LockLost):
-        carried_out(orders, runner.keep(lease, "late"))
-    register = recipes.Register(NAME, HORIZON)
-    copy = recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, Quorum(range(NODES)))
-    assert copy is not None
-    assert copy.void
 
 
 def test_forgetting_takes_a_ballot_of_its_own_where_it_needs_one(town: Build) -> None:

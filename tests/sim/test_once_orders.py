@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
+from math import inf
 from types import SimpleNamespace
 from typing import Any
 
 import hiredis
 import pytest
+from sim.test_once import Forgetting, Job
 
 from holdfast.engine.plans import Ask
 from holdfast.errors import LockLost
@@ -26,7 +29,7 @@ from holdfast.primitives.once.plan import OnceTerms, Turn
 from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.timing import Timing
 from holdfast.scripts import LOOK, STORE
-from holdfast.testing.server import Lua, Server
+from holdfast.testing.server import Server
 from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
@@ -38,7 +41,7 @@ NAME = b"n[once]"
 FENCE = b"{n[once]}:fence"
 RISES = (1, 2, 499, 500, 501)
 
-Steps = Generator[Any, Any, None]
+Steps = Generator[Any, Any, Any]
 
 
 class Lease:
@@ -56,10 +59,10 @@ class Lease:
 
 
 class Runner:
-    """One caller: reads; takes the lock; looks; runs, which gives `value`; keeps."""
+    """One caller: reads; takes the lock; looks; runs, which gives what no other run does; keeps. It calls a few times."""
 
-    def __init__(self, world: Orders, number: int, value: str) -> None:
-        self.world, self.number, self.value = world, number, value
+    def __init__(self, world: Orders, number: int) -> None:
+        self.world, self.number = world, number
         self.turn = Turn(world.deed, "n", 0)
         self.steps = self.play()
         self.ask: Ask | None = None
@@ -70,20 +73,35 @@ class Runner:
         self.proceed(None)
 
     def play(self) -> Steps:
-        while not (yield from self.turn.read()):
-            yield None
-            self.lease = lease = self.world.take(self.number)
-            try:
-                if not (yield from self.turn.look(lease)):  # type: ignore[arg-type]  # (a stand-in)
-                    yield None
-                    yield from self.turn.keep(lease, self.value)  # type: ignore[arg-type]  # (a stand-in)
-            except LockLost as lost:
+        world = self.world
+        for _ in range(world.calls):
+            began = world.clock
+            while not (yield from self.turn.read()):
+                yield None
+                self.lease = lease = world.take(self.number)
+                mine = f"{self.number} at {world.clock}"
                 try:
-                    yield from self.turn.last(lost)
-                except LockLost:
-                    self.turn = Turn(self.world.deed, "n", 0)  # it comes again
-                    continue
-            return
+                    if not (yield from self.turn.look(lease)):  # type: ignore[arg-type]  # (a stand-in)
+                        world.job.ran[mine] = world.clock
+                        yield None
+                        yield from self.turn.keep(lease, mine)  # type: ignore[arg-type]  # (a stand-in)
+                        world.own += 0 < self.turn._ballot != lease.fence
+                except LockLost as lost:
+                    if not (yield from self.ends(lost)):
+                        continue
+                break
+            world.job.told.append((self.turn.value, began, world.clock))
+            self.turn = Turn(world.deed, "n", 0)
+            yield None
+
+    def ends(self, lost: LockLost) -> Steps:
+        """Whether what was done under a lock that is lost counts. If not, it comes again."""
+        try:
+            yield from self.turn.last(lost)
+        except LockLost:
+            self.turn = Turn(self.world.deed, "n", 0)
+            return False
+        return True
 
     def proceed(self, answer: object) -> None:
         """Take the next step that needs somebody else."""
@@ -112,27 +130,46 @@ class Runner:
         self.proceed(seen)
 
 
-class Orders:
-    """One order of everything."""
+class Oblivious(Runner):
+    """A caller of `forget`, who tries until that is certain."""
 
-    def __init__(self, seed: int, lua: Lua | None = None, runners: int = 4) -> None:
+    def play(self) -> Steps:
+        while True:
+            yield None
+            self.lease = lease = self.world.take(self.number)
+            forgetting = Forgetting(self.world.clock)
+            self.world.job.forgotten.append(forgetting)
+            try:
+                yield from self.turn.forget(lease)  # type: ignore[arg-type]  # (a stand-in)
+            except LockLost as lost:
+                if not (yield from self.ends(lost)):
+                    continue
+            forgetting.ended = self.world.clock
+            return
+
+
+class Orders:
+    """One order of everything. `kinds`: of the callers; none: two to four who call `run` once. `calls`: how often each of these does."""
+
+    def __init__(self, seed: int, kinds: Sequence[type[Runner]] = (), calls: int = 1) -> None:
         self.dice = random.Random(seed)
+        self.job, self.clock, self.calls, self.own = Job(), 0.0, calls, 0
         settings = SimpleNamespace(addresses=(None,) * NODES, prefix="", horizon=HORIZON, quorum=Quorum(range(NODES)))
         terms = LockTerms((), Timing(10.0))
         shards: Any = SimpleNamespace(all=[SimpleNamespace(settings=settings)], every=[SimpleNamespace(settings=settings)])
         self.deed = OnceTerms(shards, "n", 10**9, None, None, terms, JSON)
-        self.servers = [Server(lambda: float(NOW), f"{it:040x}", lua=lua) for it in range(NODES)]
+        self.servers = [Server(lambda: float(NOW), f"{it:040x}") for it in range(NODES)]
         for server in self.servers:
             server.scripts.update({LOOK.sha, STORE.sha})
-            server.lua.compile(LOOK.source) if lua is None else None
-            server.lua.compile(STORE.source) if lua is None else None
+            server.lua.compile(LOOK.source)
+            server.lua.compile(STORE.source)
         self.connections: dict[tuple[int, int], deque[tuple[Runner, int, bytes]]] = {}
         self.replies: list[tuple[Runner, int, int, object]] = []
         self.rises = self.dice.choice((0, 0, 2, 4))
         self.losses = self.dice.choice((0.0, 0.1, 0.3))
         self.fence = (NOW + 3600) * 10**6
-        self.told: dict[int, Any] = {}
-        self.runners = [Runner(self, it, self.dice.choice("xy")) for it in range(self.dice.randint(2, runners))]
+        several = kinds or [Runner] * self.dice.randint(2, 4)
+        self.runners = [kind(self, number) for number, kind in enumerate(several)]
 
     def do(self, node: int, data: bytes) -> object:
         reader = hiredis.Reader()
@@ -194,30 +231,42 @@ class Orders:
         if self.dice.random() >= self.losses:
             runner.heard(asked, node, answer)
 
-    def run(self) -> dict[int, Any]:
-        """What each of those who were told a result was told."""
-        for _ in range(600):
+    def run(self) -> Job:
+        """What the callers did, and were told."""
+        for _ in range(900):
+            self.clock += 1
             self.turn()
-            for it in self.runners:
-                if it.done and it.turn.kept is not None:
-                    self.told.setdefault(it.number, it.turn.value)
             if all(it.done for it in self.runners):
                 break
-        return self.told
+        return self.job
 
 
 def test_nobody_is_told_another_result_than_anybody_else() -> None:
     told = several = own = 0
     for seed in SEEDS:
         orders = Orders(seed)
-        results = orders.run()
-        assert len(set(results.values())) <= 1, f"seed {seed}: {results}"
-        told += len(results)
-        several += len(results) > 1 and len({it.value for it in orders.runners}) > 1
-        own += any(it.turn._ballot > 0 and it.lease is not None and it.turn._ballot != it.lease.fence for it in orders.runners)
+        job = orders.run()
+        assert not list(job.faults()), seed
+        told += len(job.told)
+        several += len(job.told) > 1 and len(job.ran) > 1
+        own += orders.own
     assert told > len(SEEDS), "most are told one"
     assert several > len(SEEDS) / 3, "and had it been another's, it would have been seen"
     assert own > 10, "ballots of runners' own were needed"
+
+
+def test_the_law_of_forgetting_holds_in_every_order() -> None:
+    told = forgotten = several = 0
+    seeds = range(150)
+    for seed in seeds:
+        job = Orders(seed, (Runner, Runner, Oblivious, random.Random(seed).choice((Runner, Oblivious))), calls=2).run()
+        assert not list(job.faults()), seed
+        told += len(job.told)
+        forgotten += sum(it.ended < inf for it in job.forgotten)
+        several += len({it for it, _, _ in job.told}) > 1
+    assert told > 2 * len(seeds)
+    assert forgotten > len(seeds) / 2
+    assert several > len(seeds) / 5, "results are made again"
 
 
 # ------------------------------------------------ what orders at random hardly ever show
@@ -229,7 +278,7 @@ def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_
     x is stored on one node, y on another with a higher ballot, x once more on the third by one who has not seen y. So x is on two of
     three nodes, and no result: whoever comes next may meet y, and has to go on with that.
     """
-    orders, register = Orders(0, runners=2), recipes.Register(NAME, HORIZON)
+    orders, register = Orders(0), recipes.Register(NAME, HORIZON)
     one, two, three, four = (orders.fence + it for it in range(1, 5))
 
     def looks(ballot: int, *nodes: int) -> recipes.Answers:
@@ -255,7 +304,7 @@ def test_copies_of_two_ballots_are_not_counted_together_though_their_values_are_
 
 def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:
     """Between its choice and its arrival another fence may have come to be above it."""
-    runner = Runner(Orders(0, runners=2), 9, "x")
+    runner = Runner(Orders(0), 9)
     lease = runner.world.take(9)
     plan: Any = runner.turn._promise(lease, 1000, own=True)  # type: ignore[arg-type]  # (a stand-in)
     ask = next(plan)
@@ -267,3 +316,37 @@ def test_a_ballot_of_one_s_own_goes_above_whatever_is_heard_of_later() -> None:
     with pytest.raises(StopIteration):
         plan.send(SimpleNamespace(answers={it: [1, 1507, -2, None] for it in range(2)}, began=0.0, ended=0.0))
     assert runner.turn._ballot == 1008
+
+
+def carried_out(orders: Orders, plan: Any) -> Any:
+    """What comes of a plan, when all nodes answer at once."""
+    try:
+        step = next(plan)
+        while True:
+            if isinstance(step, Ask):
+                answers = {node: orders.do(node, data) for node, data in step.asks.items()}
+                step = plan.send(SimpleNamespace(answers=answers, began=1.0, ended=1.0, sufficient=True))
+            else:
+                step = plan.send(True)
+    except StopIteration as end:
+        return end.value
+
+
+def test_a_run_that_has_its_nodes_back_does_not_undo_forgetting() -> None:
+    """A caller runs; another one has the result forgotten; then the first one has its nodes back, before it hears that it had lost them.
+
+    What the nodes agree on when it has tried to keep its result.
+    """
+    orders = Orders(0)
+    runner, other = Turn(orders.deed, "n", 0), Turn(orders.deed, "n", 0)
+    lease: Any = orders.take(1)
+    assert not carried_out(orders, runner.look(lease))
+    carried_out(orders, other.forget(orders.take(2)))  # type: ignore[arg-type]  # (a stand-in)
+    for node in range(NODES):
+        orders.do(node, pack(b"SET", NAME, lease.token.encode(), b"PX", b"1000000"))
+    with suppress(LockLost):
+        carried_out(orders, runner.keep(lease, "late"))
+    register = recipes.Register(NAME, HORIZON)
+    copy = recipes.agreed({node: orders.do(node, register.look()) for node in range(NODES)}, Quorum(range(NODES)))
+    assert copy is not None
+    assert copy.void

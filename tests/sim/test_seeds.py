@@ -65,6 +65,7 @@ def test_no_law_is_broken_in_the_swarm() -> None:
 
 def test_nodes_whose_clocks_are_wrong_are_found_out_if_they_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither is their vote refused, nor what they grant looked at."""
+    # Rule F4.
     monkeypatch.setattr(Health, "_judge_clocks", lambda *_: None)
     monkeypatch.setattr(Claim, "latest", lambda *_: 2**53)
     with pytest.raises(Violation, match=r"^(fence|counted): "):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from sim.conftest import Town
 from sim.face import Holdfast
-from sim.test_latches import Storm, patiently
+from sim.test_latches import Storm
 
 from holdfast.aio import Lease
 from holdfast.errors import LockLost
@@ -93,20 +93,15 @@ def deployed(build: Build, seed: int, change: str) -> Deployment:
     before, after = CHANGES[change]
     here = Deployment(town, before, after)
     world, old = town.world, list(here.numbers)
-    Storm(town, old, "pool")
+    Storm(town, old)
     for number, client in enumerate(old):
         world.after(2.0 + 3.0 * number, here.replace, client)
     world.run(world.now + 12.0)
     for node in town.nodes:
         node.heal()
-    living = [it for it in here.tasks if not it.done()]
-    patiently(town, f"{len(living)} still wait", [it for it in living if it not in dropped(here)], 60.0)
+    # The first three clients were killed: their tasks never end.
+    town.ends(here.tasks[3 * USERS :])
     return here
-
-
-def dropped(here: Deployment) -> list[Any]:
-    """The tasks of processes that were killed: they never end."""
-    return here.tasks[: 3 * USERS]
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -129,5 +124,4 @@ def test_permits_are_waited_for_as_a_lock_is(town: Build, trouble: str) -> None:
     task = client.process.run(client.semaphore("pool", 2, wait=20.0).acquire())
     here.world.run(here.world.now + 1.0)
     assert not task.done()
-    patiently(here, "no permit", [task], 18.0)
-    assert task.result().held
+    assert here.ends([task], 18.0, "no permit")[0].held
