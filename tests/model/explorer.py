@@ -30,7 +30,7 @@ from __future__ import annotations
 import functools
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import inf
@@ -213,12 +213,10 @@ def _plain(value: Any) -> Any:
 
 @dataclass
 class Explored:
-    """What an exploration has found. `states` and `events`: how many; `depth`: of the longest history without detours."""
+    """What an exploration has found. `states` and `events`: how many; `seen`: what happened."""
 
     states: int = 0
     events: int = 0
-    depth: int = 0
-    asked: int = 0  # how often a claim was really asked
     seen: Counter[str] = field(default_factory=Counter)
 
 
@@ -229,7 +227,6 @@ class Model:
         self.bounds, self.shape = bounds, _Shape()
         self.inboxes = [b"%032x" % client for client in range(bounds.clients)]
         self.node_set = NodeSet([f"node{i}" for i in range(bounds.nodes)], PATIENCE, inf, HORIZON)
-        self.asked = 0
         self._quorums: dict[tuple[int, ...], Quorum] = {}
         self._values: list[Any] = []  # what the numbers in states stand for: cores, halves, nodes and columns
         self._numbers: dict[Any, int] = {}
@@ -502,7 +499,6 @@ class Model:
         key = (client, cores[client], tuple([halves[i] for i in order]), label[0], order.index(node) if node >= 0 else -1, step)
         done = self._done.get(key)
         if done is None:
-            self.asked += 1
             self.seen[label[0]] += 1
             done = self._done[key] = self._ask(*key)
         core, after, fence, idle = done
@@ -831,11 +827,8 @@ class Search:
         known, states, parents = {first}, self.states, self._parents
         states.append(first)
         parents.append(-1)
-        ends, at = 1, 0
+        at = 0
         while at < len(states) and (most is None or at < most):
-            if at == ends:
-                explored.depth += 1
-                ends = len(states)
             state = states[at]
             try:
                 model.look(state)
@@ -856,7 +849,7 @@ class Search:
                 broken.trace = self.trace(at)
                 raise
             at += 1
-        explored.states, explored.asked, explored.seen = at, model.asked, model.seen
+        explored.states, explored.seen = at, model.seen
         return explored
 
     def trace(self, at: int) -> list[str]:
@@ -877,4 +870,25 @@ class Search:
         return told
 
 
-__all__ = ["CEDE", "Bounds", "Broken", "Explored", "Model", "Search"]
+def walk(first: Any, follow: Callable[[Any], Iterator[Any]], most: int) -> tuple[int, bool]:
+    """Depth first, so that what leads back to itself is found on the way to it. How many states there are, and whether those are all."""
+    on_the_way, done = {first}, set[Any]()
+    path = [(first, follow(first))]
+    for _ in range(most * 50):
+        state, rest = path[-1]
+        after = next(rest, None)
+        if after is None:
+            path.pop()
+            on_the_way.discard(state)
+            done.add(state)
+            if not path or len(done) >= most:
+                break
+        elif after in on_the_way:
+            raise Broken("circle: it goes on for ever")
+        elif after not in done:
+            on_the_way.add(after)
+            path.append((after, follow(after)))
+    return len(done), not path
+
+
+__all__ = ["CEDE", "Bounds", "Broken", "Explored", "Model", "Search", "walk"]

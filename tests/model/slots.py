@@ -16,16 +16,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
-from protocol.nodes import Node
-
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.command import Command
 from holdfast.protocol.joint import JointRequest
 
-from .explorer import BACK, EPOCH, FRESH, HORIZON, IDLE, INSTANT, LEDGER, NOTICED, OUT, PLAIN, VOTE, Bounds, Broken, Model, _Engine
+from .explorer import BACK, FRESH, GUARD, IDLE, INSTANT, NOTICED, Bounds, Broken, Model, _Engine, walk
 
 Situation = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
 
@@ -60,26 +56,18 @@ class Slots:
     def __init__(self, demand: Demand) -> None:
         self.demand, self.clients = demand, range(len(demand.wants))
         self.model = Model(Bounds(nodes=demand.nodes, clients=len(demand.wants)))
-        self._values, self._numbers = list[Any](), dict[Any, int]()
+        self._values, self._number = self.model._values, self.model._number
         self._done, self._local = dict[Any, Any](), dict[int, Any]()
         self._looked = set[int]()
-        self.asked = 0
-
-    def _number(self, value: Any) -> int:
-        number = self._numbers.get(value)
-        if number is None:
-            number = self._numbers[value] = len(self._values)
-            self._values.append(value)
-        return number
 
     def first(self) -> Situation:
         """Nothing has happened."""
-        column = self._column((b"", 0, 0, 0, 0, ()), [FRESH] * len(self.clients))
+        column = self.model._column(self._number(self.model._empty), -GUARD, [FRESH] * len(self.clients))
         slot = self._number(((("idle", 0, 0, 0),) * len(self.clients), (column,) * self.demand.nodes, 0))
         return (0,) * len(self.clients), (slot,) * self.demand.slots
 
-    def _column(self, node: tuple[object, ...], halves: Sequence[Any]) -> int:
-        return self._number((node, tuple(halves)))
+    def _half(self, column: int, client: int) -> Any:
+        return self._values[self._values[column][2][client]]
 
     # ------------------------------------------------ what can happen
 
@@ -99,7 +87,7 @@ class Slots:
                 if node and column == columns[node - 1]:
                     continue
                 for client in self.clients:
-                    if self._values[column][1][client][BACK]:
+                    if self._half(column, client)[BACK]:
                         label = ("hears", client, node, at)
                         after, idle = self._input(state, client, "hears", at, node)
                         if idle == IDLE:
@@ -125,7 +113,7 @@ class Slots:
         return begun, tuple(sorted(slots))
 
     def _under_way(self, slot: int) -> int:
-        return sum(len(half[BACK]) for column in self._values[slot][1] for half in self._values[column][1])
+        return sum(self.model._under_way(column)[0] for column in self._values[slot][1])
 
     def _within(self, slot: int) -> list[tuple[tuple[Any, ...], int]]:
         """What nodes can execute of a slot, and the slot that comes of it."""
@@ -137,34 +125,10 @@ class Slots:
         for node, column in enumerate(columns):
             if node and column == columns[node - 1]:
                 continue
-            for client in self.clients:
-                if self._values[column][1][client][OUT]:
-                    other = self._executes(column, client)
-                    after = tuple(sorted((*columns[:node], other, *columns[node + 1 :])))
-                    known.append((("executes", client, node), self._number((claims, after, highest))))
+            for label, _, other in self.model._at(column, 0):
+                after = tuple(sorted((*columns[:node], other, *columns[node + 1 :])))
+                known.append(((*label, node), self._number((claims, after, highest))))
         return known
-
-    def _executes(self, column: int, asker: int) -> int:
-        state, halves = self._values[column]
-        lines = list(halves)
-
-        def publish(kind: bytes, whose: bytes, fence: int) -> bool:
-            client = self.model.inboxes.index(whose[17:49])
-            self.model.seen[f"push {kind.decode()}"] += 1
-            half = lines[client]
-            lines[client] = (*half[:BACK], (*half[BACK], (kind, whose, fence)), *half[BACK + 1 :])
-            return True
-
-        half = lines[asker]
-        mode, token, ttl, fence = half[LEDGER][len(half[LEDGER]) - half[OUT]][:4]
-        master = Node(publish, HORIZON)
-        master.become(state)
-        reply = master.execute(Command(None, mode, token, 0.0, ttl, fence), EPOCH)
-        self.model.seen[mode.decode()] += 1
-        half = lines[asker]
-        said = tuple(reply) if isinstance(reply, list) else reply
-        lines[asker] = (*half[:OUT], half[OUT] - 1, (*half[BACK], ("answer", said)), *half[BACK + 1 :])
-        return self._column(master.state(EPOCH), lines)
 
     # ------------------------------------------------ at a client
 
@@ -173,7 +137,6 @@ class Slots:
         key = (client, tuple(slots), kind, at, node, begun[client])
         done = self._done.get(key)
         if done is None:
-            self.asked += 1
             done = self._done[key] = self._ask(slots, client, kind, at, node, begun[client])
         after, idle = done
         if kind == "begins":
@@ -213,16 +176,14 @@ class Slots:
                         raise Broken(f"fence: {engine.claim.fence} is granted after {highest}")
                     highest = engine.claim.fence
             core = engine.take_apart()
-            lines = [list(self._values[column][1]) for column in columns]
-            for line, half in zip(lines, engine.halves, strict=True):
-                line[client] = tuple(half)
-            others = sorted(self._column(self._values[column][0], line) for column, line in zip(columns, lines, strict=True))
+            halves = [self._number(tuple(it)) for it in engine.halves]
+            others = sorted(self.model._swap(column, client, half) for column, half in zip(columns, halves, strict=True))
             after.append(self._number(((*claims[:client], core, *claims[client + 1 :]), tuple(others), highest)))
         return tuple(after), idle
 
     def _engine(self, slot: int, client: int) -> _Engine:
         claims, columns, _ = self._values[slot]
-        return _Engine(self.model, client, claims[client], [list(self._values[column][1][client]) for column in columns], 0)
+        return _Engine(self.model, client, claims[client], [list(self._half(column, client)) for column in columns], 0)
 
     # ------------------------------------------------ what must hold
 
@@ -237,11 +198,9 @@ class Slots:
         if sum(it[0] == "live" and it[4] is State.HELD for it in claims) > 1:
             raise Broken("exclusion: two hold a slot")
         for column in columns:
-            node, halves = self._values[column]
             for client, core in enumerate(claims):
-                vote = halves[client][VOTE]
-                if core[0] == "live" and (halves[client][PLAIN] if vote is None else vote[0]) and node[0] != core[7]:
-                    raise Broken(f"counted: client {client} counts a node that has {node[0]!r}")
+                if core[0] == "live":
+                    self.model._counts(client, core, self._values[column], 0)
 
     def settled(self, state: Situation) -> None:
         """P-L1, where nothing is under way: the lowest ticket waits for holders only."""
@@ -257,35 +216,16 @@ class Slots:
 
 
 def explore(world: Slots, most: int) -> tuple[int, bool]:
-    """Depth first, so that what leads back to itself is found on the way to it. How many states there are, and whether those are all."""
-    first = world.first()
-    done, on_the_way = set[Situation](), {first}
-    path = [(first, _follow(world, first))]
-    for number in count(1):
-        if number > most * 50 or len(done) >= most:
-            return len(done), False
-        state, rest = path[-1]
-        after = next(rest, None)
-        if after is None:
-            path.pop()
-            on_the_way.discard(state)
-            done.add(state)
-            if not path:
-                break
-        elif after[1] in on_the_way:
-            raise Broken("circle: it goes on for ever")
-        elif after[1] not in done:
-            on_the_way.add(after[1])
-            path.append((after[1], _follow(world, after[1])))
-    return len(done), True
+    """How many states there are, and whether those are all."""
+    return walk(world.first(), lambda state: _follow(world, state), most)
 
 
-def _follow(world: Slots, state: Situation) -> Iterator[tuple[Any, Situation]]:
+def _follow(world: Slots, state: Situation) -> Iterator[Situation]:
     world.look(state)
     all_ = list(world.successors(state))
     if all(label[0] in ("begins", "gives it back", "gives up") for label, _ in all_):
         world.settled(state)
-    return iter(all_)
+    return (after for _, after in all_)
 
 
 __all__ = ["Demand", "Permits", "Slots", "explore"]

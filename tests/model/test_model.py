@@ -5,7 +5,7 @@ These finish in seconds. `./task model` explores larger ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import ANY
@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import pytest
 from model import explorer
 from model.__main__ import main
-from model.explorer import FORMER, NEXT, Bounds, Broken, Model, Search, Situation, _Shape
+from model.explorer import FORMER, NEXT, Bounds, Broken, Model, Search, _Shape, walk
 from model.worlds import SMALL, WORLDS, explore
 from proof import patches
 from protocol.nodes import Node
@@ -66,31 +66,10 @@ def quiet(model: Model, state: Any) -> Any:
 
 def test_without_faults_nothing_goes_round_in_a_circle() -> None:
     """P-L1: so contests end."""
-    assert no_circle(Model(Bounds(room=2))) > 10_000
-
-
-def no_circle(model: Model) -> int:
-    """Depth first: a state that leads back to itself is found on the way to it. Returns how many states there are."""
-    first = model.first()
-    on_the_way, done = {first}, set[Situation]()
-    path = [(first, successors(model, first))]
-    while path:
-        state, rest = path[-1]
-        after = next(rest, None)
-        if after is None:
-            path.pop()
-            on_the_way.discard(state)
-            done.add(state)
-        elif after in on_the_way:
-            raise Broken("circle: it goes on for ever")
-        elif after not in done:
-            on_the_way.add(after)
-            path.append((after, successors(model, after)))
-    return len(done)
-
-
-def successors(model: Model, state: Situation) -> Iterator[Situation]:
-    return (model.ordered(after) for _, after in model.successors(state))
+    model = Model(Bounds(room=2))
+    states, complete = walk(model.first(), lambda state: (model.ordered(it) for _, it in model.successors(state)), 10**6)
+    assert complete
+    assert states > 10_000
 
 
 def test_a_claim_with_something_new_in_it_is_refused() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from model.explorer import Broken
 from model.slots import Demand, Permits, Slots, explore
+from model.worlds import PERMITS
 
 from holdfast.protocol.claim import Claim, State
 
@@ -28,19 +29,9 @@ def test_nothing_is_broken(name: str) -> None:
     assert states > least, "it hardly began"
 
 
-@pytest.mark.parametrize(
-    "demand",
-    [
-        Demand(nodes=1, slots=3, wants=(2, 2)),
-        Demand(nodes=1, slots=3, wants=(3, 1)),
-        Demand(nodes=1, slots=3, wants=(2, 2, 2), room=1),
-        Demand(nodes=1, slots=2, wants=(2, 1), cancels=True),
-        Demand(nodes=3, slots=2, wants=(2, 2), room=1),
-    ],
-    ids=str,
-)
-def test_as_far_as_it_goes_nothing_is_broken(demand: Demand) -> None:
-    states, _ = explore(Slots(demand), 6_000)
+@pytest.mark.parametrize("name", PERMITS)
+def test_as_far_as_it_goes_nothing_is_broken(name: str) -> None:
+    states, _ = explore(Slots(PERMITS[name][0]), 6_000)
     assert states >= 4_000
 
 

@@ -141,32 +141,21 @@ PROMOTED = (
 
 
 # Worlds of many who want several names at once, each in an order of its own.
+_SETS = WorldSettings(
+    name="sets, calm",
+    nodes=3,
+    clients=8,
+    each=4,
+    names=12,
+    several=0.7,
+    eager=0.2,
+    calm=True,
+    seconds=3.0,
+    aim=("several names held",),
+)
 SETS = (
-    WorldSettings(
-        name="sets, calm",
-        nodes=3,
-        clients=8,
-        each=4,
-        names=12,
-        several=0.7,
-        eager=0.2,
-        calm=True,
-        seconds=3.0,
-        aim=("several names held",),
-    ),
-    WorldSettings(
-        name="sets, rough",
-        nodes=5,
-        clients=8,
-        each=4,
-        names=12,
-        several=0.7,
-        faults=3.0,
-        cuts=0.05,
-        naps=0.02,
-        seconds=6.0,
-        aim=("several names held",),
-    ),
+    _SETS,
+    replace(_SETS, name="sets, rough", nodes=5, calm=False, eager=0.8, faults=3.0, cuts=0.05, naps=0.02, seconds=6.0),
 )
 
 
