@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from .lazy import lazy
 
 if TYPE_CHECKING:
+    from .drivers.tls import encrypted
     from .engine.plans import Ask, Plan
     from .engine.registry import ALL_CLIENTS, RECENT, ask_registry, registered
     from .engine.status import EFFICIENT, majorities
@@ -27,6 +28,7 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
+            ".drivers.tls": ["encrypted"],
             ".engine.plans": ["Ask", "Plan"],
             ".engine.registry": ["ALL_CLIENTS", "RECENT", "ask_registry", "registered"],
             ".engine.status": ["EFFICIENT", "majorities"],
@@ -45,6 +47,6 @@ else:
 
 __all__ = [
     "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
-    "ask_registry", "digest", "fields", "fill", "forbidden", "function_of", "kinds", "majorities", "majority", "named",
-    "noted", "pack", "packed", "registered", "rule", "unlocked", "utf8", "written",
+    "ask_registry", "digest", "encrypted", "fields", "fill", "forbidden", "function_of", "kinds", "majorities",
+    "majority", "named", "noted", "pack", "packed", "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

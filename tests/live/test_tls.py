@@ -28,8 +28,10 @@ from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
 from holdfast import Holdfast, LeaseState
+from holdfast.cli.configuration import configuration
 from holdfast.drivers import sockets
 from holdfast.errors import ConfigError, NoQuorum
+from holdfast.serve.server import ListenAddress
 
 
 @pytest.fixture(scope="session")
@@ -339,6 +341,14 @@ def test_files_are_looked_at_before_anything_connects(papers: Papers, which: str
             kind(f"rediss://h?{options.format(papers)}")
         assert str(caught.value).startswith("rediss://h:6379: ")
         assert "wr0ng" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_nobody_is_asked_for_the_password_of_a_key(papers: Papers) -> None:
+    """OpenSSL would ask at the terminal, for ever. (The library's own addresses are above.)"""
+    with pytest.raises(ConfigError, match=r"the private key .*locked is encrypted"):
+        configuration({"nodes": ["rediss://h"], "cert": papers.client.cert, "key": papers.locked}, {}).client()
+    with pytest.raises(ConfigError, match=r"the private key .*locked is encrypted"):
+        ListenAddress(cert=papers.client.cert, key=papers.locked).context()
 
 
 def server_context() -> ssl.SSLContext:

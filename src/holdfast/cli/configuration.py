@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..checks import shown
@@ -210,10 +211,12 @@ def credentials(path: str) -> Callable[[str], tuple[str, str] | str]:
 def _context(tls: Mapping[str, str]) -> SSLContext:
     import ssl
 
+    from ..kit import encrypted
+
     try:
         context = ssl.create_default_context(cafile=tls.get("ca"))
         if "cert" in tls:
-            context.load_cert_chain(tls["cert"], tls["key"])
+            context.load_cert_chain(tls["cert"], tls["key"], partial(encrypted, tls["key"]))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"the certificates {', '.join(tls.values())} cannot be read: {error}") from None
     return context

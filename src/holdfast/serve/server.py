@@ -24,6 +24,7 @@ from functools import partial
 from typing import Protocol
 
 from ..errors import ConfigError, HoldfastError, message_of
+from ..kit import encrypted
 from .gateway import Gateway
 from .identity import Arrived
 from .load import less
@@ -122,7 +123,7 @@ class ListenAddress:
             return None
         try:
             found = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            found.load_cert_chain(self.cert, self.key)
+            found.load_cert_chain(self.cert, self.key, partial(encrypted, str(self.key)))
             if self.client_ca is not None:
                 found.load_verify_locations(self.client_ca)
                 found.verify_mode = ssl.CERT_REQUIRED
