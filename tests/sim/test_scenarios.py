@@ -7,6 +7,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import LockLost
+from holdfast.face.lease import LeaseState
+from holdfast.wire.resp import pack
+
 Build = Callable[..., Any]  # a Town, of sim.conftest
 
 TRIP = 0.004  # seconds: there and back, at most
@@ -25,6 +29,45 @@ def test_the_next_one_has_the_lock_one_trip_after_a_release(town: Build) -> None
     assert second.contended
     assert second.fence > first.fence
     assert second.waited == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_lease_in_doubt_recovers_or_is_lost_at_its_deadline(town: Build) -> None:
+    place = town()
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=6.0).acquire())
+    for node in place.nodes[1:]:
+        node.vanish(4.5)
+    place.world.run(place.world.now + 4.0)
+    assert lease.state is LeaseState.DOUBT
+    place.world.run(place.world.now + 3.0)
+    assert lease.state is LeaseState.HELD
+    for node in place.nodes[1:]:
+        node.vanish(60.0)
+    left = lease.remaining
+    place.world.run(place.world.now + left - 0.001)
+    assert lease.held
+    place.world.run(place.world.now + 0.002)
+    assert lease.state is LeaseState.LOST
+    with pytest.raises(LockLost, match="expired"):
+        lease.check()
+
+
+@pytest.mark.parametrize("nodes, taken, kept", [(3, 1, True), (3, 2, False), (5, 2, True), (5, 3, False), (2, 1, True), (2, 2, False)])
+def test_a_key_deleted_on_a_minority_is_taken_back_and_on_a_majority_is_a_loss(town: Build, nodes: int, taken: int, kept: bool) -> None:
+    place = town(nodes)
+    locks = place.client()
+    lease = place.world.do(locks.lock("x", ttl=3.0).acquire())
+    place.world.run(place.world.now + 1.5)
+    for node in place.nodes[:taken]:
+        place.laws.takes_away(node, b"x")
+        node.tell(pack(b"DEL", b"x"))
+    place.world.run(place.world.now + 1.5)
+    assert lease.state is (LeaseState.HELD if kept else LeaseState.LOST)
+    if kept:
+        assert [node.holder(b"x").decode() for node in place.nodes] == [lease.token] * nodes
+    else:
+        with pytest.raises(LockLost, match="gap"):
+            place.world.do(lease.release())
 
 
 @pytest.mark.parametrize("ttl", [10.0, 30.0])
