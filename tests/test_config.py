@@ -9,7 +9,6 @@ import pytest
 from holdfast import ConfigError, Holdfast, Misuse
 from holdfast import aio as asynchronous
 from holdfast.config import Clients, imported
-from holdfast.embedded import Nodes
 
 URLS = ["redis://a", "redis://b:6380", "redis://c"]
 EVENTS: list[object] = []
@@ -138,10 +137,3 @@ def test_dotted_paths() -> None:
     for path in ("math.tau2", "pi", "", "no such.module"):
         with pytest.raises(ConfigError, match=r"^X is the dotted path"):
             imported(path, "X")
-
-
-def test_a_client_for_real_nodes(nodes: Nodes) -> None:
-    clients = Clients({"NODES": list(nodes.urls), "PREFIX": "config:"})
-    with clients.locks.lock("a", wait=0):
-        pass
-    clients.close()

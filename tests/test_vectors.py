@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -27,14 +26,3 @@ def written(folder: Path, *options: str) -> dict[str, str]:
 
 def test_the_vectors_are_those_of_this_library(tmp_path: Path) -> None:
     assert written(tmp_path) == {it.name: it.read_text() for it in vectors.FOLDER.glob("*.json")}, "run ./task vectors"
-
-
-def test_the_vectors_show_what_a_client_does() -> None:
-    talks = json.loads((vectors.FOLDER / "claim.json").read_text())
-    assert len(talks) > 300
-    steps = [step for talk in talks for step in talk["steps"]]
-    assert {step["event"] for step in steps} == {
-        "begin", "answer", "push", "changed", "flushed", "connected", "disconnected", "stands", "corrected", "tick", "extend", "end"
-    }  # fmt: skip
-    assert {step["state"] for step in steps} == {"waiting", "held", "lost", "over"}
-    assert {said["what"] for step in steps for said in step["sends"]} == {"w", "k", "t", "c", "release"}

@@ -122,15 +122,3 @@ def test_a_lease_is_lost_in_time_when_a_majority_hangs(servers: Nodes) -> None:
     assert remaining == 0
     assert told.startswith("LockLost")
     assert took < 3, "a lease of 1 s outlives its nodes"
-
-
-def test_one_server_under_two_addresses_counts_once(servers: Nodes) -> None:
-    first = servers.urls[0]
-    text = """
-        const a = client({ maxTtl: 30_000 });
-        console.log(JSON.stringify(await failed(() => a.acquire('jobs', { wait: 0, ttl: 10_000 }))));
-        await a.close();
-    """
-    told = said(servers, text, urls=(first, first.replace("127.0.0.1", "localhost"), first + "/0"))
-    assert told.startswith("NoQuorum")
-    assert "the same server" in told

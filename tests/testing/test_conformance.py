@@ -81,15 +81,10 @@ def test_it_leaves_nothing_that_does_not_expire(node: Nodes) -> None:
 Run = Callable[..., Reply]
 
 
-def _late(really: Run, c: ServedConnection, *words: bytes) -> Reply:
-    """A SET whose keys live 50 ms longer."""
+def _shifted(really: Run, c: ServedConnection, *words: bytes, by: int) -> Reply:
+    """A SET whose keys live some milliseconds longer or shorter."""
     at = words.index(b"PX") + 1 if b"PX" in words else 0
-    return really(c, *words[:at], b"%d" % (int(words[at]) + 50), *words[at + 1 :]) if at else really(c, *words)
-
-
-def _early(really: Run, c: ServedConnection, *words: bytes) -> Reply:
-    at = words.index(b"PX") + 1 if b"PX" in words else 0
-    return really(c, *words[:at], b"%d" % (int(words[at]) - 40), *words[at + 1 :]) if at else really(c, *words)
+    return really(c, *words[:at], b"%d" % (int(words[at]) + by), *words[at + 1 :]) if at else really(c, *words)
 
 
 def _without(really: Run, c: ServedConnection, *words: bytes, line: bytes) -> Reply:
@@ -109,8 +104,8 @@ FAULTS: dict[str, tuple[bytes, Run, str]] = {
     "messages lose their last byte": (b"PUBLISH", lambda really, c, whom, it: really(c, whom, it[:-1]), "scripts: exclusive"),
     "no key says how long it lives": (b"PTTL", lambda really, c, key: -1, "scripts: operators"),
     "nothing is deleted": (b"DEL", lambda really, c, *keys: len(keys), "scripts: exclusive"),
-    "leases end late": (b"SET", _late, "expiries"),
-    "leases end early": (b"SET", _early, "expiries"),
+    "leases end late": (b"SET", functools.partial(_shifted, by=50), "expiries"),
+    "leases end early": (b"SET", functools.partial(_shifted, by=-40), "expiries"),
     "the clock stands still": (b"TIME", lambda really, c: [b"1800000000", b"0"], "expiries"),
     "there is no run id": (b"INFO", functools.partial(_without, line=b"run_id"), "greeting"),
     "there is no role": (b"INFO", functools.partial(_without, line=b"role"), "greeting"),

