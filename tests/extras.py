@@ -12,13 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from email import message_from_bytes
-from email.message import Message
 from functools import partial
 from pathlib import Path
-from zipfile import ZipFile
 
 ROOT = Path(__file__).parent.parent
 AT_ONCE = 2  # environments
@@ -132,21 +130,10 @@ ELSEWHERE = {"dev"}  # what .venv is made of: without it nothing here runs
 
 
 def unknown(extras: set[str]) -> list[str]:
-    """What is wrong with PROGRAMS, for a wheel with these extras."""
+    """What is wrong with PROGRAMS, for a project with these extras."""
     wrong = [f"the extra {it!r} has no program in tests/extras.py" for it in sorted(extras - set(PROGRAMS) - ELSEWHERE)]
     wrong += [f"the extra {it!r} does not exist" for it in sorted((set(PROGRAMS) | ELSEWHERE) - extras - {""})]
     return wrong
-
-
-def extras_of(wheel: Path) -> set[str]:
-    """The extras that a wheel says it has."""
-    return set(_metadata(wheel).get_all("Provides-Extra", []))
-
-
-def _metadata(wheel: Path) -> Message:
-    with ZipFile(wheel) as archive:
-        (metadata,) = [it for it in archive.namelist() if it.endswith(".dist-info/METADATA")]
-        return message_from_bytes(archive.read(metadata))
 
 
 def build(folder: Path) -> Path:
@@ -207,7 +194,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="holdfast-extras-") as name:
         folder = Path(name)
         wheel = build(folder)
-        wrong = unknown(extras_of(wheel))
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        wrong = unknown(set(project["optional-dependencies"]))
         with ThreadPoolExecutor(AT_ONCE) as pool:
             wrong += [it for it in pool.map(partial(check, wheel, folder), PROGRAMS) if it]
     print("\n".join(wrong), file=sys.stderr, end="\n" if wrong else "")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
@@ -46,15 +45,10 @@ def test_every_public_method_of_both_faces_has_its_text(face: str, name: str) ->
     assert len([it for it, _ in build.shown(module) if it.startswith(f"{name}.")]) >= 2
 
 
-def outward(texts: Iterable[str]) -> list[str]:
-    """The links to other places, each once."""
-    return sorted({link for text in texts for link in OUTWARD.findall(text)})
-
-
 def test_links_to_other_places_are_listed() -> None:
     """A job asks each of them once a night, and may fail: no test here depends on another host."""
     pages = [build.ROOT / "README.md", *sorted(FOLDER.parent.glob("**/*.md"))]
-    assert outward(page.read_text() for page in pages) == LISTED.read_text().splitlines()
+    assert sorted({link for page in pages for link in OUTWARD.findall(page.read_text())}) == LISTED.read_text().splitlines()
 
 
 def test_every_page_is_in_the_navigation_once() -> None:

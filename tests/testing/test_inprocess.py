@@ -9,11 +9,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nemesis.processes import until
 from proof.misuse import misuse
 
 import holdfast.aio
@@ -21,13 +21,6 @@ import holdfast.testing
 from holdfast import Holdfast, LockBusy, Misuse, NoQuorum
 from holdfast.errors import ConfigError
 from holdfast.testing import memory
-
-
-def until(condition: Callable[[], object], within: float = 20.0) -> None:
-    deadline, pause = time.monotonic() + within, threading.Event()
-    while not condition():
-        assert time.monotonic() < deadline
-        pause.wait(0.005)
 
 
 def folder_of(nodes: holdfast.testing.MemoryNodes) -> Path:

@@ -224,6 +224,3 @@ def test_a_client_that_names_no_such_node_is_refused(nodes: list[Any]) -> None:
 def test_numbers_of_nodes_are_for_one_set() -> None:
     with pytest.raises(ConfigError, match=r"simulation\.shards"):
         Simulation(shards=SETS).client([0])
-
-
-# ------------------------------------------------ planted faults
