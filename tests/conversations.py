@@ -145,6 +145,17 @@ class Item(pytest.Item):
         return str(excinfo.value) if isinstance(excinfo.value, Differs) else super().repr_failure(excinfo, style)
 
 
+def collects(folder: Path, ways: Ways, kind: type[File] = File) -> Callable[[Path, pytest.Collector], File | None]:
+    """Return the hook that collects the conversations in the folders below this one."""
+
+    def collect(file_path: Path, parent: pytest.Collector) -> File | None:
+        if file_path.suffix != ".txt" or file_path.parent.parent != folder:
+            return None
+        return kind.from_parent(parent, path=file_path, ways=ways)
+
+    return collect
+
+
 class Differs(AssertionError):
     """Something else is said or decided than the file has."""
 

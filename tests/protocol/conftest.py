@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import conversations
-import pytest
+from conversations import collects
 from protocol import script
 
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> conversations.File | None:
-    """Collect the conversations of a file."""
-    if file_path.suffix != ".txt":
-        return None
-    return conversations.File.from_parent(parent, path=file_path, ways=script.ways)
+pytest_collect_file = collects(Path(__file__).parent, script.ways)

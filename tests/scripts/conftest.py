@@ -23,11 +23,7 @@ class File(conversations.File):
             yield it
 
 
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> File | None:
-    """Collect the conversations of a file."""
-    if file_path.suffix != ".txt" or file_path.parent.name != "locks":
-        return None
-    return File.from_parent(parent, path=file_path, ways=talk.ways)
+pytest_collect_file = conversations.collects(Path(__file__).parent, talk.ways, File)
 
 
 def pytest_sessionfinish() -> None:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import conversations
 import pytest
+from conversations import collects
 from wire import talk
 
 from holdfast.wire.connection import Connection
 
-
-def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> conversations.File | None:
-    """Collect the conversations of a file."""
-    if file_path.suffix != ".txt" or file_path.parent.name == "wire":
-        return None
-    return conversations.File.from_parent(parent, path=file_path, ways=talk.ways)
+pytest_collect_file = collects(Path(__file__).parent, talk.ways)
 
 
 @pytest.fixture(autouse=True)
