@@ -1,13 +1,12 @@
 """What of a claim is no conversation: what it tells of itself, its company, and searches.
 
 The conversations are in `tests/protocol/claim`, in the order of docs/protocol.md, section 6, and those of a claim in company in
-`tests/protocol/joint`. A test's name carries the numbers of the
-promises (B) and scenarios (S) that it shows at this level; "Rule C5." is a rule of that page.
+`tests/protocol/joint`. A test's name carries the numbers of the promises (B) and scenarios (S) that it shows at this level; "Rule C5." is
+a rule of that page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from itertools import product
 from math import inf
 from types import SimpleNamespace
@@ -15,14 +14,14 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protocol.conversation import TTL, UNTIL, Mute, P, granted, node_set, usual
+from protocol.conversation import TTL, UNTIL, Mute, P, granted, node_set
 from protocol.nodes import Lock, walk
 from protocol.script import WAYS, Script
 from seeds import FROZEN
 
 from holdfast.errors import ConfigError, NoQuorum, NotAcquired
 from holdfast.protocol.claim import Claim, State
-from holdfast.protocol.command import GRANTED, RELEASE
+from holdfast.protocol.command import GRANTED
 from holdfast.protocol.nodes import NodeSet, Standing
 from holdfast.protocol.quorum import Quorum
 from holdfast.protocol.ticket import Tickets
@@ -198,71 +197,6 @@ def test_B36_S04_a_try_is_decided_as_soon_as_it_can_be(nodes: int) -> None:
         else:
             raise AssertionError("it is decided in the end")
         assert held or isinstance(claim.refusal, NotAcquired)
-
-
-HAPPENINGS: Mapping[str, Callable[[int], str]] = {
-    "granted": lambda node: f"{node} yes",
-    "granted with more": lambda node: f"{node} granted P+{1 + node}",
-    "lower": lambda node: f"{node} granted lower",
-    "kept": lambda node: f"{node} kept",
-    "denied": lambda node: f"{node} denied place={node}",
-    "released": lambda node: f"{node} freed",
-    "error": lambda node: f"{node} failed READONLY",
-    "push": lambda node: f"{node} pushed P+2",
-    "inquiry": lambda node: f"{node} inquired",
-    "taken": lambda node: f"{node} taken",
-    "breaks": lambda node: f"{node} broken",
-    "joins": lambda node: f"{node} joined",
-    "tick": lambda node: "tick",
-    "extend": lambda node: f"extend {5 * node + 5}",
-    "release": lambda node: "release heard" if node else "release",
-    "close": lambda node: "close",
-}
-
-
-@settings(max_examples=150, derandomize=FROZEN, deadline=None)
-@given(
-    st.integers(1, 5),
-    st.booleans(),
-    st.lists(
-        st.tuples(
-            st.one_of(st.just("granted"), st.sampled_from(sorted(HAPPENINGS))),
-            st.integers(0, 4),
-            st.sampled_from([0.0, 0.0, 0.01, 0.5, 3.0]),
-        ),
-        max_size=25,
-    ),
-)
-def test_the_short_path_leads_where_the_long_one_does(nodes: int, patient: bool, happenings: list[tuple[str, int, float]]) -> None:
-    """An answer as usual that is only counted, and the same one that is not as usual because it is a number, come to the same."""
-    both = [played(f"{'waits' if patient else 'tries'} nodes={nodes}", yes=yes) for yes in (usual(), granted())]
-    now = 0.0
-    for what, node, seconds in happenings:
-        now += seconds
-        seen = []
-        for script in both:
-            claim, said = script.talk.claim, []
-            if now >= {State.HELD: claim.until, State.WAITING: claim.wake}.get(claim.state, inf):
-                # That it is late is told by the clock before it is told by an answer.
-                said = script.step(f"{now:.2f}: tick")
-            elif node < nodes and can_happen(script, what, node):
-                said = script.step(f"{now:.2f}: {HAPPENINGS[what](node)}")
-            count = claim.counting(now) if claim.state in (State.WAITING, State.HELD) else None
-            seen.append((claim.state, claim.fence, claim.until, claim.wake, claim.doubt, claim.freed, claim.done, count, said))
-        assert seen[0] == seen[1]
-
-
-def can_happen(script: Script, what: str, node: int) -> bool:
-    """Return whether a node can say this now."""
-    talk = script.talk
-    if what in ("granted", "granted with more", "lower", "kept", "denied", "released", "error"):
-        owed = [it.mode for it in talk.ledgers[node] if it.owner is not None]
-        return bool(owed) and (owed[0] == RELEASE) is (what == "released" or (what == "error" and owed[0] == RELEASE))
-    if what in ("push", "inquiry", "taken"):
-        return talk.claim.state in (State.WAITING, State.HELD) and talk.node_set.standing[node] is Standing.UP
-    if what in ("breaks", "joins"):
-        return (talk.node_set.standing[node] is Standing.UP) is (what == "breaks")
-    return True
 
 
 @settings(max_examples=200, derandomize=FROZEN, deadline=None)
