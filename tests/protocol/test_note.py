@@ -13,7 +13,7 @@ from scripts.bench import spoken
 from holdfast.errors import ConfigError
 from holdfast.protocol import note
 from holdfast.protocol.command import READER, WRITER
-from holdfast.protocol.exclusive import Exclusive, key_of
+from holdfast.protocol.exclusive import Exclusive
 from holdfast.protocol.note import LAST, Note, Word
 from holdfast.protocol.readwrite import ReadWrite
 from holdfast.protocol.semaphore import Slots
@@ -99,12 +99,6 @@ def test_each_of_several_names_and_each_slot_has_its_own() -> None:
 def test_readers_have_none() -> None:
     with pytest.raises(ConfigError, match=r"'x' .*`write"):
         note.with_note((ReadWrite("x", READER, horizon=16_000),), "me")
-
-
-@pytest.mark.parametrize("name", ["{app:x}:note", "{a}:note:a", "{x}:notes"])
-def test_no_lock_has_the_name_of_its_key(name: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be a lock's name"):
-        key_of(name)
 
 
 def test_a_later_word_has_a_higher_rank() -> None:

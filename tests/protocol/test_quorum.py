@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Sequence
 from itertools import combinations
 from math import inf
@@ -29,15 +28,6 @@ def dumb_majority(nodes: int) -> int:
     raise AssertionError("all nodes meet themselves")
 
 
-def dumb_reached_by(size: int, values: Sequence[float]) -> float:
-    """The best value that some `size` of them all have at least."""
-    return max((min(chosen) for chosen in combinations(values, size)), default=-inf)
-
-
-def dumb_agreed(size: int, fences: Sequence[int]) -> int:
-    return next((fence for fence, times in Counter(fences).items() if times >= size), 0)
-
-
 def dumb_decide(lists: Sequence[Sequence[int]], nodes: Collection[int]) -> bool:
     """Is there a majority of each list, and all of them are among these nodes?"""
     return all(any(set(it) <= set(nodes) for it in combinations(one, dumb_majority(len(one)))) for one in lists)
@@ -54,19 +44,6 @@ def test_B16_a_majority_is_the_least_that_always_meets(nodes: int) -> None:
 
 def test_B16_majorities_as_one_knows_them() -> None:
     assert [quorum.majority(nodes) for nodes in NODES] == [1, 2, 2, 3, 3, 4, 4, 5, 5]
-
-
-@unhurried
-@given(st.integers(1, 6), st.lists(st.integers(0, 9) | st.just(inf), max_size=6))
-def test_what_a_quorum_reaches(size: int, values: list[float]) -> None:
-    assert quorum.reached_by(size, values) == dumb_reached_by(size, values)
-
-
-@unhurried
-@given(st.integers(1, 7), st.data())
-def test_the_fence_that_a_quorum_has(nodes: int, data: st.DataObject) -> None:
-    fences = data.draw(st.lists(st.integers(1, 3), max_size=nodes))
-    assert quorum.agreed(quorum.majority(nodes), fences) == dumb_agreed(quorum.majority(nodes), fences)
 
 
 # ---------------------------------------------------------------- two lists

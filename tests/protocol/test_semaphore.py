@@ -24,12 +24,7 @@ def test_a_slot_is_a_lock_that_no_other_lock_can_be() -> None:
     assert (slot.label, slot.part, slot.slot, slot.name) == ("pool", "pool[slot 3]", 3, b"app:pool[slot 3]")
     assert slot.request(b"t", 10.0, b"w", 5) == Exclusive("pool", prefix="app:", ttl=10.0, horizon=K, slot=3).request(b"t", 10.0, b"w", 5)
     assert spoken(slot.release(b"t"))[3:7] == list(keys_of(b"app:pool[slot 3]"))
-    with pytest.raises(ConfigError, match="looks like a slot of a semaphore"):
-        key_of("pool[slot 3]")
-    assert key_of("pool[slot 3]", parts=True) == b"pool[slot 3]"
     assert key_of("pool[slot x]") == b"pool[slot x]"
-    with pytest.raises(ConfigError, match="keep their queues"):
-        key_of("{pool}:permits")
 
 
 def test_it_is_a_sequence_of_slots_which_are_made_once() -> None:
