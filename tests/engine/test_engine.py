@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from engine.world import ANOTHER, INBOX, TRIP, World, away, busy, granted, lines, near, usual
+from engine.world import ANOTHER, INBOX, TRIP, World, away, busy, granted, lines, usual
 
 from holdfast.engine.engine import Engine
 from holdfast.engine.ready import Ready
@@ -117,26 +117,6 @@ def test_callers_of_an_outage_dial_no_more_than_ten_times_a_second() -> None:
         world.consult(0, 1, 2)
         world.run(0.01)
     assert 2 * 15 < world.dials - before <= 2 * 20
-
-
-# ------------------------------------------------ reconnects
-
-
-def test_claims_in_doubt_ask_again_at_once() -> None:
-    world = World(node_timeout=0.5).connect()
-    claim = world.claim()
-    world.run(1.0)
-    away(world, 0, 1)
-    world.run(4.0)
-    assert claim.doubt and claim.state is State.HELD
-    for node in world.nodes:
-        node.asked.clear()
-        node.dialled = "accepts"
-    world.run(2.0)
-    again = world.nodes[0].of("request")[0]
-    hello = world.nodes[0].of("HELLO")[-1]
-    assert again.token == claim.token and again.at == near(hello.at + 4 * TRIP)  # greeting, scripts, request
-    assert not claim.doubt
 
 
 # ------------------------------------------------ what nodes say of their own accord

@@ -347,12 +347,6 @@ def test_a_caller_waits_until_the_servers_are_known() -> None:
 # ------------------------------------------------ tickets
 
 
-def test_tickets_are_strictly_increasing() -> None:
-    world = World().connect()
-    tickets = [world.claim().ticket for _ in range(5)]
-    assert tickets == list(range(tickets[0], tickets[0] + 5))
-
-
 def test_a_node_with_an_absurd_clock_does_no_lasting_harm() -> None:
     world = World(1)
     world.nodes[0].ahead = 300 * 365 * 86400.0
