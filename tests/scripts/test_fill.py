@@ -42,10 +42,6 @@ def left(bench: Bench) -> int:
     return ms
 
 
-def test_nothing_is_there_at_first(bench: Bench) -> None:
-    assert peek(bench) is None
-
-
 def test_what_is_put_is_there_for_its_time(bench: Bench) -> None:
     assert put(bench, 5, b"value") == 1
     fresh, fence, ttl, data = peek(bench)
@@ -64,12 +60,6 @@ def test_stale_is_told_from_fresh_by_who_put_it(bench: Bench) -> None:
     put(bench, 6, b"newer", LONG, 2 * LONG)
     assert about(peek(bench)[0], LONG)
     assert about(left(bench), 3 * LONG)
-
-
-def test_it_is_gone_when_it_may_not_even_be_shown(bench: Bench) -> None:
-    put(bench, 5, b"value", SHORT)
-    bench.lapse()
-    assert peek(bench) is None
 
 
 def test_a_later_holder_replaces_and_the_same_one_and_no_earlier_one(bench: Bench) -> None:

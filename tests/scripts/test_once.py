@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from scripts.bench import INBOXES, SHORT, SLACK, Bench, Granted, Simulated, about, keys, simulated
+from scripts.bench import INBOXES, SLACK, Bench, Granted, Simulated, about, keys, simulated
 from scripts.dialects import REDIS_7_2
 
 from holdfast.primitives.once.commands import OnceLook, Register, seen
@@ -92,12 +92,6 @@ def test_the_clock_floor_promises_where_nothing_is_written(node: Node) -> None:
     assert node.kept is None
 
 
-def test_whoever_is_granted_the_lock_later_is_above_a_promise(node: Node) -> None:
-    ballot = node.bench.base + 10**6
-    node.look(ballot)
-    assert node.acquire(1)[1] == ballot + 1
-
-
 def test_a_ballot_of_the_holder_s_own_is_promised_where_it_holds_the_lock(node: Node) -> None:
     token, fence = node.acquire(1)
     ballot = fence + K * 500
@@ -170,15 +164,6 @@ def test_a_store_below_the_clock_floor_is_refused(node: Node) -> None:
     assert node.kept is None
 
 
-def test_a_store_above_replaces(node: Node) -> None:
-    ballot = node.bench.base
-    node.store(ballot, b"old")
-    assert node.store(ballot + 1, b"new", 5000) == ballot + 1
-    value, left = node.see(RESULT)
-    assert value == b"%016d new" % (ballot + 1)
-    assert about(left, 5000)
-
-
 def test_said_again_it_lasts_no_longer(node: Node) -> None:
     ballot = node.bench.base
     node.store(ballot, left=10_000)
@@ -186,12 +171,6 @@ def test_said_again_it_lasts_no_longer(node: Node) -> None:
     assert node.store(ballot, left=10**9) == ballot, "it is stored, whatever was promised since"
     assert about(node.see(RESULT)[1], 10_000)
     assert node.fence == ballot + 9
-
-
-def test_a_result_runs_out(node: Node) -> None:
-    node.store(node.bench.base, left=SHORT)
-    node.bench.lapse()
-    assert node.look().copy is None
 
 
 def test_what_somebody_else_has_written_there_is_replaced(node: Node) -> None:
