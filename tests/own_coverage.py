@@ -31,7 +31,7 @@ PURE = (
 )  # fmt: skip
 AT_A_TIME = 2
 # The parts of a claim, which decide nothing by themselves. A claim is a part of a joint request.
-WHOLES = dict.fromkeys((Path(f"protocol/{it}.py") for it in ("vote", "ballot", "renewal", "explain")), Path("protocol/claim.py"))
+WHOLES = dict.fromkeys((Path(f"protocol/{it}.py") for it in ("answer", "vote", "ballot", "renewal", "explain")), Path("protocol/claim.py"))
 WHOLES[Path("protocol/claim.py")] = Path("protocol/joint.py")
 
 
