@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.triggers.interval import IntervalTrigger
 from integrations.stage import Stage, overlaps, staged
+from nemesis.processes import until as met
 
 import holdfast
 from holdfast import ConfigError, Holdfast
@@ -224,7 +225,7 @@ def test_a_thread_of_an_event_loop_that_is_stopped_keeps_its_lease(nodes: Nodes,
         assert len(fences) == 1, "the other scheduler waits"
         go.set()
         loop.join(20)
-        until(lambda: len(heard) == 2, "both have the result")
+        met(lambda: len(heard) == 2, told="both have the result")
     assert [(it.retval, it.code) for it in heard] == [("done", EVENT_JOB_EXECUTED)] * 2
     assert sorted(it.holdfast_elsewhere for it in heard) == [False, True]
     assert len(fences) == 1
@@ -245,14 +246,14 @@ def test_a_scheduler_that_stops_does_not_wait_for_a_job_elsewhere(nodes: Nodes, 
         for scheduler, where in ((runs, "runs"), (stops, "stops"), (patient, "patient")):
             scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
             scheduler.add_job(job, "date", [where], run_date=moment, id="job", misfire_grace_time=60)
-            until(lambda: ran, "the first one runs it")
+            met(lambda: ran, told="the first one runs it")
         # Two threads wait for the job of the first one.
-        until(lambda: waiting(nodes, tmp_path.name) == 2, "two wait")
+        met(lambda: waiting(nodes, tmp_path.name) == 2, told="two wait")
         stops.shutdown()
         assert [type(it.exception) for it in heard] == [Cancelled]
         ends = threading.Thread(target=patient.shutdown)
         ends.start()
-        until(lambda: waiting(nodes, tmp_path.name) == 1, "one waits")
+        met(lambda: waiting(nodes, tmp_path.name) == 1, told="one waits")
         assert ends.is_alive()
         go.set()
         ends.join(20)
@@ -295,7 +296,7 @@ def test_two_jobs_with_the_same_id_are_refused(nodes: Nodes, tmp_path: Path, pla
         common = {"id": "nightly", "run_date": now(), "misfire_grace_time": 60, "max_instances": 2}
         first.add_job(rotate, "date", **common)
         other.add_job(bill, "date", jobstore="other", **common)
-        until(lambda: "the id 'nightly' is that of two jobs, " in caplog.text, "it is refused")
+        met(lambda: "the id 'nightly' is that of two jobs, " in caplog.text, told="it is refused")
 
 
 @pytest.mark.parametrize("stops", [False, True])
@@ -309,19 +310,12 @@ def test_a_job_may_get_another_function_and_a_scheduler_that_has_stopped_keeps_n
                 scheduler = threads(stack, nodes, tmp_path.name)
                 scheduler.add_listener(heard.append, EVENT_JOB_EXECUTED | EVENT_JOB_ERROR)
             scheduler.add_job(function, "date", run_date=now(), id="nightly", misfire_grace_time=60, replace_existing=not stops)
-            until(lambda count=count: len(heard) == count, "it has ended")
+            met(lambda count=count: len(heard) == count, told="it has ended")
     assert [it.retval for it in heard] == ["rotated", "billed"]
 
 
 def now() -> datetime:
     return datetime.now(UTC)
-
-
-def until(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.01)
 
 
 def test_a_job_that_would_run_without_its_lock_is_refused(nodes: Nodes, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -335,7 +329,7 @@ def test_a_job_that_would_run_without_its_lock_is_refused(nodes: Nodes, tmp_path
         scheduler = threads(stack, nodes, tmp_path.name)
         Holdfast(*nodes.urls).locked("a")(job)
         scheduler.scheduled_job("date", run_date=now(), id="nightly", misfire_grace_time=60)(job)
-        until(lambda: "the job 'nightly' (" in caplog.text, "it is refused")
+        met(lambda: "the job 'nightly' (" in caplog.text, told="it is refused")
     assert "was registered without the decorator of holdfast that is above it" in caplog.text
     assert ran == []
 
