@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, LockBusy, LockLost, Misuse
+from holdfast import LockBusy, LockLost, Misuse
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.integrations.wsgi import Errors
 
@@ -71,15 +71,6 @@ def test_what_has_begun_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR), pytest.raises(LockLost):
         ask(app)
     assert "GET /a: the response had begun, and is cut off" in caplog.text
-
-
-def test_a_value_that_makes_an_impossible_name_is_422() -> None:
-    def app(environ: Any, start_response: Any) -> Iterable[bytes]:
-        with Holdfast("redis://nowhere").lock("user:a[once]"):
-            return []
-
-    status, _, body = ask(app)
-    assert (status[:3], b"once" in body) == ("422", False)
 
 
 @pytest.mark.parametrize("error", [Misuse("a mistake"), ConfigError("a mistake")])

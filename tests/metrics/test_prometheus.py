@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import holdfast.aio
 from holdfast import Holdfast, LockBusy, events
 from holdfast.embedded import Nodes
-from holdfast.metrics import Metrics, by_function, first_part
+from holdfast.metrics import Metrics, by_function
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +71,7 @@ def test_functions_may_be_told_apart(nodes: Cluster) -> None:
             pass
         for kind, name in (("exclusive", "feed"), ("once", "feed"), ("permit", "feed"), ("exclusive", "")):
             until(registry, "holdfast_acquire_total", 1, kind=kind, outcome="held", name=name)
+        until(registry, "holdfast_hold_seconds_count", 1, kind="exclusive", name="feed")
         until(registry, "holdfast_served_total", 1, kind="once", how="ran", name="feed")
 
 
@@ -186,14 +187,6 @@ def test_one_kind_on_five_nodes_has_few_series(nodes: Cluster) -> None:
     assert 60 < len(series(registry)) <= 160
 
 
-def acquisition(name: str, number: int) -> Iterator[events.Event]:
-    about: dict[str, Any] = {"name": name, "token": str(number), "waited": 0.001, "names": (name,), "want": number}
-    yield events.Attempt(**about)
-    yield events.Acquired(**about, fence=number)
-    yield events.Renewed(**about, fence=number, remaining=9.0, left=6.0)
-    yield events.Ended(how="released", **about, fence=number, held=0.1)
-
-
 def test_events_that_no_test_here_causes_are_counted() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry)
@@ -207,18 +200,8 @@ def test_events_that_no_test_here_causes_are_counted() -> None:
     ):
         metrics(event)
     counted = ('renewals_total{outcome="ok"}', 'renewals_total{outcome="late"}', "opened_total", 'node_down_total{node="n"}')
+    assert registry.get_sample_value("holdfast_renewal_margin_ratio_sum") == pytest.approx(6 / 9)
     assert {f"holdfast_{it} 1.0" for it in (*counted, 'warnings_total{about="eviction"}')} <= set(series(registry))
-
-
-def test_labels_tell_names_apart_if_they_are_asked_to() -> None:
-    registry = CollectorRegistry()
-    metrics = Metrics(registry=registry, names=first_part())
-    for name in ("order:1", "order:2", "user:1"):
-        for event in acquisition(name, 1):
-            metrics(event)
-    assert registry.get_sample_value("holdfast_acquire_total", {"kind": "exclusive", "outcome": "held", "name": "order"}) == 2
-    assert registry.get_sample_value("holdfast_hold_seconds_count", {"kind": "exclusive", "name": "user"}) == 1
-    assert registry.get_sample_value("holdfast_renewal_margin_ratio_sum") == pytest.approx(3 * 6 / 9)
 
 
 def test_too_few_values_are_refused() -> None:
