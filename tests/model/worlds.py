@@ -156,27 +156,25 @@ ENOUGH = 400_000
 WORLDS: dict[str, Any] = {**LARGE, **SMALL, **PERMITS}
 
 
-def _ask(name: str, timing: Demand, whole: int | None) -> tuple[bool, str]:
-    """The same for permits."""
-    began = time.monotonic()
-    try:
-        states, complete = slots.explore(Slots(timing), ENOUGH)
-    except Broken as broken:
-        return False, f"{name}: {broken}"
-    told = f"{name}: {states} states{'' if complete else ' and more'}, {time.monotonic() - began:.1f} s"
-    return complete == (whole is not None) and abs(states - (whole or states)) < states / 2, told
+def _permits(demand: Demand, whole: int | None) -> tuple[bool, str]:
+    states, complete = slots.explore(Slots(demand), ENOUGH)
+    fine = complete == (whole is not None) and abs(states - (whole or states)) < states / 2
+    return fine, f"{states} states{'' if complete else ' and more'}"
+
+
+def _world(world: World) -> tuple[bool, str]:
+    explored = Search(world.bounds).run(world.most)
+    missing = sorted(set(world.shows) - explored.seen.keys())
+    fine = world.least < explored.states < world.most and not missing
+    told = f"{explored.states} states, {explored.events} events"
+    return fine, told if fine else f"{told}: expected {world.least} to {world.most} states, and to see {missing or 'all that was seen'}"
 
 
 def explore(name: str) -> tuple[bool, str]:
     """Whether it is fine, and what there is to tell."""
-    if name in PERMITS:
-        return _ask(name, *PERMITS[name])
-    world, began = WORLDS[name], time.monotonic()
+    began = time.monotonic()
     try:
-        explored = Search(world.bounds).run(world.most)
+        fine, told = _permits(*PERMITS[name]) if name in PERMITS else _world(WORLDS[name])
     except Broken as broken:
         return False, f"{name}: {broken}"
-    missing = sorted(set(world.shows) - explored.seen.keys())
-    fine = world.least < explored.states < world.most and not missing
-    told = f"{name}: {explored.states} states, {explored.events} events, {time.monotonic() - began:.1f} s"
-    return fine, told if fine else f"{told}: expected {world.least} to {world.most} states, and to see {missing or 'all that was seen'}"
+    return fine, f"{name}: {told}, {time.monotonic() - began:.1f} s"

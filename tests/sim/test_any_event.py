@@ -6,7 +6,7 @@ Exhaustive, not random: a story is told once to count its events, and then once 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -67,21 +67,15 @@ class Story:
             strike()
 
 
-def told(town: Build, users: int, victim: int, how: str) -> Iterator[tuple[int, float]]:
-    """The story, with something happening at each of its events: at which, and how long a newcomer waited."""
-    strike, _ = STRIKES[how]
-    whole = Story(town(), users, victim, strike, EVER)
-    assert whole.over
-    for at in range(whole.events):
-        yield at, Story(town(), users, victim, strike, at).waited
-
-
 @pytest.mark.parametrize("how", STRIKES)
 @pytest.mark.parametrize("users, victim", [(1, 0), (2, 0), (2, 1)], ids=["alone", "first of two", "second of two"])
 def test_at_whatever_event_it_happens_the_name_is_free_soon(town: Build, users: int, victim: int, how: str) -> None:
-    waits = dict(told(town, users, victim, how))
+    strike, soon = STRIKES[how]
+    whole = Story(town(), users, victim, strike, EVER)
+    assert whole.over
+    waits = {at: Story(town(), users, victim, strike, at).waited for at in range(whole.events)}
     assert len(waits) >= 20
-    within = STRIKES[how][1] + (users - 1) * (KEEP + TRIP)
+    within = soon + (users - 1) * (KEEP + TRIP)
     assert max(waits.values()) < within, {at: waited for at, waited in waits.items() if waited >= within}
     if how != "cancelled":  # it did hurt: whoever holds the lock and is no more keeps it for its lease
         assert max(waits.values()) > 0.9 * TTL

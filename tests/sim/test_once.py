@@ -19,6 +19,7 @@ from sim.face import Holdfast
 
 from holdfast import current
 from holdfast.errors import LockLost, Misuse, NotAcquired
+from holdfast.face.values import Unfit
 from holdfast.primitives.once import plan as turns
 from holdfast.protocol import quorum
 from holdfast.testing.network import WALL, Node
@@ -29,7 +30,6 @@ pytestmark = pytest.mark.stories
 
 Build = Callable[..., Town]
 TTL = 0.6
-SEEDS = range(20)
 
 
 class Failed(Exception):
@@ -84,8 +84,7 @@ class Story:
         self.jobs = {key: Job() for key in self.keys}
         self.long = long
         self.few = (nodes - 1) // 2
-        self.lost = self.stopped = self.killed = self.restarted = self.failed = self.forgot = 0
-        self.serial = 0
+        self.lost = self.stopped = self.killed = self.restarted = self.failed = self.forgot = self.serial = 0
         self.until = 0.0  # until when things go wrong
         self.slow: set[str] = set()  # what functions gave that ran for longer than a fence horizon
         self.users: list[tuple[Any, Any]] = []
@@ -243,7 +242,7 @@ class Story:
 @pytest.mark.parametrize("nodes", [3, 5])
 def test_the_law(town: Build, nodes: int) -> None:
     # Rule O4.
-    stories = [Story(town, seed, nodes, long=seed % 2 == 0).run() for seed in SEEDS]
+    stories = [Story(town, seed, nodes, long=seed % 2 == 0).run() for seed in range(20)]
     above = sum(result in it.slow for it in stories for job in it.jobs.values() for result, _, _ in job.told)
     assert above > 3, "functions run for longer than a fence horizon, and their results are told"
     assert sum(it.restarted for it in stories) > len(stories)
@@ -471,8 +470,10 @@ def test_a_schedule_that_fires_around_a_boundary_runs_once(town: Build) -> None:
 # ------------------------------------------------ results that cannot be kept
 
 
-def test_what_cannot_be_kept_is_noted_under_a_lost_lease_too_if_nobody_has_looked_since(town: Build) -> None:
-    """A process is stopped for longer than its ttl, while it runs what cannot be kept."""
+@pytest.mark.parametrize("looked", [False, True])
+def test_what_cannot_be_kept_is_noted_under_a_lost_lease_too_if_nobody_has_looked_since(town: Build, looked: bool) -> None:
+    """A process is stopped for longer than its ttl, while it runs what cannot be kept. If somebody has looked, its caller is told why it
+    has no result."""
     calm = Calm(town, nodes=3, clients=2, takes=0.3)
     first, second = calm.clients
 
@@ -488,9 +489,14 @@ def test_what_cannot_be_kept_is_noted_under_a_lost_lease_too_if_nobody_has_looke
 
     task = first.process.run(tries(first))
     calm.world.run(calm.world.now + 0.1)
-    first.process.pause(TTL + 0.3)
-    [told] = calm.ends([task])
-    again = second.process.run(tries(second))
-    assert "was run before" in str(calm.ends([again])[0])
-    assert isinstance(told, Misuse)
-    assert calm.runs == 1
+    others = [calm.wants(second)] if looked else []
+    first.process.pause(3 * TTL if looked else TTL + 0.3)
+    told, *results = calm.ends([task, *others])
+    if looked:
+        assert isinstance(told, LockLost)
+        assert isinstance(told.__cause__, Unfit)
+        assert results == [2]
+    else:
+        assert isinstance(told, Misuse)
+        assert "was run before" in str(calm.ends([second.process.run(tries(second))])[0])
+        assert calm.runs == 1

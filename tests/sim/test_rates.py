@@ -122,6 +122,19 @@ def test_with_failures_at_most_n_of_q_times_the_limit(town: Build, fault: str) -
         assert len(callers.allowed) >= 4, "and some are allowed all the while"
 
 
+def test_a_node_that_hangs_is_waited_for_once(town: Build) -> None:
+    here = town(3)
+    client = here.client(node_timeout=0.5)
+    here.nodes[1].freeze(100)
+    limit, times = client.rate("mail", 1000, 1), list[float]()
+    for _ in range(4):
+        began = here.world.now
+        assert here.world.do(limit.take())
+        times.append(here.world.now - began)
+    assert 0.4 < times[0] < 1.1
+    assert max(times[1:]) < 0.05
+
+
 def test_what_a_quorum_could_not_be_had_for_is_given_back(town: Build) -> None:
     # Rule RA2.
     here = town(3)

@@ -83,13 +83,6 @@ def test_the_same_seed_is_the_same_history_in_another_process_too() -> None:
     assert len(told[0].splitlines()) > 200
 
 
-def test_exploring_tells_what_was_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "14..17", "--quick"]) == 0
-    told = capsys.readouterr().out
-    assert "no law is broken" in told
-    assert "  cedes cut" in told
-
-
 def test_a_world_in_which_nothing_happened_does_not_count(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("swarm.scenes.LateCede.aim", ("the moon falls down",))
     assert main(["--seeds", "14..15"]) == 2

@@ -98,10 +98,9 @@ async def extends(driver: SimulatedClient, claim: Want, ttl: float, **options: A
 class How(TypedDict, total=False):
     """What may be different on any stage.
 
-    `guard`: do clients know of the restart guard? `only`, `records`: as of a World.
+    `only`, `records`: as of a World.
     """
 
-    guard: bool
     only: Collection[str] | None
     records: bool
 
@@ -137,7 +136,7 @@ class Stage:
             max_ttl=max_ttl,
             prefix="",
             node_timeout=0.3,
-            restart_guard=DEFAULT_GUARD if how.get("guard", True) else None,
+            restart_guard=DEFAULT_GUARD,
             outage=5.0,
             owner="simulated",
         )
