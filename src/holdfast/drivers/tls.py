@@ -62,7 +62,9 @@ def _password(tls: Tls) -> str:
 
 
 def encrypted(key: str) -> NoReturn:
-    """Refuse a private key that is encrypted. Without this, OpenSSL would ask for its password at the terminal.
+    """Refuse a private key that is encrypted.
+
+    Without this, OpenSSL would ask for its password at the terminal.
 
     Args:
         key: The file.
