@@ -213,6 +213,14 @@ def test_a_bound_that_is_not_true_is_found(case: str, watched: tuple[Group, dict
     assert not any("+sentinel" in it["fix"] for it in told["checks"])
 
 
+def test_of_a_replica_it_is_said_where_to_find_its_primary(watched: tuple[Group, dict[str, str]], tmp_path: Path) -> None:
+    group, environment = watched
+    replica = next(it for it in group.servers if it is not group.primary)
+    url = f"redis://:{SECRET}@127.0.0.1:{replica.port}"
+    (found,) = examined(tmp_path, {**environment, "HOLDFAST_NODES": url})["checks"]
+    assert found["level"] == "unsafe" and "INFO replication  # it tells the primary" in found["fix"]
+
+
 def test_a_bound_that_this_user_may_not_see_is_not_called_checked(watched: tuple[Group, dict[str, str]], tmp_path: Path) -> None:
     group, environment = watched
     sets(group, 2, 10)

@@ -114,6 +114,9 @@ def _reached(nodes: tuple[NodeStatus, ...]) -> Iterator[Check]:
             fix = f"{cli_of(it.node)} {_ASKS.get(cause.partition(' ')[0], 'INFO replication')}"
             found = f"it refuses every write of every program: {cause}"
             yield Check(it.node, "state", UNSAFE, found, fix, "docs/errors.md#what-the-server-is")
+        elif cause.startswith("it is a replica"):
+            fix = f"{cli_of(it.node)} INFO replication  # it tells the primary: name only primaries in HOLDFAST_NODES"
+            yield Check(it.node, "state", UNSAFE, cause, fix, "docs/nodes.md#which-servers-work")
         elif isinstance(it.cause, ConfigError):
             fix = f"{cli_of(it.node)} {it.cause.fix}" if it.cause.fix else f"{cli_of(it.node)} INFO server"
             yield Check(it.node, "rights" if it.cause.fix else "state", UNSAFE, cause, fix, "docs/connections.md")
@@ -172,10 +175,6 @@ def _looked(locks: Holdfast, shard: int, nodes: list[NodeStatus]) -> list[Check]
 
 def _server(status: NodeStatus, facts: dict[str, str]) -> Iterator[Check]:
     node = status.node
-    role = facts.get("role", "master")
-    if role != "master":
-        fix = f"{cli_of(node)} INFO replication  # it tells the primary: name only primaries in HOLDFAST_NODES"
-        yield Check(node, "role", UNSAFE, f"it is a {role}", fix, "docs/nodes.md#which-servers-work")
     if "product" in status.warnings:
         found = "its server is neither Redis nor Valkey, and its address says unproven"
         fix = f"python -m holdfast.testing.conformance {node}"
