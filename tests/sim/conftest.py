@@ -48,6 +48,9 @@ class Town:
             link.stall(seconds)
 
 
+Build = Callable[..., Town]  # what the fixture `town` gives
+
+
 def strikes(town: Town, fault: str, seconds: float, weak: Sequence[Node] = ()) -> None:
     """Every second, something happens to a minority of five nodes: always to the `weak` ones, or to others each time. It takes less than
     a second."""
@@ -73,7 +76,7 @@ def strikes(town: Town, fault: str, seconds: float, weak: Sequence[Node] = ()) -
 
 
 @pytest.fixture
-def town() -> Iterator[Callable[..., Town]]:
+def town() -> Iterator[Build]:
     """Builds towns. A test that fails shows of which seed the last one was."""
     towns: list[Town] = []
 

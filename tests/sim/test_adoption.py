@@ -6,11 +6,10 @@ the faults are over, the name can be had.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build, Town
 from sim.face import Holdfast
 from sim.test_latches import Storm
 
@@ -20,7 +19,6 @@ from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 1.0, "max_ttl": 2.0, "node_timeout": 0.3, "outage": 1000.0}
 SEEDS = range(10)
 SECONDS = 25.0

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sim.conftest import Build
 
 from holdfast.testing.process import Process
 
 pytestmark = pytest.mark.worlds
 
-Build = Callable[..., Any]  # a Town, of sim.conftest
 
 TTL = 1.0
 TRIP = 0.004  # seconds: there and back, at most

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from sim.conftest import Build
 from sim.face import Holdfast
 
 from holdfast.errors import LockLost
 from holdfast.testing.world import Violation
 from holdfast.wire.connection import ConnectionState
-
-Build = Callable[..., Any]  # a Town, of sim.conftest
 
 
 def test_nodes_whose_clocks_are_set_back_keep_order_and_exclusion(town: Build) -> None:

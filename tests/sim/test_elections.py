@@ -5,7 +5,6 @@ The law is looked at from outside, at every event and at everything that an obse
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import nextafter
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build, Town
 from sim.face import Holdfast
 
 from holdfast.engine.plans import Ask, Do, Plan
@@ -27,7 +26,6 @@ from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 TTL, MAX_TTL = 1.0, 2.0
 SEEDS = range(8)
 STORM = 12.0  # seconds for which things go wrong

@@ -8,12 +8,12 @@ whose computing began before that `invalidate` did. This holds while a majority 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sim.conftest import AWAY, Town, strikes
+from sim.conftest import AWAY, Build, Town, strikes
 from sim.face import Holdfast
 
 from holdfast.errors import NoQuorum
@@ -26,7 +26,6 @@ from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 KEY, PART, CACHE = "price", "price[fill]", beside(b"price[fill]", b"cache")
 TTL, STALE, LEASE = 1.0, 4.0, 1.0  # seconds
 LONGEST = 0.3  # that computing takes

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build, Town
 from sim.face import Holdfast
 
 from holdfast.errors import NoQuorum, NotAllArrived
@@ -23,7 +23,6 @@ from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 # A node that restarts is left alone for four seconds; one that is slow may owe an answer for as long as two messages ever take.
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 SEEDS = range(12)

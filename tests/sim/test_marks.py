@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sim.conftest import Build
 from sim.face import Holdfast
 
 from holdfast.errors import LockLost, NotAcquired
-
-Build = Callable[..., Any]  # a Town, of sim.conftest
 
 SHORT = 12.0  # seconds: the short guard
 

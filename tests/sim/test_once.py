@@ -8,13 +8,13 @@ who lives is told a result. All this while a majority remembers: a node restarts
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Self
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build
 from sim.face import Holdfast
 
 from holdfast import current
@@ -28,7 +28,6 @@ from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 TTL = 0.6
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build
 from sim.test_once import TTL, Calm, Failed
 
 from holdfast.errors import LockLost
@@ -16,7 +14,6 @@ from holdfast.wire.resp import pack
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 KEEP = 10.0
 
 

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 from proof.books import word
-from sim.conftest import Town
+from sim.conftest import Build, Town
 from sim.face import Holdfast
 
 from holdfast.errors import NotAllArrived
 
 pytestmark = pytest.mark.worlds
 
-Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 GUARD = 4.0
 MONTH = 30 * 86400.0

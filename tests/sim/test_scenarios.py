@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from sim.conftest import Build
 
 from holdfast.errors import LockLost
 from holdfast.face.lease import LeaseState
 from holdfast.wire.resp import pack
-
-Build = Callable[..., Any]  # a Town, of sim.conftest
 
 TRIP = 0.004  # seconds: there and back, at most
 

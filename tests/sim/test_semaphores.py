@@ -8,11 +8,10 @@ served, whatever number each names. *Refused*: nobody is told NoQuorum sooner th
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from sim.conftest import Town
+from sim.conftest import Build, Town
 from sim.face import Holdfast
 from sim.test_latches import Storm
 
@@ -23,7 +22,6 @@ from holdfast.testing.world import Violation
 
 pytestmark = pytest.mark.stories
 
-Build = Callable[..., Town]
 OPTIONS: dict[str, Any] = {"ttl": 2.0, "max_ttl": 2.0, "node_timeout": 0.5, "outage": 1000.0}
 SEEDS = range(8)
 USERS, TIMES = 3, 4  # of each client; how often each of them has a permit
