@@ -98,46 +98,6 @@ async def test_waiters_are_served_in_the_order_in_which_they_came(face: Face, fi
     assert served == list(range(6))
 
 
-async def test_s09_a_crowd_is_served_one_by_one(face: Face, five: Cluster, name: str) -> None:
-    client, inside = face.client(five), [0]
-
-    async def body(lease: Any) -> None:
-        inside[0] += 1
-        assert inside[0] == 1
-        await face.sleep(0)
-        inside[0] -= 1
-
-    before = sum(five.calls())
-    await asyncio.gather(*[face.within(client.lock(name), body) for _ in range(100)])
-    assert (sum(five.calls()) - before) / 100 / 5 < 4, "commands a node and hand-over"
-
-
-async def test_b37_a_wait_ends_in_time_however_often_it_is_woken(face: Face, five: Cluster, name: str) -> None:
-    """Another program's key is always about to expire, and never does. Each time, the first waiter asks again."""
-    client = await face.connected(five)
-    # On a busy machine the key may expire before it is set again. Then the test tries again with a longer life.
-    for life in (0.06, 0.24, 0.96):
-        wait = 10 * life
-        before, began = five.calls(), face.now()
-        latest, longest = began, 0.0
-        waiter = None
-        while waiter is None or not waiter.done():
-            five.everywhere("SET", name, "a foreign one", "PX", round(life * 1000))
-            longest, latest = max(longest, face.now() - latest), face.now()
-            waiter = waiter or asyncio.create_task(face.acquire(client.lock(name, wait=wait)))
-            await face.sleep(0.01)
-        if longest < life / 2 or waiter.exception() is not None:
-            break
-        await face.release(await waiter)
-    with pytest.raises(LockBusy) as caught:
-        await waiter
-    assert wait <= face.now() - began < wait + 2 * TICK
-    assert caught.value.holder == "a foreign one"
-    woken = [now - then for now, then in zip(five.calls(), before, strict=True)]
-    assert max(woken) > 4, "it was never woken: this test tests nothing"
-    five.everywhere("DEL", name)
-
-
 async def test_b36_wait_0_is_exactly_one_try(face: Face, three: Cluster, name: str) -> None:
     client = await face.connected(three)
     lease = await face.acquire(client.lock(name, wait=0))  # and can succeed
@@ -275,18 +235,3 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         assert face.now() - began < 0.5
         if harm == "freeze":
             await nodes.thaw(1, 3)
-
-
-async def test_s06_what_a_hung_node_executes_late_is_taken_back(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=30, node_timeout=0.3)
-    await three.freeze(2)
-    await face.release(await face.acquire(client.lock(name)))
-    await three.thaw(2)  # before it counts as broken: it executes what it was sent
-    await face.until(lambda: three.ask(2, "EXISTS", name) == 0, within=5)
-    await three.freeze(2)
-    lease = await face.acquire(client.lock(name))
-    await face.until(lambda: client.nodes()[2].state == "down")
-    await face.release(lease)
-    await three.thaw(2)  # what was sent died with the connection
-    await face.until(lambda: client.nodes()[2].state == "up")
-    await face.until(lambda: three.holders(name) == [None] * 3, within=5)

@@ -163,19 +163,6 @@ async def test_an_exception_passes_and_the_lock_is_released(face: Face, five: Cl
     await is_free(face, five, name)
 
 
-async def test_calls_of_one_function_exclude_each_other(face: Face, five: Cluster, name: str) -> None:
-    locks, inside = await face.connected(five), [0]
-
-    async def body(lease: Any) -> None:
-        inside[0] += 1
-        assert inside[0] == 1
-        await asyncio.sleep(0)
-        inside[0] -= 1
-
-    decorated = locks.lock(name)(function(face, body))
-    await asyncio.gather(*[face.call(decorated) for _ in range(10)])
-
-
 async def test_a_function_whose_lock_is_lost_raises_when_it_is_left(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
 
@@ -189,111 +176,7 @@ async def test_a_function_whose_lock_is_lost_raises_when_it_is_left(face: Face, 
     assert caught.value.name == name
 
 
-# ------------------------------------------------ the current lease
-
-
-async def test_current_is_the_innermost_and_then_the_outer_again(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    seen: list[str] = []
-
-    def note() -> None:
-        seen.append(current().name.removeprefix(name))
-
-    def fails() -> None:
-        note()
-        raise KeyError
-
-    def calls() -> Script[None]:
-        note()
-        with pytest.raises(KeyError):
-            yield inner
-        note()
-
-    inner = locks.lock(f"{name}:inner")(face.function(fails))
-    outer = locks.lock(f"{name}:outer")(face.function(calls))
-
-    def outside() -> None:
-        with misuse("not_held"):
-            current()
-
-    await face.call(outer)
-    assert seen == [":outer", ":inner", ":outer"]
-    outside()
-    await in_a_thread(outside)
-
-
-async def test_a_generator_s_lease_is_current_in_its_own_steps_only(face: Face, five: Cluster, name: str) -> None:
-    locks, log = await face.connected(five), list[Any]()
-    first = Steps(locks.lock(f"{name}:1")(counting(face, log))(5))
-    second = Steps(locks.lock(f"{name}:2")(counting(face, log))(5))
-    for steps in (first, second, second, first):
-        await steps.next()
-        with misuse("not_held"):
-            current()
-    assert [it.name[-1] for it in log if it is not None] == ["1", "2", "2", "1"]
-    for steps in (first, second):
-        with pytest.raises(KeyError):
-            await steps.throw(KeyError())
-        with misuse("not_held"):
-            current()
-    assert log[-2:] == ["over, held: True"] * 2
-
-
-async def test_what_a_step_starts_inherits_the_current_lease_until_the_function_is_over(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-    goes_on, found = asyncio.Event(), list[Any]()
-
-    async def child() -> None:
-        found.append(current())
-        found.append(await asyncio.to_thread(current))
-        await goes_on.wait()
-        with misuse("not_held"):
-            current()
-        with misuse("not_held"):
-            await asyncio.to_thread(current)
-        assert found[0].fence > 0  # whoever kept it has it
-
-    async def parent(lease: Any) -> Any:
-        task = asyncio.create_task(child(), context=here[0] if here else None)
-        await face.until(lambda: len(found) == 2)
-        assert found == [lease, lease]
-        return task, lease
-
-    here: list[contextvars.Context] = []
-    if isinstance(face, Threads):  # (its thread lends its context: what it calls there is called in the test's loop)
-        run = function(face, parent)
-
-        @locks.lock(name)
-        def decorated() -> Any:
-            here.append(contextvars.copy_context())
-            return run()
-
-    else:
-        decorated = locks.lock(name)(function(face, parent))
-    task, lease = await face.call(decorated)
-    goes_on.set()
-    await task
-    assert lease.state is LeaseState.RELEASED
-
-
 # ------------------------------------------------ generators
-
-
-async def test_a_generator_holds_its_lock_from_the_first_step_to_exhaustion(face: Face, five: Cluster, name: str) -> None:
-    locks, log = await face.connected(five), list[Any]()
-    steps = Steps(locks.lock(name)(counting(face, log))(3))
-    await is_free(face, five, name)
-    assert (await steps.next(), await steps.send("a"), await steps.send("b")) == (0, 1, 2)
-    lease = log[0]
-    assert log == [lease, "a", lease, "b", lease]
-    assert (lease.name, lease.state) == (name, LeaseState.HELD)
-    with pytest.raises(LockBusy):
-        await face.acquire(face.client(five).lock(name, wait=0))
-    assert await steps.send("c") == Steps.OVER
-    assert log[5:] == ["c", "over, held: True"]
-    assert lease.state is LeaseState.RELEASED
-    await is_free(face, five, name)
-    assert await steps.next() == Steps.OVER
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
@@ -346,8 +229,9 @@ class Argument:
     """Something to be forgotten."""
 
 
-def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
+async def test_nothing_is_kept_by_a_cycle(face: Face, five: Cluster, name: str) -> None:
     """What an ended generator was given is forgotten at once, as without the decorator, and not when garbage is collected."""
+    client = await face.connected(five)
 
     def body(argument: Any) -> Any:
         yield 1
@@ -355,39 +239,24 @@ def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
     async def asynchronous(argument: Any) -> Any:
         yield 1
 
-    def ends(generator: Any) -> None:
-        next(generator)
-        try:  # (what pytest.raises has seen is kept by a cycle)
-            generator.throw(KeyError())
-        except KeyError:
-            pass
-
-    async def ends_async(generator: Any) -> None:
-        await anext(generator)
-        try:
-            await generator.athrow(KeyError())
-        except KeyError:
-            pass
-
-    async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
-            for function in (asynchronous, locks.lock("forgotten")(asynchronous)):
-                argument = Argument()
-                gone = weakref.ref(argument)
-                await ends_async(function(argument))
-                del argument
-                assert gone() is None
-
+    plain = body if isinstance(face, Threads) else asynchronous
     gc.disable()
     try:
-        with holdfast.Holdfast(*nodes.urls) as locks:
-            for function in (body, locks.lock("forgotten")(body)):
-                argument = Argument()
-                gone = weakref.ref(argument)
-                ends(function(argument))
-                del argument
-                assert gone() is None
-        asyncio.run(main())
+        for function in (plain, client.lock(name)(plain)):
+            argument = Argument()
+            gone = weakref.ref(argument)
+            generator = function(argument)
+            try:  # (what pytest.raises has seen is kept by a cycle)
+                if isinstance(face, Threads):
+                    next(generator)
+                    generator.throw(KeyError())
+                else:
+                    await anext(generator)
+                    await generator.athrow(KeyError())
+            except KeyError:
+                pass
+            del argument, generator
+            assert gone() is None
     finally:
         gc.enable()
 
@@ -395,8 +264,9 @@ def test_nothing_is_kept_by_a_cycle(nodes: Nodes) -> None:
 SEEN: contextvars.ContextVar[str] = contextvars.ContextVar("SEEN")
 
 
-def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> None:
+async def test_other_context_variables_are_as_without_the_decorator(face: Face, five: Cluster, name: str) -> None:
     """A generator and whoever takes its steps share them: in threads, as in a task."""
+    client = await face.connected(five)
 
     def body() -> Any:
         SEEN.set("of the body")
@@ -404,33 +274,20 @@ def test_other_context_variables_are_as_without_the_decorator(nodes: Nodes) -> N
         yield SEEN.get()
 
     async def asynchronous() -> Any:
-        SEEN.set("of the body")
-        yield SEEN.get()
-        yield SEEN.get()
+        for seen in body():
+            yield seen
 
-    def uses(generator: Any) -> Any:
-        SEEN.set("of the user")
-        told = [next(generator), SEEN.get()]
-        SEEN.set("of the user")
-        return [*told, next(generator), SEEN.get()]
-
-    async def uses_asynchronous(generator: Any) -> Any:
-        SEEN.set("of the user")
-        told = [await anext(generator), SEEN.get()]
-        SEEN.set("of the user")
-        told += [await anext(generator), SEEN.get()]
-        await generator.aclose()
+    def uses(generator: Any) -> Script[list[str]]:
+        told = []
+        for _ in range(2):
+            SEEN.set("of the user")
+            told += [(yield partial(next if isinstance(face, Threads) else anext, generator)), SEEN.get()]
+        yield generator.close if isinstance(face, Threads) else generator.aclose
         return told
 
-    async def main() -> None:
-        async with holdfast.aio.Holdfast(*nodes.urls) as locks:
-            expected = await uses_asynchronous(asynchronous())
-            assert await uses_asynchronous(locks.lock("variables")(asynchronous)()) == expected
-
-    with holdfast.Holdfast(*nodes.urls) as locks:
-        expected = contextvars.copy_context().run(uses, body())
-        assert contextvars.copy_context().run(uses, locks.lock("variables")(body)()) == expected
-    asyncio.run(main())
+    plain = body if isinstance(face, Threads) else asynchronous
+    expected = await face.user(client, uses(plain()))
+    assert await face.user(client, uses(client.lock(name)(plain)())) == expected
 
 
 # A body, as data: what it does at each of its yields with what it is sent, and with what is thrown at it.
@@ -583,34 +440,6 @@ def test_a_decorated_async_generator_behaves_as_the_generator_itself(nodes: Node
         locks = holdfast.aio.Holdfast(*nodes.urls)
         always(runner.run, locks, planned_async)
         runner.run(locks.close())
-
-
-# ------------------------------------------------ names
-
-
-async def test_the_arguments_say_which_lock(face: Face, five: Cluster, name: str) -> None:
-    locks = await face.connected(five)
-
-    async def body(lease: Any, day: int, depth: int = 3) -> Any:
-        return lease.name
-
-    def as_it_is(day: int, depth: int = 3) -> Any:
-        """Its signature."""
-
-    plain = function(face, body)
-    plain.__wrapped__ = as_it_is  # type: ignore[attr-defined]  # (an attribute of a function)
-    by_template = locks.locked(f"{name}:{{day}}:{{depth}}")(plain)
-    by_function = locks.locked(lambda day, depth=9: f"{name}:{day}:{depth}")(plain)
-    literal = locks.locked(f"{name}:42")(plain)
-    for arguments in ((1,), (2, 5), (3,)):
-        depth = arguments[1] if len(arguments) > 1 else 3
-        assert await face.call(by_template, *arguments) == f"{name}:{arguments[0]}:{depth}"
-        assert await face.call(by_function, *arguments) == f"{name}:{arguments[0]}:{depth if len(arguments) > 1 else 9}"
-        assert await face.call(literal, *arguments) == f"{name}:42"
-    async with taken(face, five, f"{name}:1:3"):
-        assert await face.call(by_template, 2) == f"{name}:2:3"  # another lock
-        with pytest.raises(LockBusy):
-            await face.call(locks.locked(f"{name}:{{day}}:{{depth}}", wait=0)(plain), 1)
 
 
 # ------------------------------------------------ busy

@@ -87,15 +87,6 @@ async def test_b48_a_lease_that_is_dropped_is_not_renewed(face: Face, five: Clus
     assert 0.9 < face.now() - began < 0.9 + 1.5
 
 
-async def test_a_lease_of_several_names_and_a_permit_are_told_of_once(face: Face, five: Cluster, name: str, told: Told) -> None:
-    locks = await face.connected(five, max_ttl=LONG, ttl=LONG)
-    both, _ = await dropped(face, locks.lock(f"{name}.a", f"{name}.b"))
-    permit, _ = await dropped(face, locks.semaphore(f"{name}.s", 3, count=2))
-    await face.until(lambda: len(told.texts) == 2, SOON)
-    for text, label, fence in zip(told.texts, (f"{name}.a,{name}.b", f"{name}.s"), (both, permit), strict=True):
-        assert re.fullmatch(SAYS.format(name=re.escape(repr(label)), fence=fence), text)
-
-
 async def test_a_lease_that_was_released_or_lost_is_not_told_of(face: Face, five: Cluster, name: str, told: Told) -> None:
     locks = await face.connected(five)
     lease = await face.acquire(locks.lock(name))

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Face, Threads
 from proof.misuse import misuse
 
-from holdfast import Leader, current
+from holdfast import Leader
 from holdfast.errors import ConfigError, LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.lease import LeaseState
 
@@ -83,38 +83,8 @@ async def test_one_leads_and_everybody_can_see_who(face: Face, five: Cluster, na
     assert await face.call(leadership.resign) == 0, "twice is nothing"
 
 
-async def test_a_term_that_is_not_renewed_lasts_as_long_as_it_is_extended(face: Face, five: Cluster, name: str) -> None:
-    locks, other = await face.connected(five), await face.connected(five)
-    standby = other.election(name, "there:2", ttl=0.8)
-    leadership = await face.call(locks.election(name, "here:1", ttl=0.8, renew=False).campaign)
-    waiter = asyncio.create_task(face.call(standby.campaign))
-    await face.call(leadership.publish, "here:1 busy")
-    for _ in range(5):
-        await face.sleep(0.3)
-        assert await face.extend(leadership) > 0
-        leader = await face.call(standby.leader)
-        assert (leader.term, leader.value, leadership.is_leader) == (leadership.term, "here:1 busy", True)
-    until = leadership.until
-    second = await asyncio.wait_for(waiter, 10)
-    assert face.now() >= until, "not before"
-    assert (leadership.is_leader, second.term > leadership.term) == (False, True)
-    await face.release(second)
-
-
 async def test_it_is_a_lock_of_its_own(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
-
-    def within() -> Any:
-        """One who leads may lock the same name; but waiting for oneself never ends."""
-        outer, inner = face.block(client.election(name)), face.block(client.lock(name))
-        leadership, lease = (yield outer.enter), (yield inner.enter)
-        assert leadership.held and lease.held
-        with misuse("self_deadlock", match="again inside of its own body"):
-            yield client.election(name).campaign
-        yield inner.leave
-        yield outer.leave
-
-    await face.user(client, within())
     leadership = await face.call(client.election(name).campaign)
     status = await face.call(client.inspect, f"{name}[election]")
     assert (status.state, status.holder, status.fence) == ("held", leadership.token, leadership.term)
@@ -158,38 +128,6 @@ async def test_whoever_is_forced_out_is_told_and_everybody_sees_it(face: Face, f
         await face.call(leadership.publish, "late")
     with pytest.raises(LockLost, match="forced"):
         await face.call(leadership.resign)
-
-
-async def test_the_body_of_a_task_is_stopped(face: Face, five: Cluster, name: str) -> None:
-    # Rule E6.
-    if not isinstance(face, Asyncio):
-        return
-    client = await face.connected(five)
-
-    async def lead() -> None:
-        async with client.election(name):
-            await asyncio.sleep(3600)
-
-    leading = asyncio.ensure_future(lead())
-    while not await client.election(name).leader():
-        await asyncio.sleep(0.01)
-    await client.force_release(f"{name}[election]", "a test")
-    with pytest.raises(LockLost, match="forced"):
-        await asyncio.wait_for(leading, 10)
-
-
-async def test_a_decorated_function_leads(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    election = client.election(name, "decorated")
-
-    def leads() -> tuple[int, bool]:
-        leadership = current()
-        return leadership.term, leadership.is_leader
-
-    function = election(face.function(leads))
-    (first, one), (second, other) = await face.call(function), await face.call(function)
-    assert first < second
-    assert one and other
 
 
 # ------------------------------------------------ what is said
@@ -290,6 +228,3 @@ async def test_without_a_majority_nobody_can_know(face: Face, three: Cluster, na
     assert (await seen(face, eyes, "b")).version == 2, "it goes along with a renewal at the latest"
     assert leadership.is_leader
     await face.call(leadership.resign)
-
-
-# ------------------------------------------------ before anything is sent

@@ -263,22 +263,6 @@ async def test_in_a_mapping_whoever_computes_is_waited_for(face: Face, five: Clu
     await face.until(lambda: five.holders(f"{name}[fill]") == [None] * 5)
 
 
-async def test_many_callers_of_one_process_share_what_they_ask(face: Face, three: Cluster, name: str) -> None:
-    client, work = await face.connected(three), Work(face, lambda count: "a" * 100_000)
-    fill = client.fill(name, 60, work.compute)
-    await face.call(fill.get)
-    await face.sleep(0.2)
-    before = three.calls()
-    await three.freeze(0, 1, 2)
-    waiting = [asyncio.create_task(face.call(fill.get)) for _ in range(40)]
-    await face.sleep(0.3)
-    await three.thaw(0, 1, 2)
-    found = await asyncio.gather(*waiting)
-    assert {len(it.value) for it in found} == {100_000}
-    await face.sleep(0.1)
-    assert [now - then for now, then in zip(three.calls(), before, strict=True)] == [2] * 3
-
-
 # ------------------------------------------------ in a mapping
 
 
@@ -323,26 +307,6 @@ async def test_who_has_lost_the_lock_does_not_write_into_a_mapping(face: Face, f
     work.shut = False
     assert await loser == Found(value=1, computed=True)
     assert not mine
-
-
-# ------------------------------------------------ on several sets of nodes
-
-
-async def test_a_value_lives_where_its_key_does_and_is_computed_again_where_it_moves_to(face: Face, name: str) -> None:
-    async with face.nodes(1) as one, face.nodes(1) as other:
-        work, sets = Work(face), {"a": one, "b": other}
-        before = face.client(one)
-        now = face.spread(sets, {"a": one})
-        keys = [f"{name}.{it}" for it in range(8)]
-        assert {now.shard_of(it) for it in keys} == {"a", "b"}
-        for it in keys:
-            await face.call(before.fill(it, 60, work.compute).get)
-        await face.until(lambda: all(one.ask(0, "EXISTS", key(it)) for it in keys))
-        for it in keys:
-            found = await face.call(now.fill(it, 60, work.compute).get)
-            assert found.computed is (now.shard_of(it) == "b")
-            assert not (await face.call(now.fill(it, 60, work.compute).get)).computed
-            assert other.ask(0, "EXISTS", key(it)) == (now.shard_of(it) == "b")
 
 
 # ------------------------------------------------ decorated

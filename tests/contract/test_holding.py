@@ -109,15 +109,6 @@ async def test_an_extension_without_a_quorum_says_so_and_the_lease_is_in_doubt(f
     await face.release(lease)
 
 
-async def test_an_extension_of_a_lost_lease(face: Face, five: Cluster, name: str) -> None:
-    client = face.client(five)
-    lease = await face.acquire(client.lock(name, ttl=0.2, renew=False))
-    await face.until_lost(lease)
-    with pytest.raises(LockLost, match="expired"):  # B-22: it is not acquired anew behind its user's back
-        await face.extend(lease)
-    await face.until(lambda: five.holders(name) == [None] * 5)
-
-
 # ------------------------------------------------ renewal
 
 
@@ -165,21 +156,6 @@ async def test_b19_the_wall_clock_decides_nothing(face: Face, five: Cluster, nam
         await face.release(second)
         face.set_wall(client, -step)
     assert fences == sorted(fences)
-
-
-async def test_without_renewal_a_lease_ends_with_its_ttl(face: Face, five: Cluster, name: str) -> None:
-    told: list[Any] = []
-    client = await face.connected(five)
-    lease = await face.acquire(client.lock(name, ttl=0.5, renew=False, on_lost=told.append))
-    await face.sleep(0.2)
-    assert lease.held
-    await face.until_lost(lease)
-    assert (lease.state, lease.held, lease.remaining, lease.votes) == (LeaseState.LOST, False, 0, 0)
-    with pytest.raises(LockLost) as caught:
-        lease.check()
-    assert (caught.value.name, caught.value.reason, caught.value.fence) == (name, "expired", lease.fence)
-    await face.until(lambda: told)
-    await face.until(lambda: five.holders(name) == [None] * 5, within=1)
 
 
 async def test_s24_max_hold_ends_a_lease(face: Face, five: Cluster, name: str) -> None:

@@ -170,6 +170,8 @@ async def test_releasing_a_lost_lease_raises_once(face: Face, five: Cluster, nam
         for _ in range(3):
             with pytest.raises(LockLost, match=r"expired|slow"):
                 lease.check()
+        with pytest.raises(LockLost, match=r"expired|slow"):
+            await face.extend(lease)
         with pytest.raises(LockLost) as caught:
             await face.release(lease, confirm)
         assert caught.value.reason in ("expired", "slow"), "slow: on a busy machine"

@@ -10,6 +10,7 @@ import warnings
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from contract.faces import Face, Script, Threads
 from proof.books import word
 from proof.misuse import misuse
 
+from holdfast import Found
 from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
 from holdfast.face.lease import Lease, LeaseState
 from holdfast.face.owner import Owners
@@ -50,42 +52,24 @@ async def test_whoever_waits_for_itself_is_told_at_once(face: Face, five: Cluste
     await face.user(client, user())
 
 
-async def test_others_wait_as_ever(face: Face, five: Cluster, name: str) -> None:
-    """Another thread or task; another client of the same one; and a lease from `acquire`, which may be handed to anybody."""
-    client, second = await face.connected(five), await face.connected(five)
+@pytest.mark.parametrize("kind", ["once", "fill", "election"])
+async def test_within_it_the_lock_of_its_name_can_be_had_and_not_itself_again(face: Face, five: Cluster, name: str, kind: str) -> None:
+    client = await face.connected(five)
 
-    def user() -> Script[None]:
-        block = face.block(client.lock(name))
+    def body() -> Script[str]:
+        block = face.block(client.lock(name, wait=30))
         yield block.enter
-        with pytest.raises(LockBusy):
-            yield second.lock(name, wait=0.05).acquire
+        for again in inside[kind]:
+            with misuse("self_deadlock", match="again inside of its own body"):
+                yield again
         yield block.leave
-        lease = yield client.lock(name).acquire
-        with pytest.raises(LockBusy):
-            yield client.lock(name, wait=0.05).acquire
-        yield lease.release
+        return "told"
 
-    await face.user(client, user())
-
-    entered: list[Any] = []
-
-    def holder() -> Script[None]:
-        block = face.block(client.lock(name, reentrant=True))
-        entered.append((yield block.enter))
-        with pytest.raises(LockBusy):
-            yield second.lock(name, wait=0.3, reentrant=True).acquire
-        yield block.leave
-
-    def other() -> Script[Any]:
-        lease = yield client.lock(name, wait=10, reentrant=True).acquire
-        yield lease.release
-        return lease
-
-    first = asyncio.create_task(face.user(client, holder()))
-    await face.until(lambda: entered)
-    lease = await face.user(client, other())
-    assert lease.contended
-    await first
+    function = face.function(body)
+    once, fill, election = client.once(name, keep=60), client.fill(name, 60, function), client.election(name)
+    inside = {"once": (partial(once.run, function), once.forget), "fill": (fill.get,), "election": (election.campaign,)}
+    told = await face.call(election(function) if kind == "election" else inside[kind][0])
+    assert told == (Found(value="told", computed=True) if kind == "fill" else "told")
 
 
 async def test_b12_entered_again(face: Face, five: Cluster, name: str) -> None:

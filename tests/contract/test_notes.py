@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Face, Script, Threads
+from contract.faces import Face
+from contract.test_fills import Work
 
-from holdfast import current
 from holdfast.errors import LockBusy
 from holdfast.protocol import note
-
-Check = Callable[[Face, Any, str], Awaitable[None]]
 
 
 def kept(nodes: Cluster, lock: str) -> list[str]:
@@ -39,7 +35,7 @@ async def refused(face: Face, lock: Any) -> LockBusy:
 # ------------------------------------------------ who is shown it
 
 
-async def shown(face: Face, five: Any, name: str) -> None:
+async def test_the_note_of_the_holder_is_shown(face: Face, five: Cluster, name: str) -> None:
     """Rule NO1: the note of the holder is shown."""
     holder, client = await face.connected(five, owner="web-3:118"), await face.connected(five)
     lease = await face.acquire(holder.lock(name, note="build 4711 on host-a"))
@@ -55,7 +51,7 @@ async def shown(face: Face, five: Any, name: str) -> None:
     await face.release(lease)
 
 
-async def never_somebody_elses(face: Face, five: Any, name: str) -> None:
+async def test_a_note_is_never_somebody_elses(face: Face, five: Cluster, name: str) -> None:
     """Rule NO1: a note that outlasts its lease is not taken for the next holder's."""
     client, other = await face.connected(five, ttl=20), await face.connected(five)
     lease = await face.acquire(client.lock(name, note="the first", renew=False))
@@ -73,7 +69,7 @@ async def never_somebody_elses(face: Face, five: Any, name: str) -> None:
     lease.leave()
 
 
-async def renewed(face: Face, five: Any, name: str) -> None:
+async def test_a_note_is_said_again_with_each_renewal(face: Face, five: Cluster, name: str) -> None:
     """Rule NO2: a note is said again with each renewal, and lasts as long as the lease."""
     client = await face.connected(five, ttl=0.6, max_ttl=0.6)
     lease = await face.acquire(client.lock(name, note="renewed"))
@@ -85,7 +81,7 @@ async def renewed(face: Face, five: Any, name: str) -> None:
     await face.release(lease)
 
 
-async def over(face: Face, five: Any, name: str) -> None:
+async def test_a_note_ends_before_its_lock(face: Face, five: Cluster, name: str) -> None:
     """Rule NO2: a note ends before its lock is given back."""
     client = await face.connected(five, ttl=20)
     lease = await face.acquire(client.lock(name, note="over soon"))
@@ -96,125 +92,20 @@ async def over(face: Face, five: Any, name: str) -> None:
     await face.until(lambda: five.everywhere("EXISTS", key) == [0] * 5, 5)
 
 
-CHECKS: dict[str, Check] = {it.__name__: it for it in (shown, never_somebody_elses, renewed, over)}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-async def test_a_note_is_its_holder_s(face: Face, five: Cluster, name: str, check: str) -> None:
-    # Rules NO1 and NO2.
-    await CHECKS[check](face, five, name)
-
-
 # ------------------------------------------------ what can have one
 
 
-async def test_everything_that_is_held_alone_can_have_one(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    described = {
-        f"{name}/a": client.lock(f"{name}/a", f"{name}/b", note="two names"),
-        f"{name}/b": None,
-        f"{name}/w": client.rwlock(f"{name}/w").write(note="a writer"),
-        f"{{{name}}}/t": client.lock(f"{{{name}}}/t", note="a hash tag\n\0é"),
-    }
-    said = {f"{name}/b": "two names"}
-    leases = []
-    for lock, description in described.items():
-        if description is not None:
-            leases.append(await face.acquire(description))
-            said[lock] = note_of(description)
-    leases.append(await face.acquire(client.semaphore(f"{name}/s", 2, count=2, note="both permits")))
-    said.update({f"{name}/s[slot {it}]": "both permits" for it in range(2)})
-    for lock, text in said.items():
-        await everywhere(face, five, lock, text)
-        assert (await face.call(client.inspect, lock)).note == text
-    for lease in leases:
-        await face.release(lease)
-
-
-def note_of(lock: Any) -> str:
-    """The note of a description."""
-    text: str = lock._terms.recipes[0].statement.__self__._text
-    return text
-
-
 async def test_what_is_done_once_or_computed_for_all_can_have_one(face: Face, five: Cluster, name: str) -> None:
-    client, other = await face.connected(five), await face.connected(five)
-    going: list[bool] = []
-
-    def waits() -> Script[int]:
-        going.append(True)
-        while going:
-            yield lambda: time.sleep(0.01) if isinstance(face, Threads) else asyncio.sleep(0.01)
-        return 1
-
-    body = face.function(waits)
-    once, fill = client.once(name, keep=60, note="runs it"), client.fill(name, 60, body, note="computes it")
-    for task, lock, text in (
-        (face.call(once.run, body), f"{name}[once]", "runs it"),
-        (face.call(fill.get), f"{name}[fill]", "computes it"),
+    client, other, work = await face.connected(five), await face.connected(five), Work(face)
+    once, fill = client.once(name, keep=60, note="runs it"), client.fill(name, 60, work.compute, note="computes it")
+    for calls, lock, text in (
+        (partial(once.run, work.compute), f"{name}[once]", "runs it"),
+        (fill.get, f"{name}[fill]", "computes it"),
     ):
-        running = asyncio.ensure_future(task)
-        await face.until(lambda: going)
+        work.shut = True
+        running = asyncio.ensure_future(face.call(calls))
+        await work.goes_on()
         await everywhere(face, five, lock, text)
         assert (await face.call(other.inspect, lock)).note == text
-        going.clear()
+        work.shut = False
         await running
-
-
-async def test_decorated_functions_have_the_note_of_their_lock(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    seen: list[str] = []
-
-    def look() -> None:
-        seen.append(note_of_lease(current()))
-
-    await face.call(client.locked(name, note="decorated")(face.function(look)))
-    assert seen == ["decorated"]
-
-
-def note_of_lease(lease: Any) -> str:
-    (claim,) = lease._claim.claims
-    text: str = claim.recipe.statement.__self__._text
-    return text
-
-
-async def test_a_lock_that_is_entered_again_keeps_its_note(face: Face, five: Cluster, name: str) -> None:
-    client = await face.connected(five)
-    seen: list[str] = []
-
-    def nested() -> Any:
-        outer = face.block(client.lock(name, reentrant=True, note="outer"))
-        yield outer.enter
-        inner = face.block(client.lock(name, reentrant=True, note="inner"))
-        lease = yield inner.enter
-        seen.append(note_of_lease(lease))
-        yield inner.leave
-        yield outer.leave
-
-    await face.user(client, nested())
-    assert seen == ["outer"]
-
-
-# ------------------------------------------------ what is refused
-
-
-# ------------------------------------------------ since when
-
-
-async def test_since_when_a_holder_and_its_waiters_asked(face: Face, five: Cluster, name: str) -> None:
-    client, other = await face.connected(five), await face.connected(five)
-    began = datetime.fromtimestamp(face.wall(), UTC)
-    lease = await face.acquire(client.lock(name))
-    waiter = asyncio.ensure_future(face.acquire(other.lock(name, wait=20)))
-    await face.until(lambda: five.waiters(name) == [1] * 5)
-    status = await face.call(client.inspect, name)
-    slack = timedelta(seconds=5)
-    assert began - slack < status.asked < status.queue[0].asked < began + 2 * slack
-    await face.release(lease)
-    await face.release(await waiter)
-    reads = await face.acquire(client.rwlock(f"{name}/r").read())
-    await face.until(lambda: reads.votes == 5)
-    status = await face.call(client.inspect, f"{name}/r")
-    assert status.asked is None
-    assert began - slack < status.readers[0].asked < began + 2 * slack
-    await face.release(reads)

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from contract.cluster import Cluster
-from contract.faces import Asyncio, Face, Script, Threads
-from proof.books import unbalanced, word, wrongs
+from contract.faces import Face, Script, Threads
+from proof.books import word, wrongs
 
 from holdfast import events
 from holdfast.errors import Cancelled, LockBusy, NoQuorum, RateLimited
@@ -188,58 +188,6 @@ async def test_a_lease_that_was_dropped_is_lost_when_its_time_is_over(face: Face
     assert 0.3 < lost.held < 10
     assert client.stats().lost == 1
     await ear.balanced()
-
-
-async def test_books_balance_after_a_crowd(face: Face, own_five: Cluster, name: str, ear: Ear) -> None:
-    """Locks of several names, permits and sides, tried and waited for, by users who are served and who are not; then the client ends."""
-    client = await ear.connected(own_five, ttl=0.5, max_ttl=0.5, outage=0.3)
-    sides = client.rwlock(f"{name}.rw")
-    locks = [
-        client.lock(f"{name}.a", f"{name}.b", wait=0.3),
-        client.lock(f"{name}.b", wait=0),
-        client.lock(f"{name}.a", wait=2),
-        client.semaphore(f"{name}.s", 2, count=2, wait=0.2),
-        client.semaphore(f"{name}.s", 2, wait=1),
-        sides.read(wait=1),
-        sides.write(wait=0.2),
-        client.lock(f"{name}.late", wait=0.5, renew=False, ttl=0.1),
-    ]
-    kept: list[Any] = []
-
-    async def use(number: int) -> None:
-        for lock in locks[number:] + locks[:number]:
-            try:
-                lease = await face.acquire(lock)
-            except (LockBusy, NoQuorum):
-                continue
-            await face.sleep(0.01)
-            if lock is locks[-1]:
-                kept.append(lease)  # Its time runs out.
-            else:
-                await face.release(lease)
-
-    users = [asyncio.ensure_future(use(number)) for number in range(len(locks))]
-    await face.until(lambda: client.stats().acquired > 10)
-    # (In threads, the counts may change while they are read.)
-    await face.until(lambda: unbalanced(client.stats()) == [])
-    await own_five.kill(0, 1, 2)
-    await face.sleep(0.2)
-    await own_five.restart(0, 1, 2)
-    await asyncio.gather(*users)
-    stats = client.stats()
-    assert stats.busy + stats.no_quorum > 0 and stats.lost > 0
-    await ear.balanced()
-    # (A lock is refused at once as long as no majority is back, because that has been away for `outage`.)
-    await face.until(lambda: [it.state for it in client.nodes()].count("up") >= 3)
-    kept.append(await face.acquire(client.lock(f"{name}.c", wait=5)))
-    waiter = asyncio.ensure_future(face.acquire(client.lock(f"{name}.c")))
-    await face.until(lambda: client.stats().waiting == 1)
-    await face.close(client)
-    with pytest.raises(Exception, match="closed"):
-        await waiter
-    if not isinstance(face, Asyncio):
-        assert unbalanced(client.stats()) == []
-        assert (client.stats().held, client.stats().waiting) == (0, 0)
 
 
 # ------------------------------------------------ other calls

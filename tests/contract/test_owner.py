@@ -240,62 +240,69 @@ async def test_two_users_of_asyncio(nodes: Nodes, name: str, block: type[Any], r
                     assert states == [True] * (at + 1) + [False] * (1 - at), (kind, order)
 
 
-@pytest.mark.parametrize("block", ["with", "manager", "lease", "generator", "left generator", "stack", "stack in a manager"])
-async def test_whom_a_lost_lease_cancels(nodes: Nodes, name: str, block: str) -> None:
-    """The task that is certainly inside, and no other: it may be busy with something else by now."""
-    cluster = Cluster(nodes)
-    async with aio.Holdfast(*cluster.urls) as client, AsyncExitStack() as stack:
-        lock = client.lock(name)
+async def rows(lock: Any, work: Callable[[], Any] | None = None) -> AsyncGenerator[None]:
+    """Holds the lock while it is suspended, and may work before."""
+    async with lock:
+        if work is not None:
+            await work()
+        yield
+
+
+managed = asynccontextmanager(rows)
+
+
+async def works_in_a_block(lock: Any, work: Callable[[], Any]) -> None:
+    async with lock:
+        await work()
+
+
+async def works_in_a_manager(lock: Any, work: Callable[[], Any]) -> None:
+    async with managed(lock):
+        await work()
+
+
+async def works_in_a_lease(lock: Any, work: Callable[[], Any]) -> None:
+    async with await lock.acquire():
+        await work()
+
+
+async def works_in_a_generator(lock: Any, work: Callable[[], Any]) -> None:
+    async for _ in rows(lock, work):
+        pass
+
+
+@pytest.mark.parametrize("kind", ["lock", "election"])
+@pytest.mark.parametrize("inside", [works_in_a_block, works_in_a_manager, works_in_a_lease, works_in_a_generator])
+async def test_a_lost_lease_cancels_the_task_that_is_certainly_inside(
+    nodes: Nodes, name: str, inside: Callable[..., Any], kind: str
+) -> None:
+    # Rule E6.
+    async with aio.Holdfast(*nodes.urls) as client:
 
         async def works() -> None:
-            await client.force_release(name, "a test")
+            await client.force_release(name if kind == "lock" else f"{name}[election]", "a test")
             await asyncio.sleep(5)
 
-        async def rows(work: Callable[[], Any] | None = None) -> AsyncGenerator[None]:
-            async with lock:
-                if work is not None:
-                    await work()
-                yield
+        with pytest.raises(LockLost, match="forced"):
+            await asyncio.wait_for(inside(getattr(client, kind)(name), works), 4)
 
-        async def enters() -> None:
-            match block:
-                case "with":
-                    async with lock:
-                        await works()
-                case "manager":
-                    async with asynccontextmanager(rows)():
-                        await works()
-                case "lease":
-                    lease = await lock.acquire()
-                    async with lease:
-                        await works()
-                case "generator":
-                    async for _ in rows(works):
-                        pass
-                case _:
-                    left = AsyncExitStack()
-                    match block:
-                        case "left generator":
-                            generator = rows()
-                            left.push_async_callback(anext, generator, None)
-                            await anext(generator)
-                        case "stack":
-                            await left.enter_async_context(lock)
-                        case "stack in a manager":
-                            await left.enter_async_context(asynccontextmanager(rows)())
-                    stack.push_async_exit(left)
-                    await client.force_release(name, "a test")
-                    while client.leases():
-                        await asyncio.sleep(0.01)
-                    await asyncio.sleep(0.05)
 
-        if block in ("with", "manager", "lease", "generator"):
-            with pytest.raises(LockLost):
-                await asyncio.wait_for(enters(), 4)
+@pytest.mark.parametrize("left", ["generator", "stack", "stack in a manager"])
+async def test_a_lost_lease_cancels_no_task_that_may_be_busy_with_something_else(nodes: Nodes, name: str, left: str) -> None:
+    async with aio.Holdfast(*nodes.urls) as client:
+        lock, stack = client.lock(name), AsyncExitStack()
+        if left == "generator":
+            generator = rows(lock)
+            stack.push_async_callback(anext, generator, None)
+            await anext(generator)
         else:
-            await enters()
-            with pytest.raises(LockLost):
-                await stack.pop_all().aclose()
+            await stack.enter_async_context(lock if left == "stack" else managed(lock))
+        await client.force_release(name, "a test")
+        while client.leases():
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        with pytest.raises(LockLost):
+            await stack.aclose()
 
 
 def test_the_threads_client_in_tasks_of_one_loop(client: Any, name: str) -> None:
@@ -349,6 +356,9 @@ def test_one_user_enters_again(client: Any, name: str, enter: str) -> None:
             elif enter != "acquire":
                 with misuse("self_deadlock"):
                     lock.acquire()
+            else:  # this lease may be handed to anybody, who may release it
+                with pytest.raises(NotAcquired):
+                    client.lock(name, wait=0.05).acquire()
 
 
 @contextmanager

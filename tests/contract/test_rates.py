@@ -137,9 +137,8 @@ async def test_a_call_is_counted_by_all_limits_or_by_none(face: Face, five: Clus
     client = await face.connected(five)
     both = client.rate(name, [(10, 1000), (3, 3600)], algorithm=algorithm)
     ten, three = client.rate(name, 10, 1000, algorithm=algorithm), client.rate(name, 3, 3600, algorithm=algorithm)
-    told = [await face.call(both.take) for _ in range(6)]
-    assert [it.allowed for it in told] == [True] * 3 + [False] * 3
-    assert [it.remaining for it in told] == [2, 1, 0, 0, 0, 0]
+    told = [await face.call(both.take) for _ in range(5)]
+    assert [(it.allowed, it.remaining) for it in told] == [(True, 2), (True, 1), (True, 0), (False, 0), (False, 0)]
     assert all(1000 < it.retry_after <= 3600 for it in told[3:])
     await face.sleep(0.1)
     assert (await face.call(ten.peek)).remaining == 7, "those that were refused are counted by neither"

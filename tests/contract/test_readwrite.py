@@ -73,18 +73,6 @@ async def test_who_comes_later_to_read_waits_behind_a_writer(face: Face, five: C
     assert order == ["writes", "reads"]
 
 
-async def test_all_readers_that_wait_come_in_at_once(face: Face, five: Cluster, name: str) -> None:
-    clients = [await face.connected(five) for _ in range(4)]
-    writer = await face.acquire(clients[0].rwlock(name).write())
-    tasks = [asyncio.create_task(face.acquire(it.rwlock(name).read())) for it in clients[1:]]
-    await face.until(lambda: waiting(five, name) == [3] * 5)
-    await face.release(writer)
-    leases = await asyncio.gather(*tasks)
-    assert all(it.held for it in leases)
-    for it in leases:
-        await face.release(it)
-
-
 async def test_a_writer_downgrades_and_no_other_writer_comes_between(face: Face, five: Cluster, name: str) -> None:
     # Rule D4.
     here, there, third = [await face.connected(five) for _ in range(3)]
@@ -103,18 +91,6 @@ async def test_a_writer_downgrades_and_no_other_writer_comes_between(face: Face,
     writer = await other
     assert writer.fence > fence + 1
     await face.release(writer)
-
-
-async def test_a_downgrade_lets_readers_in(face: Face, five: Cluster, name: str) -> None:
-    here, there = await face.connected(five), await face.connected(five)
-    lease = await face.acquire(here.rwlock(name).write())
-    reading = asyncio.create_task(face.acquire(there.rwlock(name).read()))
-    await face.until(lambda: waiting(five, name) == [1] * 5)
-    await face.call(lease.downgrade)
-    reader = await reading
-    assert lease.held and reader.held
-    await face.release(lease)
-    await face.release(reader)
 
 
 async def test_what_cannot_be_downgraded(face: Face, five: Cluster, name: str) -> None:

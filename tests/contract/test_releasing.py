@@ -1,8 +1,9 @@
-"""Giving a lock back: at once, for certain, or to nodes that do not listen."""
+"""Giving a lock back: at once, for certain, to nodes that do not listen, or no sooner than it was to be."""
 
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from contract.cluster import Cluster
@@ -12,6 +13,7 @@ from holdfast import LeaseState
 from holdfast.errors import Misuse, NoQuorum
 
 TICK = 0.3  # seconds by which a busy machine may be late
+LONG = 20.0  # seconds: of a lease that no test outlives
 
 
 async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) -> None:
@@ -84,3 +86,46 @@ async def test_a_release_by_another_user(face: Face, five: Cluster, name: str) -
     await asyncio.create_task(helper())
     assert lease.state is LeaseState.RELEASED
     await face.until(lambda: five.holders(name) == [None] * 5)
+
+
+# ------------------------------------------------ a name that stays taken for some time
+
+
+async def test_a_name_stays_taken_as_long_as_it_was_to_be_and_no_longer(face: Face, five: Cluster, name: str) -> None:
+    """Rule RT1: neither the ttl, nor the client that ends, nor a waiter changes that."""
+    here, there = await face.connected(five), await face.connected(five)
+    began = face.now()
+    lease = await face.acquire(here.lock(name, ttl=LONG, at_least=1.5))
+    waiter = asyncio.create_task(face.acquire(there.lock(name, ttl=1.5)))
+    await face.until(lambda: min(five.waiters(name)) == 1)
+    await face.release(lease, confirm=True)
+    assert (lease.state, lease.held) == (LeaseState.RELEASED, False)
+    await face.close(here)
+    after = await waiter
+    assert 1.5 <= face.now() - began <= 1.5 + 0.5 + TICK, "a waiter looks again every ttl/3 at least"
+    assert after.fence > lease.fence and after.contended
+    await face.release(after)
+
+
+async def test_what_took_longer_is_free_at_once(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+
+    async def body(lease: Any) -> None:
+        await face.sleep(0.3)
+
+    await face.within(locks.lock(name, ttl=LONG, at_least=0.2), body)
+    began = face.now()
+    await face.release(await face.acquire(locks.lock(name)))
+    assert face.now() - began < LONG / 4
+
+
+async def test_an_operator_can_free_it(face: Face, five: Cluster, name: str) -> None:
+    locks = await face.connected(five)
+    await face.within(locks.lock(name, at_least=3600), _nothing)
+    assert await face.call(locks.is_locked, name)
+    await face.call(locks.force_release, name, "a test")
+    await face.release(await face.acquire(locks.lock(name, wait=5)))
+
+
+async def _nothing(lease: Any) -> None:
+    """The work is done at once."""

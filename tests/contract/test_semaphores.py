@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
-from proof.books import word
 
-from holdfast.errors import LockBusy, LockLost, Misuse, NoQuorum
+from holdfast.errors import LockBusy, LockLost, Misuse
 from holdfast.face.lease import LeaseState
 
 
@@ -98,27 +96,6 @@ async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face
             await face.release(it)
 
 
-async def test_a_disagreement_is_warned_of(face: Face, five: Cluster, name: str) -> None:
-    """Without a round that an acquire would wait for: the number is noted along with a request, now and then."""
-    heard: list[Any] = []
-    one = await face.connected(five)
-    other = await face.connected(five, observer=heard.append)
-    lease = await face.acquire(one.semaphore(name, 3))
-    await face.until(lambda: five.everywhere("GET", f"{{{name}}}:permits") == ["3"] * 5)
-    pool = other.semaphore(name, 4)
-    # Nodes that are slow to answer may miss the note of one request, so there are as many requests as it takes.
-    until = face.now() + 15
-    while five.everywhere("GET", f"{{{name}}}:permits") != ["4"] * 5:
-        assert face.now() < until, "the number was not noted on all nodes"
-        await face.release(await face.acquire(pool))
-    assert all(0 < it <= 30_000 for it in five.everywhere("PTTL", f"{{{name}}}:permits"))
-    await face.release(lease)
-    # (Of clients of other tests, which may still be there, it is warned, too.)
-    await face.until(lambda: any(word(it) == "warned" and name in it.warning for it in heard))
-    [told] = [it.warning for it in heard if word(it) == "warned" and name in it.warning]
-    assert told.startswith(f"another client names 3 permits for semaphore {name!r}, and this one 4: ")
-
-
 async def test_who_holds_which_permit(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five, owner="web-1:118")
     pool = client.semaphore(name, 4, count=2)
@@ -141,27 +118,6 @@ async def test_who_holds_which_permit(face: Face, five: Cluster, name: str) -> N
     await face.release(lease, confirm=True)
     await face.release(single, confirm=True)
     assert (await face.call(pool.available), await face.call(pool.holders)) == (4, ())
-
-
-async def test_a_permit_on_a_minority_is_free_and_one_that_nobody_knows_of_is_not(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, outage=0.3)
-    pool = client.semaphore(name, 3)
-    three.ask(0, "SET", f"{name}[slot 0]", "a stranger's")
-    for node in (0, 1):
-        three.ask(node, "SET", f"{name}[slot 1]", "another's")
-    assert await face.call(pool.available) == 2
-    [stranger] = await face.call(pool.holders)
-    assert (stranger.slot, stranger.token, stranger.owner, stranger.left) == (1, "another's", None, None)
-    await three.kill(1)
-    await face.until(lambda: client.nodes()[1].state == "down")
-    assert await face.call(pool.available) == 1, "slots 0 and 1 may be held: node 1 would know"
-    assert await face.call(pool.holders) == ()
-    await three.kill(2)
-    await face.until(lambda: client.nodes()[2].state == "down")
-    for call in (pool.available, pool.holders):
-        with pytest.raises(NoQuorum, match="could not look at") as caught:
-            await face.call(call)
-        assert set(caught.value.causes) == set(three.urls[1:])
 
 
 async def test_a_permit_is_lost_like_a_lock(face: Face, five: Cluster, name: str) -> None:

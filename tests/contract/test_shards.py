@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import random
-import warnings
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
@@ -64,37 +61,43 @@ def lives(client: Any, shard: str, name: str) -> str:
 
 
 class Rollout:
-    """Clients of before, in between, and of afterwards: set b is new. `name`: lives on a before, and on b afterwards."""
+    """Clients of before, in between, and of afterwards, which all use a lock of this name."""
 
-    def __init__(self, face: Face, sets: dict[str, Cluster], name: str, **options: Any) -> None:
-        before = {"a": sets["a"]}
-        self.face, self.a, self.b = face, sets["a"], sets["b"]
-        self.old = face.spread(before, **options)
-        self.both = face.spread(sets, before, **options)
-        self.new = face.spread(sets, **options)
-        self.name = lives(self.new, "b", name)
+    def __init__(self, face: Face, before: dict[str, Cluster], after: dict[str, Cluster], name: str, **options: Any) -> None:
+        self.face, self.name = face, name
+        self.old = face.spread(before, owner="old", **options)
+        self.both = face.spread(after, before, owner="both", **options)
+        self.new = face.spread(after, owner="new", **options)
 
     async def ready(self) -> None:
         for client in (self.old, self.both, self.new):
             await self.face.ready(client)
+
+    async def fence(self, client: Any) -> int:
+        lease = await self.face.acquire(client.lock(self.name, wait=10))
+        assert lease.held
+        fence: int = lease.fence
+        await self.face.release(lease, confirm=True)
+        return fence
+
+
+class Addition(Rollout):
+    """Set b is new. `name`: lives on a before, and on b afterwards."""
+
+    def __init__(self, face: Face, sets: dict[str, Cluster], name: str, **options: Any) -> None:
+        super().__init__(face, {"a": sets["a"]}, sets, "", **options)
+        self.a, self.b = sets["a"], sets["b"]
+        self.name = lives(self.new, "b", name)
 
     async def free(self) -> None:
         """Nothing is left of it, on any node."""
         await self.face.until(lambda: self.a.holders(self.name) == self.b.holders(self.name) == [None] * 3)
         assert self.a.waiters(self.name) == self.b.waiters(self.name) == [0] * 3
 
-    async def fence(self, client: Any) -> int:
-        lease = await self.face.acquire(client.lock(self.name, wait=10))
-        assert lease.held
-        assert lease.votes >= 2
-        fence: int = lease.fence
-        await self.face.release(lease, confirm=True)
-        return fence
-
 
 @pytest.fixture
-async def rollout(face: Face, sets: dict[str, Cluster], name: str) -> Rollout:
-    found = Rollout(face, sets, name)
+async def rollout(face: Face, sets: dict[str, Cluster], name: str) -> Addition:
+    found = Addition(face, sets, name)
     await found.ready()
     return found
 
@@ -191,10 +194,30 @@ async def test_local_brings_several_sets(kind: str) -> None:
         await face.close(client)
 
 
+# What keeps something, and the key that it is kept in.
+KEPT: dict[str, tuple[Callable[[Any, str, Any], Callable[..., Any]], str]] = {
+    "once": (lambda client, name, does: partial(client.once(name, keep=60).run, does), "{{{}[once]}}:result"),
+    "fill": (lambda client, name, does: client.fill(name, 60, does).get, "{{{}[fill]}}:cache"),
+    "latch": (lambda client, name, _: client.latch(name, 1).arrive, "{{{}}}:latch"),
+    "barrier": (lambda client, name, _: partial(client.barrier(name, 1).wait, "a"), "{{{}}}:barrier"),
+    "rate": (lambda client, name, _: client.rate(name, 1, 1000).take, "{{{}}}:rate:1/1000/1"),
+}
+
+
+@pytest.mark.parametrize("kind", KEPT)
+async def test_what_is_kept_lives_where_its_name_does(face: Face, sets: dict[str, Cluster], name: str, kind: str) -> None:
+    client, (uses, key) = face.spread(sets), KEPT[kind]
+    for shard in SETS:
+        mine = lives(client, shard, name)
+        await face.call(uses(client, mine, face.function(lambda: 1)))
+        found = {it: [int(it == shard)] * 3 for it in SETS}
+        await face.until(lambda: {it: sets[it].everywhere("EXISTS", key.format(mine)) for it in SETS} == found)  # noqa: B023 (it is called in this turn of the loop)
+
+
 # ------------------------------------------------ a name that moves
 
 
-async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollout: Rollout) -> None:
+async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollout: Addition) -> None:
     lease = await face.acquire(rollout.both.lock(rollout.name))
     await face.until(lambda: lease.votes == 6)
     assert (lease.state, lease.held, lease.names, lease.contended) == (LeaseState.HELD, True, (rollout.name,), False)
@@ -207,7 +230,7 @@ async def test_whoever_knows_both_sets_holds_the_name_on_both(face: Face, rollou
 
 
 @pytest.mark.parametrize("holder, others", [("old", ["both"]), ("both", ["old", "both", "new"]), ("new", ["both"])])
-async def test_whoever_knows_both_sets_keeps_out_everybody(face: Face, rollout: Rollout, holder: str, others: Iterable[str]) -> None:
+async def test_whoever_knows_both_sets_keeps_out_everybody(face: Face, rollout: Addition, holder: str, others: Iterable[str]) -> None:
     # Rule SH2.
     lease = await face.acquire(getattr(rollout, holder).lock(rollout.name))
     for other in others:
@@ -221,7 +244,7 @@ async def test_whoever_knows_both_sets_keeps_out_everybody(face: Face, rollout: 
     await rollout.free()
 
 
-async def test_a_name_that_stays_is_held_on_its_set_alone(face: Face, rollout: Rollout) -> None:
+async def test_a_name_that_stays_is_held_on_its_set_alone(face: Face, rollout: Addition) -> None:
     stays = lives(rollout.new, "a", "stays")
     before = rollout.b.calls()
     lease = await face.acquire(rollout.both.lock(stays))
@@ -232,7 +255,7 @@ async def test_a_name_that_stays_is_held_on_its_set_alone(face: Face, rollout: R
 
 
 @pytest.mark.parametrize("first, second", [("old", "both"), ("both", "old"), ("both", "new"), ("new", "both"), ("both", "both")])
-async def test_a_release_lets_in_whoever_waits(face: Face, rollout: Rollout, first: str, second: str) -> None:
+async def test_a_release_lets_in_whoever_waits(face: Face, rollout: Addition, first: str, second: str) -> None:
     lease = await face.acquire(getattr(rollout, first).lock(rollout.name))
     waiter = asyncio.create_task(face.acquire(getattr(rollout, second).lock(rollout.name, wait=30)))
     await face.until(lambda: 1 in (*rollout.a.waiters(rollout.name), *rollout.b.waiters(rollout.name)))
@@ -254,7 +277,7 @@ def ahead(cluster: Cluster, name: str, by: float) -> int:
     return fence
 
 
-async def test_fences_grow_whoever_holds_it(face: Face, rollout: Rollout) -> None:
+async def test_fences_grow_whoever_holds_it(face: Face, rollout: Addition) -> None:
     """One holder after another, while a roll-out goes on; some sets are ahead of the others."""
     # Rule SH3.
     found, clients = [], {"o": rollout.old, "b": rollout.both, "n": rollout.new}
@@ -267,23 +290,12 @@ async def test_fences_grow_whoever_holds_it(face: Face, rollout: Rollout) -> Non
     assert found == sorted(set(found))
 
 
-async def test_a_fence_that_is_ahead_on_the_old_set_is_written_to_the_new_one(face: Face, rollout: Rollout) -> None:
-    least = ahead(rollout.a, rollout.name, 3.0)
-    lease = await face.acquire(rollout.both.lock(rollout.name))
-    assert lease.fence > least
-    assert lease.fences == {rollout.name: lease.fence}
-    written = [int(it or 0) for it in rollout.b.everywhere("GET", keys_of(rollout.name.encode())[1].decode())]
-    assert sum(it >= lease.fence for it in written) >= 2
-    assert (await face.call(rollout.both.inspect, rollout.name)).fence == lease.fence
-    await face.release(lease)
-
-
-@pytest.mark.parametrize("where", ["a", "b"])
-async def test_lost_on_one_set_is_lost(face: Face, rollout: Rollout, where: str) -> None:
+@pytest.mark.parametrize("by", ["old", "new", "both"])
+async def test_lost_on_one_set_is_lost(face: Face, rollout: Addition, by: str) -> None:
     lost: list[Any] = []
     lease = await face.acquire(rollout.both.lock(rollout.name, on_lost=lost.append))
     await face.until(lambda: lease.votes == 6)
-    assert await face.call({"a": rollout.old, "b": rollout.new}[where].force_release, rollout.name, "a test") >= 2
+    assert await face.call(getattr(rollout, by).force_release, rollout.name, "a test") >= 2
     await face.until_lost(lease)
     assert (lease.state, lease.held, lease.votes, lease.remaining) == (LeaseState.LOST, False, 0, 0.0)
     with pytest.raises(LockLost, match="forced") as caught:
@@ -295,37 +307,8 @@ async def test_lost_on_one_set_is_lost(face: Face, rollout: Rollout, where: str)
         await face.release(lease)
 
 
-async def test_an_operator_takes_it_away_on_both(face: Face, rollout: Rollout) -> None:
-    lease = await face.acquire(rollout.both.lock(rollout.name))
-    await face.until(lambda: lease.votes == 6)
-    assert await face.call(rollout.both.force_release, rollout.name, "a test") >= 2
-    await face.until_lost(lease)
-    await rollout.free()
-    assert not lease.held
-
-
-async def test_renewed_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    rollout = Rollout(face, sets, name, ttl=0.6)
-    lease = await face.acquire(rollout.both.lock(rollout.name))
-    await face.sleep(1.5)
-    assert lease.held
-    assert all(left > 0 for it in sets.values() for left in it.everywhere("PTTL", rollout.name))
-    await face.release(lease)
-    await rollout.free()
-
-
-async def test_max_hold_and_a_lease_that_is_not_renewed_end_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    rollout = Rollout(face, sets, name, ttl=0.4)
-    for options, reason in (({"max_hold": 0.6}, "max_hold"), ({"renew": False}, "expired")):
-        lease = await face.acquire(rollout.both.lock(rollout.name, **options))
-        await face.until_lost(lease)
-        with pytest.raises(LockLost, match=reason):
-            lease.check()
-        await rollout.free()
-
-
 async def test_what_cannot_be_had_on_one_set_is_kept_on_none(face: Face, own: dict[str, Cluster], name: str) -> None:
-    rollout = Rollout(face, own, name, ttl=0.5, max_ttl=1, outage=0.2)
+    rollout = Addition(face, own, name, ttl=0.5, max_ttl=1, outage=0.2)
     await rollout.ready()
     await own["b"].kill(0, 1)
     with pytest.raises(NoQuorum):
@@ -339,7 +322,7 @@ async def test_what_cannot_be_had_on_one_set_is_kept_on_none(face: Face, own: di
 
 
 async def test_a_minority_of_each_set_may_be_away(face: Face, own: dict[str, Cluster], name: str) -> None:
-    rollout = Rollout(face, own, name)
+    rollout = Addition(face, own, name)
     await rollout.ready()
     await rollout.a.kill(0)
     await rollout.b.kill(2)
@@ -347,7 +330,7 @@ async def test_a_minority_of_each_set_may_be_away(face: Face, own: dict[str, Clu
     assert fences == sorted(set(fences))
 
 
-async def test_who_is_stopped_while_it_waits_leaves_nothing(face: Face, rollout: Rollout) -> None:
+async def test_who_is_stopped_while_it_waits_leaves_nothing(face: Face, rollout: Addition) -> None:
     lease = await face.acquire(rollout.new.lock(rollout.name))
     with pytest.raises(LockBusy) as caught:
         await face.acquire(rollout.both.lock(rollout.name, wait=0.2))
@@ -363,25 +346,7 @@ async def test_who_is_stopped_while_it_waits_leaves_nothing(face: Face, rollout:
     await rollout.free()
 
 
-async def test_entered_again(face: Face, rollout: Rollout) -> None:
-    lock = rollout.both.lock(rollout.name, reentrant=True)
-
-    def script() -> Any:
-        outer = face.block(lock)
-        lease = yield outer.enter
-        inner = face.block(lock)
-        again = yield inner.enter
-        assert (again.fence, again.held) == (lease.fence, True)
-        yield outer.leave
-        assert again.held
-        assert None not in rollout.a.holders(rollout.name)[:2] or None not in rollout.b.holders(rollout.name)[:2]
-        yield inner.leave
-
-    await face.user(rollout.both, script())
-    await rollout.free()
-
-
-async def test_a_lease_is_handed_over_on_both_sets(face: Face, rollout: Rollout) -> None:
+async def test_a_lease_is_handed_over_on_both_sets(face: Face, rollout: Addition) -> None:
     given = await face.acquire(rollout.both.lock(rollout.name))
     lease = await face.call(rollout.both.adopt, await face.call(given.hand_over))
     assert lease.fence == given.fence
@@ -407,8 +372,13 @@ async def test_names_of_several_former_sets_move_together(face: Face, sets: dict
             got = await face.acquire(other.lock(each, wait=5))
             assert got.fence > lease.fences[each]
             await face.release(got)
-        await asyncio.gather(*[_often(face, client, random.Random(it).sample(names, 2)) for it in range(4)])
         await face.finish()
+
+
+async def test_a_value_is_computed_again_where_its_key_moves_to(face: Face, rollout: Addition) -> None:
+    for client, computed in ((rollout.old, True), (rollout.old, False), (rollout.both, True), (rollout.new, False)):
+        found = await face.call(client.fill(rollout.name, 60, face.function(lambda: 1)).get)
+        assert found.computed is computed
 
 
 # ------------------------------------------------ rates whose names move
@@ -424,7 +394,7 @@ async def takes(face: Face, client: Any, name: str, times: int = 6, **options: A
 
 
 @pytest.mark.parametrize("algorithm", ["gcra", "fixed window"])
-async def test_calls_count_for_all_clients_while_a_name_moves(face: Face, rollout: Rollout, algorithm: str) -> None:
+async def test_calls_count_for_all_clients_while_a_name_moves(face: Face, rollout: Addition, algorithm: str) -> None:
     # Rule RA10.
     assert await takes(face, rollout.old, rollout.name, 2, algorithm=algorithm) == 2
     assert await takes(face, rollout.both, rollout.name, algorithm=algorithm) == 3
@@ -433,14 +403,14 @@ async def test_calls_count_for_all_clients_while_a_name_moves(face: Face, rollou
     assert await takes(face, rollout.both, rollout.name, algorithm=algorithm) == 0
 
 
-async def test_a_call_that_the_new_set_refuses_is_not_counted_on_the_old_one(face: Face, rollout: Rollout) -> None:
+async def test_a_call_that_the_new_set_refuses_is_not_counted_on_the_old_one(face: Face, rollout: Addition) -> None:
     assert await takes(face, rollout.new, rollout.name) == 5
     assert await takes(face, rollout.both, rollout.name) == 0
     await face.sleep(0.1)
     assert await takes(face, rollout.old, rollout.name) == 5
 
 
-async def test_looking_and_starting_over_while_a_name_moves(face: Face, rollout: Rollout) -> None:
+async def test_looking_and_starting_over_while_a_name_moves(face: Face, rollout: Addition) -> None:
     rate = rollout.both.rate(rollout.name, 5, 1000)
     assert await takes(face, rollout.old, rollout.name, 1) == 1
     assert (await face.call(rate.peek)).remaining == 4
@@ -450,45 +420,6 @@ async def test_looking_and_starting_over_while_a_name_moves(face: Face, rollout:
     assert await takes(face, rollout.both, rollout.name) == 5
     told = await face.call(rate.peek)
     assert (told.allowed, told.remaining) == (False, 0)
-
-
-async def test_waiting_while_a_name_moves(face: Face, rollout: Rollout) -> None:
-    began = face.now()
-    for number in range(6):
-        client = (rollout.old, rollout.both)[number % 2]
-        assert await face.call(client.rate(rollout.name, 5, 1, burst=1).acquire)
-    assert face.now() - began >= 0.9
-
-
-async def test_a_rate_that_stays_is_counted_on_its_set_alone(face: Face, rollout: Rollout) -> None:
-    before = rollout.b.calls()
-    assert await takes(face, rollout.both, lives(rollout.new, "a", f"{rollout.name}/stays")) == 5
-    assert rollout.b.calls() == before
-
-
-CANNOT_MOVE: dict[str, Any] = {
-    "semaphore": lambda client, name: client.semaphore(name, 2),
-    "read-write lock": lambda client, name: client.rwlock(name),
-    "election": lambda client, name: client.election(name),
-    "latch": lambda client, name: client.latch(name, 2),
-    "barrier": lambda client, name: client.barrier(name, 2),
-}
-
-
-@pytest.mark.parametrize("kind", CANNOT_MOVE)
-async def test_what_cannot_move_is_refused_when_it_is_described(face: Face, rollout: Rollout, kind: str) -> None:
-    before = rollout.a.calls(), rollout.b.calls()
-    with pytest.raises(ConfigError, match=f"{kind} '{rollout.name}' moves"):
-        CANNOT_MOVE[kind](rollout.both, rollout.name)
-    assert (rollout.a.calls(), rollout.b.calls()) == before
-    for client in (rollout.old, rollout.new):
-        CANNOT_MOVE[kind](client, rollout.name)
-
-
-async def _often(face: Face, client: Any, names: list[str]) -> None:
-    for _ in range(5):
-        lease = await face.acquire(client.lock(*names, wait=30))
-        await face.release(lease)
 
 
 # ------------------------------------------------ a roll-out while everybody works
@@ -513,7 +444,7 @@ class Register:
         await face.release(lease)
 
 
-async def test_clients_change_one_after_the_other(face: Face, rollout: Rollout) -> None:
+async def test_clients_change_one_after_the_other(face: Face, rollout: Addition) -> None:
     register = Register()
     for clients in ([rollout.old, rollout.both], [rollout.both, rollout.both], [rollout.both, rollout.new]):
         await asyncio.gather(*[register.work(face, it, rollout.name) for it in clients * 6])
@@ -521,7 +452,7 @@ async def test_clients_change_one_after_the_other(face: Face, rollout: Rollout) 
     await rollout.free()
 
 
-async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Rollout) -> None:
+async def test_clients_that_leave_out_a_step_are_seen(face: Face, rollout: Addition) -> None:
     # Rule SH4.
     register = Register()
     await asyncio.gather(*[register.work(face, it, rollout.name) for it in [rollout.old, rollout.new] * 6])
@@ -560,14 +491,3 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     await face.sleep(1.0)
     seen = {it.owner: it.seen for node in both.nodes() for it in node.stragglers}
     assert seen["old:1"] > seen["old:0"], "the one that has ended reports no more"
-
-
-async def test_a_lease_that_is_dropped_ends_with_its_ttl_on_both_sets(face: Face, sets: dict[str, Cluster], name: str) -> None:
-    rollout = Rollout(face, sets, name, ttl=2)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        await face.acquire(rollout.both.lock(rollout.name))
-        gc.collect()
-        await face.until(lambda: told)
-    assert [str(it.message).partition(" (fence")[0] for it in told] == [f"the lease on {rollout.name!r}"]
-    await rollout.free()

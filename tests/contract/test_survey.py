@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,6 @@ from holdfast.typing import Row
 
 pytestmark = pytest.mark.slow
 
-Check = Callable[[Face, Any, str], Awaitable[None]]
 
 SPREAD = 900  # locks that no client of the test holds
 
@@ -100,87 +99,48 @@ async def test_every_kind_of_lock(face: Face, five: Cluster, name: str) -> None:
         await face.release(lease)
 
 
-async def everything_is_shown_once(face: Face, five: Any, name: str) -> None:
+async def test_everything_is_shown_once(face: Face, own_five: Cluster, name: str) -> None:
     """Each lock is on another majority, and no node has all of them."""
-    client = await face.connected(five)
-    fill_up(five, name, SPREAD, lambda number: {number % 5, (number // 5 + number + 1) % 5})
+    client = await face.connected(own_five)
+    fill_up(own_five, name, SPREAD, lambda number: {number % 5, (number // 5 + number + 1) % 5})
     found = client.survey(f"{name}/*")
     seen = [it.name for it in await rows(face, found)]
     assert sorted(seen) == [f"{name}/{it:04d}" for it in range(SPREAD)]
     assert found.scanned >= SPREAD
 
 
-async def held_all_the_time(face: Face, five: Any, name: str) -> None:
-    """Other locks come and go meanwhile, and the nodes' tables of keys grow and shrink."""
-    client = await face.connected(five)
-    fill_up(five, name, 150, lambda number: {number % 5})
-    found, seen = client.survey(f"{name}/*"), list[Row]()
-    for turn in range(30):
-        for number in range(20):
-            five.everywhere("SET", f"{name}/other/{turn}/{number}", token(number), "PX", 600_000)
-        seen += await rows(face, found, 5)
-        if turn % 3 == 2:
-            for number in range(20):
-                five.everywhere("DEL", f"{name}/other/{turn - 1}/{number}")
-    seen += await rows(face, found)
-    names = [it.name for it in seen]
-    assert len(set(names)) == len(names)
-    assert {f"{name}/{it:04d}" for it in range(150)} <= set(names)
-
-
-async def what_is_split_comes_last(face: Face, five: Any, name: str) -> None:
-    client = await face.connected(five)
+async def test_what_is_split_comes_last(face: Face, own_five: Cluster, name: str) -> None:
+    client = await face.connected(own_five)
     for node in (0, 1):
-        five.ask(node, "SET", f"{name}/split", token(1), "PX", 600_000)
+        own_five.ask(node, "SET", f"{name}/split", token(1), "PX", 600_000)
     for node in (2, 3):
-        five.ask(node, "SET", f"{name}/split", token(2), "PX", 600_000)
+        own_five.ask(node, "SET", f"{name}/split", token(2), "PX", 600_000)
     for node in (0, 1):
-        five.ask(node, "SET", f"{name}/free", token(3), "PX", 600_000)
+        own_five.ask(node, "SET", f"{name}/free", token(3), "PX", 600_000)
     for node in range(5):
-        five.ask(node, "SET", f"{name}/held", token(4) if node else token(5), "PX", 600_000)
-    five.everywhere("SET", f"{name}/foreign", "no token", "PX", 600_000)
+        own_five.ask(node, "SET", f"{name}/held", token(4) if node else token(5), "PX", 600_000)
+    own_five.everywhere("SET", f"{name}/foreign", "no token", "PX", 600_000)
     found = await rows(face, client.survey(f"{name}/*"))
     assert [(it.name, it.state, it.nodes) for it in found] == [(f"{name}/held", "held", 4), (f"{name}/split", "split", 4)]
     assert found[0].holder == token(4), "also if the node that was looked through has another one"
 
 
-async def nodes_that_are_away(face: Face, five: Any, name: str) -> None:
-    client = await face.connected(five)
-    fill_up(five, name, 60, lambda number: {number % 5})
-    await five.kill(0, 3)
+async def test_nodes_that_are_away(face: Face, own_five: Cluster, name: str) -> None:
+    client = await face.connected(own_five)
+    fill_up(own_five, name, 60, lambda number: {number % 5})
+    await own_five.kill(0, 3)
     await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 2)
     seen = {it.name: it.state for it in await rows(face, client.survey(f"{name}/*"))}
     left = [number for number in range(60) if number % 5 not in (0, 3)]
     assert {f"{name}/{it:04d}" for it in left} <= {it for it, state in seen.items() if state == "held" or state == "split"}
-    await five.kill(1)
+    await own_five.kill(1)
     await face.until(lambda: sum(it.state == "down" for it in client.nodes()) == 3)
     with pytest.raises(NoQuorum, match="3 nodes") as caught:
         await rows(face, client.survey(f"{name}/*"))
     assert {client.urls[it] for it in (0, 1, 3)} <= set(caught.value.causes)
 
 
-CHECKS: dict[str, Check] = {
-    it.__name__: it for it in (everything_is_shown_once, held_all_the_time, what_is_split_comes_last, nodes_that_are_away)
-}
-
-
-@pytest.mark.parametrize("check", CHECKS)
-async def test_what_a_survey_shows(face: Face, own_five: Cluster, name: str, check: str) -> None:
-    await CHECKS[check](face, own_five, name)
-
-
 # ------------------------------------------------ how it is used
-
-
-async def test_a_prefix_is_no_pattern_and_no_part_of_names(face: Face, five: Cluster, name: str) -> None:
-    client, odd = await face.connected(five), await face.connected(five, prefix="*[")
-    leases = [await face.acquire(it.lock(f"{name}/{{tag}}/ä")) for it in (client, odd)]
-    await face.until(lambda: all(it.votes == 5 for it in leases))
-    for each, lease in zip((client, odd), leases, strict=True):
-        (row,) = await rows(face, each.survey(f"{name}/*"))
-        assert (row.name, row.holder) == (f"{name}/{{tag}}/ä", lease.token)
-    for lease in leases:
-        await face.release(lease)
 
 
 async def test_several_sets_of_nodes(face: Face, name: str) -> None:

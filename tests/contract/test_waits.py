@@ -36,7 +36,7 @@ LOCKS = {"lock": "", "election": "[election]", "once": "[once]", "forget": "[onc
 @asynccontextmanager
 async def busy(face: Face, client: Any, name: str, call: str) -> AsyncIterator[Work]:
     """Another client has what the call wants."""
-    work, running = Work(face), None
+    work, running, lease = Work(face), None, None
     work.shut = True
     match call:
         case "lock" | "election":
@@ -50,7 +50,7 @@ async def busy(face: Face, client: Any, name: str, call: str) -> AsyncIterator[W
     work.shut = False
     if running is not None:
         await running
-    elif call in LOCKS:
+    elif lease is not None:
         await face.release(lease)
 
 
@@ -66,7 +66,7 @@ async def test_a_wait_can_be_ended(face: Face, five: Cluster, name: str, call: s
         assert not waiter.done()
         if end == "ended by its caller":
             cancel.set() if by_event else waiter.cancel()
-            [outcome] = await asyncio.gather(waiter, return_exceptions=True)
+            outcome: Any = (await asyncio.gather(waiter, return_exceptions=True))[0]
             assert isinstance(outcome, Cancelled if by_event else asyncio.CancelledError)
             assert not by_event or outcome.name == name
             # With these goes the way that the exception went.

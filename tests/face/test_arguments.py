@@ -15,7 +15,7 @@ import re
 import ssl
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from decimal import Decimal
@@ -24,13 +24,11 @@ from itertools import product
 from typing import Any
 
 import pytest
-from contract.cluster import Cluster
 
 import holdfast
 import holdfast.aio
 from holdfast.clock import clock
 from holdfast.drivers.threads import io_thread as io_thread_module
-from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, message_of
 from holdfast.options import OPTIONS
 from holdfast.typing import ElectionOptions, OnceOptions, Options, PermitOptions
@@ -186,7 +184,12 @@ def complaint(call: Callable[[], object], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
         call()
     assert outside() == before, "something was started before it was refused"
-    error, text = caught.value, message_of(caught.value)
+    refused(caught.value, says)
+
+
+def refused(error: ConfigError, says: str) -> None:
+    """The error says the right words, no secret, and nothing that would be right as it is told."""
+    text = message_of(error)
     assert type(error) is ConfigError
     assert re.search(says, text, re.DOTALL), f"it says {text!r}"
     assert SECRET not in "".join([repr(error), text, *traceback.format_exception(error)])
@@ -367,109 +370,32 @@ def test_without_nodes_a_client_describes_and_refuses_to_be_used(text: str, monk
 
 # ------------------------------------------------ what is asked of a client and of a lease that there is
 
-
-class Real:
-    """A client of real nodes in one of the faces, and a lease that is only extended when a test asks for it."""
-
-    def __init__(self, face: str, nodes: Nodes) -> None:
-        self.runner = asyncio.Runner() if face == "asyncio" else None
-        self.client: Any = KINDS[face](*nodes.urls, max_ttl=LONGEST)
-        self.cluster = Cluster(nodes)
-        self.call(self.client.ready)
-        self.lease: Any = self.call(self.client.lock(f"arguments.{face}", ttl=LONGEST, renew=False).acquire)
-
-    def look(self) -> float:
-        """What remains of the lease."""
-
-        async def look() -> Any:
-            return self.lease.remaining
-
-        return self.lease.remaining if self.runner is None else self.runner.run(look())  # type: ignore[no-any-return]  # (what the lease says)
-
-    def asked(self) -> list[list[int]]:
-        """How often every node was asked anything of a lock."""
-        return [self.cluster.calls(it) for it in ("evalsha", "eval", "get")]
-
-    def call(self, method: Callable[..., Any], *arguments: object) -> Any:
-        """Call what waits."""
-        if self.runner is None:
-            return method(*arguments)
-
-        async def call() -> Any:
-            return await method(*arguments)
-
-        return self.runner.run(call())
-
-    def close(self) -> None:
-        self.call(self.lease.release)
-        self.call(self.client.close)
-        if self.runner is not None:
-            self.runner.close()
-
-
-@pytest.fixture
-def real(face: str, nodes: Nodes) -> Iterator[Real]:
-    real = Real(face, nodes)
-    yield real
-    real.close()
-
-
 NAME = Argument(NO_NAMES, NAMED, NAMES)
-ASKED: dict[str, tuple[Argument, Callable[[Real], Callable[[Any], Any]]]] = {
-    "extend(ttl)": (LOCK["ttl"], lambda real: real.lease.extend),
-    "ready(wait)": (Argument([*NO_SECONDS, None, *MILLISECONDS], f"^wait ({NUMBER})", [0, 5, 3600]), lambda real: real.client.ready),
-    "inspect(name)": (NAME, lambda real: real.client.inspect),
-    "locked_by(name)": (NAME, lambda real: real.client.locked_by),
-    "is_locked(name)": (NAME, lambda real: real.client.is_locked),
+# (`tests/contract/test_arguments.py` asks.)
+ASKED: dict[str, tuple[Argument, Callable[[Any, Any], Callable[[Any], Any]]]] = {
+    "extend(ttl)": (LOCK["ttl"], lambda client, lease: lease.extend),
+    "ready(wait)": (Argument([*NO_SECONDS, None, *MILLISECONDS], f"^wait ({NUMBER})", [0, 5, 3600]), lambda client, lease: client.ready),
+    "inspect(name)": (NAME, lambda client, lease: client.inspect),
+    "locked_by(name)": (NAME, lambda client, lease: client.locked_by),
+    "is_locked(name)": (NAME, lambda client, lease: client.is_locked),
     "names(pattern)": (
         Argument(NO_TEXT, "^a pattern of names .*(is text|at most 512 are allowed|UTF-8 cannot say)", ["*", "", "x" * 512]),
-        lambda real: real.client.names,
+        lambda client, lease: client.names,
     ),
-    "force_release(name)": (NAME, lambda real: lambda it: real.client.force_release(it, "why")),
+    "force_release(name)": (NAME, lambda client, lease: lambda it: client.force_release(it, "why")),
     "force_release(reason)": (
         Argument(
             [*NO_TEXT, "", "\t\n", "x" * 1025],
             "^the reason of a forced release .*(is text|at most 1024 are allowed|UTF-8 cannot say)|^a forced release needs a reason",
             ["why", "x" * 1024],
         ),
-        lambda real: lambda it: real.client.force_release("free", it),
+        lambda client, lease: lambda it: client.force_release("free", it),
     ),
     "force_release(only)": (
         Argument([*NO_TEXT, "", "x" * 513], "^only .*(is text|is a token|at most 512 are allowed|UTF-8 cannot say)", [None, "x" * 512]),
-        lambda real: lambda it: real.client.force_release("free", "why", only=it),
+        lambda client, lease: lambda it: client.force_release("free", "why", only=it),
     ),
 }
-
-
-@FACES
-@pytest.mark.parametrize("where", ASKED)
-def test_b02_b36_what_cannot_be_asked_for_is_refused_and_nobody_is_asked(face: str, where: str, real: Real) -> None:
-    argument, method = ASKED[where]
-    before, left = real.asked(), real.look()
-    for value in argument.wrong:
-        complaint(partial(real.call, method(real), value), argument.says)
-    assert real.look() < left, "it was not extended"
-    assert real.asked() == before, "nothing was said to any node"
-
-
-@FACES
-@pytest.mark.parametrize("where", ASKED)
-def test_what_can_be_asked_for_is_answered(face: str, where: str, real: Real) -> None:
-    argument, method = ASKED[where]
-    for value in argument.right:
-        answer = real.call(method(real), value)
-        match where:
-            case "extend(ttl)":
-                meant = LONGEST if value is None else value.total_seconds() if isinstance(value, timedelta) else value
-                assert meant * 0.98 - 2 < answer <= LONGEST
-            case "ready(wait)":
-                assert {it.state for it in answer} == {"up"}
-            case "inspect(name)":
-                assert (answer.name, answer.state) == (value, "free")
-            case "names(pattern)":
-                assert set(answer) <= {real.lease.name}
-            case _:  # nobody has it
-                assert not answer
 
 
 @pytest.mark.parametrize("wrong", [False, 5, "now"])

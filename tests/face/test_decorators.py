@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextvars
 import dataclasses
 import enum
 import functools
@@ -664,6 +665,8 @@ def asked(decorator: Any, function: Any, *args: Any, **kwargs: Any) -> Any:
 def test_each_call_uses_what_its_template_says(locks: Any) -> None:
     function = of_the_face(locks)
     for name in ("tenant:{day}", lambda day: f"tenant:{day}"):
+        lock = asked(locks.locked(name, wait=5, on_busy="skip"), function, 7)
+        assert (lock.name, lock._terms.timing.wait) == ("tenant:7", 5)
         permit = asked(locks.permitted(name, 4, count=2, wait=5, on_busy="skip"), function, 7)
         assert (permit.name, permit._terms.recipes.permits, permit._terms.timing.wait) == ("tenant:7", 4, 5)
         for method, kind in (("read_locked", b"r"), ("write_locked", b"w")):
@@ -741,6 +744,8 @@ def test_the_current_lease_is_that_of_the_innermost_and_belongs_to_nobody_here()
     outer, inner = Lease(), Lease()
     with Current(outer):  # type: ignore[arg-type]  # (a stand-in)
         assert current() is outer
+        heir = contextvars.copy_context()
+        assert heir.run(current) is outer, "what is started here inherits it"
         with Current(inner):  # type: ignore[arg-type]  # (a stand-in)
             assert current() is inner
             inner._released = True
@@ -750,6 +755,8 @@ def test_the_current_lease_is_that_of_the_innermost_and_belongs_to_nobody_here()
         del outer  # an interrupted end: the context must not keep a lease alive, which would be renewed for ever
         with misuse("not_held"):
             current()
+        with misuse("not_held"):
+            heir.run(current)
     with misuse("not_held"):
         current()
 

@@ -142,7 +142,7 @@ WRONG: dict[str, Rows] = {
     "write": [({"at_least": 5}, "at_least is for exclusive locks"), LONG_NOTE],
     "survey": [({"pattern": b"x"}, "a pattern of names is text"), ({"pause": 1.1}, "pause is the share of a node's time")],
     "filled": [
-        *[({"name": it}, "is no template") for it in ("price:{",)],
+        ({"name": "price:{"}, "is no template"),
         ({"ttl": 0}, "ttl is"),
         ({"stale": -1}, "stale"),
         ({"cache": 5}, "cache"),
@@ -221,4 +221,5 @@ def test_a_description_tells_what_it_was_told() -> None:
             (None, None, None), ("day", "Asia/Tokyo", 10.0), (3600.0, None, 10.0),
         ]  # fmt: skip
         rate = client.rate("mail", ((10, 1), [1000, timedelta(hours=1)]))
+        assert len(client.rate("mail", [(it, it) for it in range(1, 11)]).limits) == 10
         assert (rate.limits, rate.limit, rate.period, rate.burst) == (((10, 1.0), (1000, 3600.0)), 10, 1.0, 10)

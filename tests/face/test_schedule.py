@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from math import nan
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -134,10 +133,6 @@ def test_slots_of_different_schedules_have_different_names() -> None:
         (("day", UTC, None), "zone is the name of a time zone"),
         ((60, None, 30.5), "slack is from 0 to 30 seconds"),
         ((60, None, -1), "slack is"),
-        ((60, None, nan), "slack is"),
-        ((60, None, True), "slack is"),
-        ((60, None, "5"), "slack is"),
-        ((True, None, None), "per is"),
         ((0, None, None), "per is"),
         ((1e9, None, None), "per is"),
     ],

@@ -172,7 +172,13 @@ def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
 def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) -> None:
     locks = kind(shards={"left": A, "right": B}, previous=A)
     stays, moves = [next(it for it in map(str, range(50)) if locks.shard_of(it) == home) for home in ("left", "right")]
-    kinds = {"semaphore": lambda name: locks.semaphore(name, 2), "read-write lock": locks.rwlock, "election": locks.election}
+    kinds = {
+        "semaphore": lambda name: locks.semaphore(name, 2),
+        "read-write lock": locks.rwlock,
+        "election": locks.election,
+        "latch": lambda name: locks.latch(name, 2),
+        "barrier": lambda name: locks.barrier(name, 2),
+    }
     for what, describe in kinds.items():
         describe(stays)
         with pytest.raises(ConfigError, match=f"^{what} '{moves}' moves"):
