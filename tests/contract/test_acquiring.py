@@ -235,3 +235,18 @@ async def test_s02_a_hung_or_dead_minority_costs_nothing(face: Face, name: str, 
         assert face.now() - began < 0.5
         if harm == "freeze":
             await nodes.thaw(1, 3)
+
+
+async def test_s06_what_a_hung_node_executes_late_is_taken_back(face: Face, three: Cluster, name: str) -> None:
+    client = await face.connected(three, ttl=30, node_timeout=0.3)
+    await three.freeze(2)
+    await face.release(await face.acquire(client.lock(name)))
+    await three.thaw(2)  # before it counts as broken: it executes what it was sent
+    await face.until(lambda: three.ask(2, "EXISTS", name) == 0, within=5)
+    await three.freeze(2)
+    lease = await face.acquire(client.lock(name))
+    await face.until(lambda: client.nodes()[2].state == "down")
+    await face.release(lease)
+    await three.thaw(2)  # what was sent died with the connection
+    await face.until(lambda: client.nodes()[2].state == "up")
+    await face.until(lambda: three.holders(name) == [None] * 3, within=5)

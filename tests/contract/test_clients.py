@@ -15,7 +15,7 @@ from contract.faces import Face
 from proof.books import word
 from proof.misuse import misuse
 
-from holdfast import LeaseState
+from holdfast import ConfigError, LeaseState
 from holdfast.errors import LockBusy, LockLost, NoQuorum
 
 TICK = 0.3  # seconds by which a busy machine may be late
@@ -55,6 +55,27 @@ async def test_ready_without_a_majority(face: Face, three: Cluster) -> None:
     await three.restart(0, 2)
     again = face.client(three, restart_guard=None)
     assert [it.state for it in await face.ready(again)] == ["up"] * 3
+
+
+async def test_b58_passwords_are_sent_and_never_shown(face: Face, three: Cluster, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert three.everywhere("CONFIG", "SET", "requirepass", "s3cret") == ["OK"] * 3
+
+    def client(who: str) -> Any:
+        return face.keep(face.kind(*[it.replace("//", f"//{who}") for it in three.urls]))
+
+    right = client(":s3cret@")
+    await face.ready(right)
+    await face.release(await face.acquire(right.lock(name)))
+    for who in (":wr0ng@", "us3r:wr0ng@", ""):
+        wrong = client(who)
+        with pytest.raises(ConfigError, match="password") as caught:
+            await face.ready(wrong)
+        with pytest.raises(ConfigError, match="these nodes cannot be used:") as refused:
+            await face.acquire(wrong.lock(name, wait=0))
+        shown = f"{caught.value} {refused.value} {wrong!r} {wrong.nodes()} {wrong.urls} {wrong.settings} {caplog.text}"
+        assert "wr0ng" not in shown
+        assert "s3cret" not in shown
+    assert "s3cret" not in f"{right!r} {right.nodes()} {right.settings}"
 
 
 async def test_s30_a_node_that_restarted_empty_is_left_alone_until_it_cannot_have_forgotten_anything(
