@@ -83,14 +83,14 @@ GUESTS = {
     ),
     "flask": Guest(
         ("test_wsgi.py", "test_flask.py"),
-        ("flask==3.0.0", "werkzeug==3.0.0", "gunicorn==22.0.0", "gevent", "pyuwsgi"),
-        ("flask", "gunicorn", "gevent", "pyuwsgi"),
+        ("flask==3.0.0", "werkzeug==3.0.0", "gunicorn==22.0.0", "gevent"),
+        ("flask", "gunicorn", "gevent"),
         ("flask",),
     ),
     "apscheduler": Guest(
         ("test_apscheduler.py",),
-        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0", "gunicorn==22.0.0"),
-        ("apscheduler", "sqlalchemy", "gunicorn"),
+        ("apscheduler==3.10.0", "sqlalchemy==2.0.0", "setuptools==67.2.0"),
+        ("apscheduler", "sqlalchemy"),
         ("apscheduler",),
     ),
     "dramatiq": Guest(
