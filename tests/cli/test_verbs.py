@@ -80,17 +80,29 @@ def test_hold_releases_what_it_cannot_announce(holdfast: Command, locks: Holdfas
     assert not locks.is_locked("full")
 
 
-def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> None:
-    recipe = """
-        coproc LOCK { holdfast hold --guard $$ recipe; }
-        read -r held <&"${LOCK[0]}" || exit 75
-        echo "$held"
-        exec {LOCK[1]}>&-
+def recipe(holdfast: Command, line: str) -> subprocess.CompletedProcess[str]:
+    """The shell recipe of the help, with this line under the lock."""
+    script = f"""
+        coproc LOCK {{ holdfast hold --guard $$ recipe; }}
+        read -r held <&"${{LOCK[0]}}" || exit 75
+        exec 9>"/dev/fd/${{LOCK[1]}}" {{LOCK[1]}}>&-
+        {line}
+        exec 9>&-
         wait
     """
-    done = subprocess.run(["bash", "-c", recipe], env=holdfast.environment, capture_output=True, text=True, check=True, timeout=20)
+    return subprocess.run(["bash", "-c", script], env=holdfast.environment, capture_output=True, text=True, check=False, timeout=20)
+
+
+def test_the_shell_recipe_of_the_help(holdfast: Command, locks: Holdfast) -> None:
+    done = recipe(holdfast, 'echo "$held"')
     assert json.loads(done.stdout)["name"] == "recipe"
     assert not locks.is_locked("recipe")
+
+
+def test_children_of_a_script_that_was_killed_keep_its_lock(holdfast: Command, locks: Holdfast) -> None:
+    done = recipe(holdfast, "sh -c 'kill -KILL $PPID; holdfast run -w 0.5 recipe true; echo $?'")
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "75\n"), done.stderr
+    until(lambda: not locks.is_locked("recipe"))
 
 
 def test_check_knows_whether_the_lock_is_still_held(holdfast: Command, locks: Holdfast) -> None:

@@ -424,8 +424,9 @@ VERBS: dict[str, Verb] = {
         "example:\n"
         "  coproc LOCK { holdfast hold --guard $$ deploy; }\n"
         '  read -r held <&"${LOCK[0]}" || exit 75\n'
+        '  exec 9>"/dev/fd/${LOCK[1]}" {LOCK[1]}>&-   its children keep the lock, too\n'
         "  ./migrate.sh\n"
-        "  exec {LOCK[1]}>&-                          releases it",
+        "  exec 9>&-                                  releases it",
         "hold:hold",
     ),
     "once": Verb(
