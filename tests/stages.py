@@ -225,6 +225,7 @@ NIGHT = [
     Stage("sim-swarm", "./task sim --swarm --seeds ${SEED}000..${SEED}400", 30, cores=2),
     Stage("sim-shared", "./task sim --shared --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("sim-skewed", "./task sim --skewed --seeds ${SEED}000..${SEED}100", 30, cores=2),
+    Stage("sim-sets", "./task sim --sets --seeds ${SEED}000..${SEED}040", 30, cores=2),
     Stage("sim-promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("mutants", "./task mutants --count 200 --seed $SEED", 60, cores=2),
     Stage("mutants-near", f"./task mutants --count 100 --seed $SEED --only {NOT_PURE}", 90, cores=2),
