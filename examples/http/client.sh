@@ -18,7 +18,6 @@ now() {
     read -r up _ </proc/uptime
     echo $((${up%.*} * 1000 + (1${up#*.} - 100) * 10))
 }
-
 seconds() { printf '%d.%03d' $(($1 / 1000)) $(($1 % 1000)); }
 
 # Sends METHOD PATH BODY, and waits SECONDS. Sets the variables that are in the answer. With the gateway's name in `id`,
@@ -59,6 +58,7 @@ command=$!
 beat() {
     while left=$((until - $(now))) && [ "$left" -gt 0 ]; do
         sleep "$(seconds $((keepalive_ms < left ? keepalive_ms : left)))" 2>/dev/null
+        kill -0 "$command" 2>/dev/null || exit # it has ended, and this script was killed
         sent=$(now)
         [ "$sent" -lt "$until" ] && ask POST /keepalive '{}' "$(seconds $((until - sent)))" || continue
         case $state in

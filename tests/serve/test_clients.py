@@ -107,6 +107,16 @@ def test_its_command_dies_when_the_lock_is_lost(client: list[str], gateway: dict
         assert ended(process) == 137
 
 
+def test_a_client_that_was_killed_keeps_the_lock_no_longer_than_its_command_runs(
+    client: list[str], gateway: dict[str, str], locks: Holdfast, tmp_path: Path
+) -> None:
+    script = f"sleep 0.1; touch {tmp_path}/began; sleep 1"
+    with subprocess.Popen([*client, "clients:killed", "sh", "-c", script], env=gateway, text=True, **PIPES) as process:
+        until(lambda: (tmp_path / "began").exists())
+        process.kill()
+        until(lambda: not locks.is_locked("clients:killed"))
+
+
 def test_its_command_is_dead_before_another_has_the_lock(
     client: list[str], gateway: dict[str, str], locks: Holdfast, tmp_path: Path
 ) -> None:
