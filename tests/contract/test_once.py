@@ -352,10 +352,12 @@ async def test_what_could_not_be_kept_can_be_forgotten(face: Face, five: Cluster
 
 @pytest.mark.slow
 async def test_a_run_that_is_under_way_is_waited_for_and_its_result_is_forgotten(face: Face, five: Cluster, name: str) -> None:
-    client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=0.3)
+    client, other, job = await face.connected(five), await face.connected(five), Job(face, takes=1.0)
     runner = asyncio.create_task(run(face, client.once(name, keep=60), job))
     await face.until(lambda: job.runs)
     assert not await result(face, client.once(name, keep=60)), "not yet"
+    five.ask(0, "SET", f"{{{name}[once]}}:result", f"{5:016} 1", "PX", 60_000)
+    assert not await result(face, client.once(name, keep=60)), "nor is a copy that nobody can complete now"
     brief = other.once(name, keep=60, wait=0)
     for asks in (run(face, brief, job), forget(face, brief)):
         with pytest.raises(LockBusy) as caught:
