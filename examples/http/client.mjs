@@ -60,6 +60,7 @@ while (!lease.held) {
 
 const env = { ...process.env, FENCING_TOKEN: lease.fencingToken };
 const child = spawn(command, rest, { env, stdio: "inherit", detached: true });
+for (const it of ["SIGINT", "SIGTERM"]) process.on(it, () => child.kill(it));
 let status = null;
 const ended = new Promise((done) => {
   child.on("error", () => done((status = 127)));
@@ -68,8 +69,7 @@ const ended = new Promise((done) => {
 while (status === null) {
   const pause = Math.min(lease.said.keepalive_ms ?? ttl / 3, Math.max(0, lease.until - performance.now()));
   await Promise.race([ended, sleep(pause)]);
-  if (status !== null) break;
-  const state = lease.held ? await lease.ask("POST", "/keepalive", {}, lease.until - performance.now()) : "lost";
+  const state = status === null && lease.held ? await lease.ask("POST", "/keepalive", {}, lease.until - performance.now()) : "lost";
   if (status === null && (state === "lost" || !lease.held)) {
     console.error("client.mjs: the lock is lost");
     process.kill(-child.pid, "SIGKILL");

@@ -20,16 +20,14 @@ CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on whil
 
 class Lease:
     def __init__(self) -> None:
-        self.id = os.urandom(16).hex()
-        self.until = 0.0
+        self.id, self.until = os.urandom(16).hex(), 0.0
         self.said: dict[str, Any] = {}
 
     def left(self) -> float:
         return max(0.0, self.until - time.clock_gettime(CLOCK))
 
     def ask(self, method: str, path: str, body: dict[str, Any], patience: float) -> str:
-        by = getattr(http.client, f"{GATEWAY.scheme.upper()}Connection")  # HTTPConnection, or HTTPSConnection
-        connection = by(GATEWAY.netloc, timeout=patience)
+        connection = getattr(http.client, f"{GATEWAY.scheme.upper()}Connection")(GATEWAY.netloc, timeout=patience)
         # Count from before it is sent: the answer may be on its way for long.
         sent = time.clock_gettime(CLOCK)
         try:
@@ -64,6 +62,8 @@ def main(name: str, *command: str) -> int:
             return 75
         time.sleep(0 if state in ("held", "waiting") else 1)
     process = subprocess.Popen(command, env=os.environ | {"FENCING_TOKEN": lease.said["fencing_token"]}, start_new_session=True)
+    for it in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(it, lambda number, _: process.send_signal(number))
     # A time-out is for each step of a request, and not for all of it. So a thread asks, and this one looks at the clock.
     threading.Thread(target=lease.beat, daemon=True).start()
     while process.poll() is None and lease.left():

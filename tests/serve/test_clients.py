@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from cli.kit import Command
-from nemesis.processes import PIPES, kill_all, until
+from nemesis.processes import PIPES, alive, kill_all, until
 from serve.serving import served
 
 from holdfast import Holdfast
@@ -115,6 +115,17 @@ def test_a_client_that_was_killed_keeps_the_lock_no_longer_than_its_command_runs
         until(lambda: (tmp_path / "began").exists())
         process.kill()
         until(lambda: not locks.is_locked("clients:killed"))
+
+
+def test_a_client_that_was_told_to_end_frees_no_lock_of_a_command_that_runs(
+    client: list[str], gateway: dict[str, str], locks: Holdfast, tmp_path: Path
+) -> None:
+    script = f"echo $$ >{tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; exec sleep 6"
+    with subprocess.Popen([*client, "clients:ended", "sh", "-c", script], env=gateway, text=True, **PIPES) as process:
+        until(lambda: (tmp_path / "pid").exists())
+        process.terminate()
+        until(lambda: not locks.is_locked("clients:ended"))
+        assert not alive(int((tmp_path / "pid").read_text()))
 
 
 def test_its_command_is_dead_before_another_has_the_lock(
