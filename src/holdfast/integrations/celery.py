@@ -368,12 +368,13 @@ def _back(task: Task | None, locks: Holdfast, error: LockBusy | NoQuorum, countd
     """
     if task is None:
         raise error from None
+    # The broker would deliver a message again that waits for longer.
+    longest = _again(task.app) / 2
     if isinstance(error, NoQuorum):
         # A failover and the guard after it may take longer than a few equal waits.
-        seconds = min(LONGEST, locks.settings.outage * 2 ** min(task.request.retries, 16))
+        seconds = min(LONGEST, longest, locks.settings.outage * 2 ** min(task.request.retries, 16))
         raise task.retry(exc=error, countdown=seconds) from error
-    # The broker would deliver a message again that waits for longer.
-    seconds = min(countdown(), _again(task.app) / 2)
+    seconds = min(countdown(), longest)
     copy = task.signature_from_request(task.request, countdown=seconds, retries=task.request.retries)
     try:
         copy.apply_async()
