@@ -169,12 +169,12 @@ def places() -> dict[str, str]:
 # What every push runs: of each area the part that finds faults of its own kind. The night has the rest. The first ones
 # that fit begin first, so that long ones that wait come first, and those that compute fill the gaps.
 PUSH = [
-    Stage("tests", "./task test --all", 30, cores=1.4, bar=640),
-    Stage("serve", "./task test serve", 20, cores=0.6, bar=320),
-    Stage("live", "./task test live tests/live", 20, cores=0.6, bar=230),
-    Stage("cli", "./task test cli", 20, cores=0.6, bar=260),
+    Stage("tests", "./task test --all", 30, cores=1.4, bar=450),
+    Stage("serve", "./task test serve", 20, cores=0.6, bar=150),
+    Stage("live", "./task test live tests/live", 20, cores=0.6, bar=180),
+    Stage("cli", "./task test cli", 20, cores=0.6, bar=190),
     Stage("guests", "./task guests --quick", 20, cores=1.4, bar=270),
-    Stage("page", "./task test page", 20, bar=80),
+    Stage("page", "./task test page", 20, bar=40),
     Stage("redis-7.0", f"HOLDFAST_SERVER=$REDIS ./task test live {ON_OTHERS} {NEEDS_TLS}", 20, cores=0.6, bar=40),
     Stage("redis-6.2", f"HOLDFAST_SERVER=$OLDEST ./task test live {ON_OTHERS}", 20, cores=0.6, bar=40),
     Stage("uvloop", f"./task test uvloop {ON_UVLOOP}", 20, cores=0.6, bar=25),
@@ -182,8 +182,8 @@ PUSH = [
     Stage("compat", "./task test compat", 20, cores=0.6, bar=50),
     Stage("clients", "./task test clients", 20, cores=0.6, bar=50),
     Stage("fences", "HOLDFAST_MARIADB=$MARIADB ./task test fences -k mariadb", 20, cores=0.6, bar=40),
-    Stage("stories", f"./task test stories {SHORT_STORIES}", 30, bar=480),
-    Stage("coverage", "./task test coverage", 20, cores=2, bar=140),
+    Stage("stories", f"./task test stories {SHORT_STORIES}", 30, bar=420),
+    Stage("coverage", "./task test coverage", 20, cores=2, bar=110),
     Stage("sim", "./task sim --swarm --seeds 0..100", 20, cores=2, bar=40),
     Stage("mutants", "./task mutants --count 10 && ./task mutants --planted --count 20", 20, cores=2, bar=110),
     Stage("extras", "./task release extras && ./task lint pyright && ./task lint --all", 20, bar=100),
