@@ -31,7 +31,7 @@ CLIENT = Path(__file__).parents[2] / "examples/http/client.py"
 # What is of the model in the client: its clock, and its connections.
 SEAMS = {
     "time.clock_gettime(CLOCK)": "WORLD.now",
-    "by(GATEWAY.netloc, timeout=patience)": "WORLD.connected()",
+    'getattr(http.client, f"{GATEWAY.scheme.upper()}Connection")(GATEWAY.netloc, timeout=patience)': "WORLD.connected()",
 }
 
 
