@@ -1,8 +1,9 @@
 """Damages code in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
 
-Without `--only` it damages what is pure, which its own tests cover. A module that is not pure is also tested by others: between its own
-tests and the simulator run those tests of users, drivers and the contract that execute the damaged line. One run of them under coverage
-tells which. They use real servers, and a machine may be busy, so a test has noticed the damage if it fails once more, alone.
+Without `--only` it damages the scripts, whose own tests are `tests/scripts`, and what is pure, which its own tests cover. A module that is
+not pure is also tested by others: between its own tests and the simulator run those tests of users, drivers and the contract that execute
+the damaged line. One run of them under coverage tells which. They use real servers, and a machine may be busy, so a test has noticed the
+damage if it fails once more, alone.
 
 `--planted` plants the faults of `tests/faults.toml` instead. Each names a test, which must fail.
 
