@@ -198,6 +198,11 @@ def test_parameters_are_marked_as_the_driver_wants(style: str) -> None:
     assert parameters == ({"key": 1, "fence": 5} if style in ("named", "pyformat") else (5, 1, 5))
 
 
+def test_a_guard_is_shown_as_what_it_guards() -> None:
+    shown = ["<FenceTable 'holdfast_fences' sqlite>", "<FenceColumn of 'data' sqlite>"]
+    assert [repr(it) for it in (FenceTable("sqlite"), FenceColumn("sqlite", "data"))] == shown
+
+
 @pytest.mark.parametrize(
     "make",
     [
