@@ -150,10 +150,10 @@ def check(options: Namespace) -> int:
     tokens = os.environ.get("HOLDFAST_TOKEN", "").split()
     # The names of the locks as the nodes know them, such as "job[once]".
     names = fences_in(os.environ.get("HOLDFAST_FENCING_TOKEN", ""))
-    if not tokens or not names:
+    if not tokens or len(tokens) != len(names):
         raise Usage(
-            "HOLDFAST_TOKEN and HOLDFAST_FENCING_TOKEN are not set: `check` is for commands that `holdfast run` has "
-            "started"
+            "HOLDFAST_TOKEN and HOLDFAST_FENCING_TOKEN are not as `holdfast run` sets them: `check` is for commands "
+            "that it has started"
         )
     with configuration(vars(options), os.environ).client() as locks:
         quiet(Output())
