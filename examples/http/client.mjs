@@ -1,5 +1,4 @@
 // Run a command while holding a lock, by way of `holdfast serve`. Needs Node 18 or newer, and no packages.
-//
 //     node client.mjs NAME COMMAND [ARG...]
 // The command gets FENCING_TOKEN, for the requests that it makes.
 
@@ -59,8 +58,9 @@ while (!lease.held) {
 }
 
 const env = { ...process.env, FENCING_TOKEN: lease.fencingToken };
-const child = spawn(command, rest, { env, stdio: "inherit", detached: true });
+// From before the command begins: a signal that ended this program alone would free the lock under it.
 for (const it of ["SIGINT", "SIGTERM"]) process.on(it, () => child.kill(it));
+const child = spawn(command, rest, { env, stdio: "inherit", detached: true });
 let status = null;
 const ended = new Promise((done) => {
   child.on("error", () => done((status = 127)));

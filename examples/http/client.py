@@ -12,8 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 GATEWAY = urlsplit(os.environ.get("HOLDFAST_GATEWAY", "http://127.0.0.1:7420"))
-TOKEN = "Bearer " + os.environ.get("HOLDFAST_GATEWAY_TOKEN", "")
-HEADERS = {"Content-Type": "application/json", "Authorization": TOKEN, "Connection": "close"}
+HEADERS = {"Content-Type": "application/json", "Authorization": f"Bearer {os.getenv('HOLDFAST_GATEWAY_TOKEN', '')}", "Connection": "close"}
 TTL = int(os.environ.get("TTL_MS", "10000"))
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # it goes on while the machine sleeps
 
@@ -61,13 +60,14 @@ def main(name: str, *command: str) -> int:
             print(f"client.py: {lease.said['detail']}", file=sys.stderr)
             return 75
         time.sleep(0 if state in ("held", "waiting") else 1)
-    process = subprocess.Popen(command, env=os.environ | {"FENCING_TOKEN": lease.said["fencing_token"]}, start_new_session=True)
+    told: list[int] = []  # signals are for the command: from its beginning, none ends this program alone
     for it in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(it, lambda number, _: process.send_signal(number))
+        signal.signal(it, lambda number, _: told.append(number))
+    process = subprocess.Popen(command, env=os.environ | {"FENCING_TOKEN": lease.said["fencing_token"]}, start_new_session=True)
     # A time-out is for each step of a request, and not for all of it. So a thread asks, and this one looks at the clock.
     threading.Thread(target=lease.beat, daemon=True).start()
     while process.poll() is None and lease.left():
-        time.sleep(min(0.01, lease.left()))
+        process.send_signal(told.pop()) if told else time.sleep(min(0.01, lease.left()))
     if process.poll() is None:
         print("client.py: the lock is lost", file=sys.stderr)
         os.killpg(process.pid, signal.SIGKILL)

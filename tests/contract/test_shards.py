@@ -207,6 +207,7 @@ KEPT: dict[str, tuple[Callable[[Any, str, Any], Callable[..., Any]], str]] = {
 @pytest.mark.parametrize("kind", KEPT)
 async def test_what_is_kept_lives_where_its_name_does(face: Face, sets: dict[str, Cluster], name: str, kind: str) -> None:
     client, (uses, key) = face.spread(sets), KEPT[kind]
+    await face.ready(client)
     for shard in SETS:
         mine = lives(client, shard, name)
         await face.call(uses(client, mine, face.function(lambda: 1)))
