@@ -1,4 +1,4 @@
-"""Conversations as data: text files that say what happens, and below it what is said and decided.
+"""Conversations as data: text files that say what happens, and what is said and decided then.
 
     # What the file is about.
 
@@ -6,14 +6,13 @@
     # Why, in a sentence, with its rule: Rule C4.
     for error = READONLY | MISCONF
     waits nodes=1
-    0.1: 0 denied
-        queued at place 2
-    3: wakes
-        request to 0
+    0.1: 0 denied => queued at place 2
+    3: wakes => request to 0
     3.1: 0 failed $error
 
-The indented lines are all that the line above them leads to. With `for`, a conversation is played
-once for each text that may stand for the word. `for word, other = a, b | c, d` has two words.
+Behind `=>` stands all that a line leads to. What is too long for one line stands below it, indented.
+With `for`, a conversation is played once for each text that may stand for the word.
+`for word, other = a, b | c, d` has two words.
 
 pytest collects each conversation as a test:
 `tests/protocol/claim/pushes.txt::test_a_request_that_fails_moves_no_bound`.
@@ -34,7 +33,10 @@ from typing import Any
 
 import pytest
 
+LEADS_TO = " => "
 INDENT = "    "
+# Columns of a line that also has what it leads to.
+WIDTH = 120
 _NAME = re.compile(r"test_\w+")
 _FOR = re.compile(r"for ([\w, ]+) = (.*)")
 
@@ -83,18 +85,26 @@ def plays(it: Conversation, ways: Ways) -> Iterator[tuple[str, list[str], Callab
             yield f"[{label}]" if label else "", meant, begins
 
 
-def played(lines: Sequence[str], step: Step) -> list[list[str]]:
-    """Return each line with what it leads to, as it is now."""
+def played(lines: Sequence[str], step: Step) -> list[str]:
+    """Return the lines with what they lead to now."""
     found = []
     for line in lines:
-        if not line.startswith(INDENT):
-            happens = bool(line) and line[0] != "#" and not _FOR.fullmatch(line)
-            try:
-                found.append([line, *[INDENT + it for it in (step(line) if happens else ())]])
-            except Exception as error:
-                error.add_note(f"in the line {line!r}")
-                raise
+        if line.startswith(INDENT):
+            continue
+        happens = line.split(LEADS_TO)[0]
+        try:
+            said = step(happens) if happens and happens[0] != "#" and not _FOR.fullmatch(happens) else ()
+        except Exception as error:
+            error.add_note(f"in the line {line!r}")
+            raise
+        whole = happens + LEADS_TO + "; ".join(said)
+        found += [whole] if said and len(whole) <= WIDTH else [happens, *[INDENT + it for it in said]]
     return found
+
+
+def _spread(lines: Sequence[str]) -> list[str]:
+    # Each line, and below it what it leads to: how long a line is differs between variants.
+    return [part for line in lines for part in line.replace(LEADS_TO, f"\n{INDENT}").replace("; ", f"\n{INDENT}").split("\n")]
 
 
 def rewritten(text: str, ways: Ways) -> str:
@@ -104,7 +114,7 @@ def rewritten(text: str, ways: Ways) -> str:
         variant = next(it.variants())
         begins = next(iter(ways("\n".join(it.meant(variant))).values()))
         meant = it.meant(variant)
-        now = [line for each in played(meant, begins()) for line in each]
+        now = played(meant, begins())
         # Where a variant's text stands in what is said, it stays.
         kept = dict(zip(meant, it.text, strict=True))
         lines[it.line : it.line + len(it.text)] = it.text if now == meant else [kept.get(line, line) for line in now]
@@ -162,9 +172,9 @@ class Differs(AssertionError):
 
 def check(meant: Sequence[str], step: Step) -> None:
     """Play a conversation, and fail if it goes in another way."""
-    now = [line for each in played(meant, step) for line in each]
-    if now != list(meant):
-        raise Differs("\n".join(it for it in difflib.ndiff(meant, now) if it[0] != "?"))
+    was, now = _spread(meant), _spread(played(meant, step))
+    if now != was:
+        raise Differs("\n".join(it for it in difflib.ndiff(was, now) if it[0] != "?"))
 
 
 def play(folder: Path, name: str, ways: Ways) -> None:

@@ -2,10 +2,9 @@
 
     listen a; b1; a5 20s
         denied by b1 30s, place 0, fence +1 | b1 30s, fence +1 1020s, queue a5 20s
-    b1 release
-        freed; a hears: granted a5 +5 | a5 20s, fence +5 1020s
+    b1 release => freed; a hears: granted a5 +5 | a5 20s, fence +5 1020s
 
-A line has one or more commands. The line below it has the answer to the last command, then every
+A line has one or more commands. Behind `=>`, or on the line below, stands the answer to the last command, then every
 push that the inboxes heard. After `|` it has what the node keeps, if that has changed.
 
 A token such as `b5` or `b5s` is its inbox, `a` to `d`, and its ticket. A token of a read-write lock
