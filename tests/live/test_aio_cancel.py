@@ -194,6 +194,32 @@ async def test_a_release_is_said_or_can_be_said_again(nodes: Nodes, confirm: boo
         await at_every_turn(once)
 
 
+@calm
+async def test_from_the_moment_of_a_hand_over_its_caller_has_the_ticket(nodes: Nodes) -> None:
+    """It could be cancelled in between, and nobody would have the lock."""
+    async with await connected(nodes) as locks:
+        tickets = list[str]()
+
+        async def chatters(beside: Lock) -> None:  # what each says leaves at the end of the turn
+            while len(tickets) < 20:
+                await acquire(beside)
+
+        async def user(got: list[Lease]) -> None:
+            async with locks.lock(some("hand over")) as lease:
+                got.append(lease)
+                tickets.append(await lease.hand_over())
+
+        others = [asyncio.create_task(chatters(locks.lock(some("beside")))) for _ in range(8)]
+        while len(tickets) < 20:
+            got = list[Lease]()
+            task = asyncio.create_task(user(got))
+            while not got or got[0].held:
+                await turns(1)
+            assert not task.cancel()
+            await (await locks.adopt(tickets[-1])).release()
+        await asyncio.wait(others)
+
+
 async def releases(lock: Lock, got: list[Lease]) -> None:
     got.append(await lock.acquire())
     await got[0].release()

@@ -89,8 +89,8 @@ class Lease(lease.Lease):
     async def hand_over(self, ttl: Seconds | None = None) -> str:
         given = self._to_hand_over()
         await self.extend(ttl)
-        self._stay_held()
-        await self.release()
+        # It waits for nothing: a caller that is cancelled has the lock, or the ticket.
+        self.leave()
         self._handed = True
         return given.text()
 
