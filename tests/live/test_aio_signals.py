@@ -132,7 +132,9 @@ def test_under_trio_an_error_says_what_to_use() -> None:
     trio.run(main)
 
 
-def test_without_a_loop_an_error_says_what_to_do() -> None:
+def test_without_a_loop_an_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the program has loaded a trio before 0.24, which does not say whether it runs."""
+    monkeypatch.delattr("trio.lowlevel.in_trio_run")
     locks = Holdfast("redis://127.0.0.1:1")
     with pytest.raises(Misuse, match=r"no running event loop.*asyncio\.run\(\)"):
         locks.nodes()

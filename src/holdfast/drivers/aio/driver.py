@@ -599,8 +599,8 @@ os.register_at_fork(after_in_child=_inherited)
 
 def no_loop() -> Misuse:
     """The error for a call where no event loop of asyncio runs."""
-    trio = sys.modules.get("trio")
-    if trio is not None and trio.lowlevel.in_trio_run():
+    # Older versions of trio do not tell.
+    if getattr(sys.modules.get("trio.lowlevel"), "in_trio_run", bool)():
         return Misuse(
             "holdfast.aio runs on asyncio and uvloop, and trio is running here: "
             "use the client for threads, holdfast.Holdfast, in trio.to_thread.run_sync(), "
