@@ -21,6 +21,8 @@ from .web import Answering, ProblemResponse
 
 __all__ = ["Errors", "health", "lifespan"]
 
+_WHOLE = "whole"  # stands for the type of a message that ends a response
+
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -35,6 +37,7 @@ class Errors(Answering):
     `LockBusy` becomes 409, `RateLimited` 429, `NoQuorum` and a closed client 503, `LockLost` 503,
     `StaleFence` 412, a bad name 422. Other errors of holdfast are mistakes in the program, and go
     on. After the response has begun, the error goes on too, and the server cuts the response off.
+    An error of a background task goes on.
 
     A websocket is closed: with 1013 where a client may come back later, otherwise with 1008 if the
     mistake is the client's, and with 1011 if it is not.
@@ -54,13 +57,17 @@ class Errors(Answering):
                 held.append(message)
                 return
             for it in (*held, message):
-                sent.add(it["type"])
+                ends = it["type"] == "http.response.body" and not it.get("more_body")
+                sent.add(_WHOLE if ends else it["type"])
                 await send(it)
             held.clear()
 
         try:
             await self.app(scope, receive, sending)
         except HoldfastError as error:
+            if _WHOLE in sent:
+                # A background task has raised it.
+                raise
             found = self._answer(error, where(scope), bool(sent - {"websocket.accept", "websocket.send"}))
             held.clear()
             await (_close(send, found, sent) if scope["type"] == "websocket" else answer(send, found))
