@@ -89,10 +89,22 @@ def test_a_lost_lock_rolls_back(site: Any, other: Holdfast) -> None:
     assert site.value() == 0
 
 
-def test_a_request_that_loses_its_lock_is_503_and_rolled_back(site: Any) -> None:
-    answer = Client().get("/lost/1")
+@pytest.mark.parametrize("path", ["/lost/1", "/alost/1"])
+def test_a_request_that_loses_its_lock_is_503_and_rolled_back(
+    site: Any, caplog: pytest.LogCaptureFixture, path: str
+) -> None:
+    """Also under ASGI. The log has one line."""
+
+    async def ask() -> Any:
+        answer = await AsyncClient().get(path)
+        await alocks.close()
+        return answer
+
+    answer = asyncio.run(ask()) if path == "/alost/1" else Client().get(path)
+    forget(setting="HOLDFAST")
     assert (answer.status_code, answer.json()["type"]) == (503, "about:holdfast/lost")
     assert site.value() == 0
+    assert [it.name for it in caplog.records].count("holdfast.web") == 1
 
 
 def test_a_busy_lock_is_409(site: Any, other: Holdfast) -> None:

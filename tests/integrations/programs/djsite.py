@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
@@ -112,6 +113,13 @@ def lost(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
 
 
+@transaction.non_atomic_requests
+@locked_view("counter:{pk}", max_hold=0.2)
+async def alost(request: HttpRequest, pk: int) -> HttpResponse:
+    await asyncio.sleep(0.7)
+    return HttpResponse("done")
+
+
 @locked_view("counter:{pk}", wait=0)
 def busy(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
@@ -157,6 +165,7 @@ urlpatterns = [
     path("marked/<int:pk>", marked),
     path("atomic", atomic),
     path("lost/<int:pk>", lost),
+    path("alost/<int:pk>", alost),
     path("busy/<int:pk>", busy),
     path("hold/<int:pk>", hold),
     path("async/<int:pk>", asynchronous),

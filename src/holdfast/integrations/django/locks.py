@@ -43,7 +43,7 @@ __all__ = [
 View = Callable[..., Any]
 
 MARK = "holdfast_lock"  # the attribute of a view that has a lock
-# The attribute of a request that has the mark of its view, and the lease of that lock.
+# The attribute of a request that has the mark of its view, until an error is answered, and the lease of that lock.
 _TAKEN = "_holdfast_taken"
 _NOTHING = (None, None)
 
@@ -261,7 +261,10 @@ class Middleware:
         if isinstance(error, HoldfastError):
             # A mistake in the program is not answered, and goes on.
             with contextlib.suppress(HoldfastError):
-                return self._answer(request, error)
+                answer = self._answer(request, error)
+                # If that was the loss of the lock, the release tells of it once more.
+                setattr(request, _TAKEN, (None, getattr(request, _TAKEN)[1]))
+                return answer
         return None
 
     def _take(
@@ -298,23 +301,23 @@ class Middleware:
 
     def _given_back(self, request: HttpRequest) -> HttpResponse | None:
         """Release what the request holds. The response, if a lock was lost before the commit."""
-        _, lease = getattr(request, _TAKEN)
+        mark, lease = getattr(request, _TAKEN)
         if lease is None:
             return None
         try:
             lease.release()
         except HoldfastError as error:
-            return self._answer(request, error)
+            return mark and self._answer(request, error)
         return None
 
     async def _agiven_back(self, request: HttpRequest) -> HttpResponse | None:
-        _, lease = getattr(request, _TAKEN)
+        mark, lease = getattr(request, _TAKEN)
         if not isinstance(lease, AsyncLease):
             return lease and await sync_to_async(self._given_back)(request)
         try:
             await lease.release()
         except HoldfastError as error:
-            return self._answer(request, error)
+            return mark and self._answer(request, error)
         return None
 
     def _answer(self, request: HttpRequest, error: HoldfastError) -> HttpResponse:
