@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asgiref.sync import ThreadSensitiveContext
 from django.core.checks import run_checks
 from django.core.management import BaseCommand, CommandError, call_command, get_commands
 from django.db import models, transaction
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.test import AsyncClient, Client, TestCase, override_settings
 from django.urls import include, path, re_path
 from django.utils.decorators import method_decorator
@@ -28,7 +29,7 @@ from integrations.stage import PROGRAMS
 import holdfast
 from holdfast import ConfigError, Holdfast, LockBusy, LockLost, Misuse, StaleFence, current
 from holdfast.embedded import Nodes
-from holdfast.integrations.django import Middleware, Singleton, alocks, locks
+from holdfast.integrations.django import Singleton, alocks, locks
 from holdfast.integrations.django.checks import check_views
 from holdfast.integrations.django.locks import clients, forget
 
@@ -318,26 +319,30 @@ def test_checks_of_views(site: Any) -> None:
         locked_view("{pk}", tll=3)
 
 
-def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_behind(site: Any, other: Holdfast) -> None:
+@pytest.mark.parametrize("behind", [(), ("djsite.blocking",)], ids=["async", "sync"])
+def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_behind(
+    site: Any, other: Holdfast, behind: tuple[str, ...]
+) -> None:
     """Under ASGI: Django cancels the request, and the thread that waits knows nothing of that."""
-    view = site.locked_view("left")(lambda request: None)
 
     async def main() -> None:
-        async def rest(request: Any) -> Any:
-            return await middleware.process_view(request, view, (), {})
+        async with ThreadSensitiveContext():
+            asked = asyncio.ensure_future(AsyncClient().get("/hold/1?seconds=0"))
+            while not other.inspect("held:1").queue:
+                await asyncio.sleep(0)
+            asked.cancel()
+            began = time.monotonic()
+            with pytest.raises(asyncio.CancelledError):
+                await asked
+            # What it says may still be on its way to the nodes.
+            while other.inspect("held:1").queue:
+                await asyncio.sleep(0)
+            assert time.monotonic() - began < 4, "it has waited for as long as its view does"
 
-        middleware = Middleware(rest)
-        asked = asyncio.ensure_future(middleware(HttpRequest()))
-        while not other.inspect("left").queue:
-            await asyncio.sleep(0)
-        asked.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-
-    with other.lock("left"):
+    middleware = ["holdfast.integrations.django.Middleware", *behind]
+    with other.lock("held:1"), override_settings(MIDDLEWARE=middleware):
         asyncio.run(main())
-        assert not other.inspect("left").queue
-    with other.lock("left", wait=0):
+    with other.lock("held:1", wait=0):
         pass
 
 

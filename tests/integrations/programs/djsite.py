@@ -160,6 +160,11 @@ def look(request: HttpRequest) -> HttpResponse:
     return HttpResponse(str(value()))
 
 
+def blocking(get_response: Any) -> Any:
+    """A middleware that knows no asyncio."""
+    return lambda request: get_response(request)
+
+
 urlpatterns = [
     path("inside", inside),
     path("marked/<int:pk>", marked),

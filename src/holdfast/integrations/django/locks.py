@@ -17,8 +17,9 @@ from functools import wraps
 from threading import Event
 from typing import Any, NoReturn, Unpack
 
-from asgiref.sync import iscoroutinefunction, markcoroutinefunction, sync_to_async
+from asgiref.sync import async_to_sync, iscoroutinefunction, markcoroutinefunction, sync_to_async
 from django.conf import settings
+from django.core.handlers.asgi import ASGIRequest
 from django.core.signals import setting_changed
 from django.db import connections, transaction
 from django.http import HttpRequest, HttpResponse
@@ -272,6 +273,10 @@ class Middleware:
     ) -> HttpResponse | None:
         if (mark := _mark_of(view, request)) is None:
             return None
+        if cancel is None and isinstance(request, ASGIRequest):
+            # A middleware that knows no asyncio stands behind this one. Only a task hears that the client has gone.
+            answer: HttpResponse | None = async_to_sync(self._atake)(request, view, args, kwargs)
+            return answer
         try:
             lease = locks.lock(_named(mark[0], request, args, kwargs), **mark[1]).acquire(cancel)
         except HoldfastError as error:
@@ -282,8 +287,8 @@ class Middleware:
     async def _atake(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
         if (mark := _mark_of(view, request)) is None:
             return None
-        if not iscoroutinefunction(view):
-            # It runs in a thread, where a lease of the event loop cannot be used.
+        if not iscoroutinefunction(view) or not iscoroutinefunction(self):
+            # It runs, or is released, in a thread, where a lease of the event loop cannot be used.
             cancel = Event()
             try:
                 return await sync_to_async(self._take)(request, view, args, kwargs, cancel)
