@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from contract.cluster import ask
-from contract.programs import program
+from contract.programs import program, run
 from live.test_aio_kit import (
     SOON,
     STRICT,
@@ -20,6 +20,7 @@ from live.test_aio_kit import (
     connected,
     driver_of,
     ended,
+    gone,
     left,
     ran,
     some,
@@ -83,6 +84,30 @@ def test_the_end_of_a_run_gives_back_what_is_held(nodes: Nodes) -> None:
     held.clear()
     gc.collect()
     assert complaints.heard == []
+
+
+def test_a_program_that_leaves_its_loop_as_it_is_releases_at_its_exit(nodes: Nodes) -> None:
+    """As Daphne does when it is told to end. Nothing runs in the loop any more."""
+    source = """
+import asyncio
+from holdfast.aio import Holdfast
+
+async def works(locks):
+    async with locks.lock("exit:2", ttl=20):
+        await asyncio.sleep(60)
+
+async def main():
+    global lease, task
+    locks = Holdfast()
+    task = asyncio.create_task(works(locks))
+    lease = await locks.lock("exit:1", ttl=20).acquire()
+    while len(locks.leases()) < 2:
+        await asyncio.sleep(0)
+
+asyncio.new_event_loop().run_until_complete(main())
+"""
+    assert run(source, nodes, patience=30)[0] == 0
+    asyncio.run(gone(nodes, "exit:1", "exit:2"))
 
 
 @pytest.mark.parametrize("takes", [0.0, 0.05, 60.0])

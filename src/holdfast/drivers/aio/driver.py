@@ -11,6 +11,7 @@ together at its end, in one write a node.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import sys
 import types
@@ -594,7 +595,18 @@ def _inherited() -> None:
             driver.forget_inherited()
 
 
+def _released_at_exit() -> None:
+    """Release what is held in loops that nobody has ended, as Daphne leaves its loop."""
+    for driver in _drivers:
+        if not (driver.closed or driver.gone or driver.loop.is_running() or driver.loop.is_closed()):
+            driver.closed = True
+            driver.do(driver.engine.close, driver.clock())
+            # No turn of the loop does it any more.
+            driver.do(driver._flush)
+
+
 os.register_at_fork(after_in_child=_inherited)
+atexit.register(_released_at_exit)
 
 
 def no_loop() -> Misuse:
