@@ -346,6 +346,23 @@ def test_a_client_that_leaves_while_a_sync_view_waits_for_its_lock_leaves_none_b
         pass
 
 
+@pytest.mark.parametrize("behind", [(), ("djsite.blocking",)], ids=["async", "sync"])
+def test_an_async_view_hands_its_lease_over(site: Any, other: Holdfast, behind: tuple[str, ...]) -> None:
+    """It is one for asyncio, also if a middleware knows no asyncio."""
+
+    async def ask() -> Any:
+        async with ThreadSensitiveContext():
+            answer = await AsyncClient().get("/hands/1")
+        await alocks.close()
+        return answer
+
+    forget(setting="HOLDFAST")
+    with override_settings(MIDDLEWARE=["holdfast.integrations.django.Middleware", *behind]):
+        ticket = asyncio.run(ask()).content.decode()
+    forget(setting="HOLDFAST")
+    other.adopt(ticket).release()
+
+
 def test_a_project_without_pages_can_be_checked(site: Any) -> None:
     with override_settings(MIDDLEWARE=[], ROOT_URLCONF=None):
         assert check_views() == []

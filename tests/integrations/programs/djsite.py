@@ -56,6 +56,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import path
 from record import note
 
+from holdfast.aio import current
 from holdfast.errors import LockBusy
 from holdfast.integrations.django import guard, limited_view, locked_atomic, locked_view, locks
 
@@ -141,6 +142,12 @@ async def asynchronous(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
 
 
+@transaction.non_atomic_requests
+@locked_view("handed:{pk}", wait=5)
+async def hands(request: HttpRequest, pk: int) -> HttpResponse:
+    return HttpResponse(await current().hand_over(3))
+
+
 @limited_view(lambda request, pk: request.resolver_match.url_name, 100, 60, burst=2, key="{pk}")
 def limited(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponse("done")
@@ -174,6 +181,7 @@ urlpatterns = [
     path("busy/<int:pk>", busy),
     path("hold/<int:pk>", hold),
     path("async/<int:pk>", asynchronous),
+    path("hands/<int:pk>", hands),
     path("limited/<int:pk>", limited, name="limited"),
     path("alimited/<int:pk>", alimited),
     path("raises", raises),

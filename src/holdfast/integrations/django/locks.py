@@ -211,7 +211,9 @@ def _checked(args: Sequence[Any], view: View, mark: object) -> Iterator[None]:
 
 def _check(lease: Lease | AsyncLease) -> None:
     """Raise LockLost, unless the options say that the work may be done without the lock."""
-    if lease.state is not LeaseState.OPEN:
+    # An async view has no transaction, so the lock may have another owner by now.
+    handed_over = isinstance(lease, AsyncLease) and lease.state is LeaseState.HANDED_OVER
+    if lease.state is not LeaseState.OPEN and not handed_over:
         lease.check()
 
 
@@ -287,8 +289,8 @@ class Middleware:
     async def _atake(self, request: HttpRequest, view: View, args: Any, kwargs: Any) -> HttpResponse | None:
         if (mark := _mark_of(view, request)) is None:
             return None
-        if not iscoroutinefunction(view) or not iscoroutinefunction(self):
-            # It runs, or is released, in a thread, where a lease of the event loop cannot be used.
+        if not iscoroutinefunction(view):
+            # It runs in a thread, where a lease of the event loop cannot be used.
             cancel = Event()
             try:
                 return await sync_to_async(self._take)(request, view, args, kwargs, cancel)
@@ -309,6 +311,9 @@ class Middleware:
         mark, lease = getattr(request, _TAKEN)
         if lease is None:
             return None
+        if isinstance(lease, AsyncLease):
+            answer: HttpResponse | None = async_to_sync(self._agiven_back)(request)
+            return answer
         try:
             lease.release()
         except HoldfastError as error:
