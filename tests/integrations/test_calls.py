@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast import Holdfast, NoQuorum
+from holdfast import Holdfast, NoQuorum, current
 from holdfast.embedded import Nodes
-from holdfast.integrations.calls import PATIENCE, Delivery, Single, UniqueCalls
+from holdfast.integrations.calls import PATIENCE, Delivery, Single, UniqueCalls, abortable
 
 
 def load(feed: str, fast: bool = False) -> None: ...
@@ -69,6 +69,20 @@ def test_without_a_majority_nothing_is_sent_and_what_was_sent_is_done(caplog: py
         delivery.begin()
         delivery.end()
     assert "a duplicate of 'a' may be sent, or refused" in caplog.text
+
+
+def test_a_function_may_release_its_lock_before_its_end(nodes: Nodes) -> None:
+    def work(error: BaseException | None) -> str:
+        current().release()
+        if error is not None:
+            raise error
+        return "done"
+
+    single = Single(work, "early", {}, "later", None)
+    with Holdfast(*nodes.urls) as locks:
+        assert single.call(locks, (None,), {}, True, None) == "done"
+        with pytest.raises(ZeroDivisionError):
+            single.call(locks, (ZeroDivisionError(),), {}, True, lambda *it: abortable(*it, print, ZeroDivisionError))
 
 
 @pytest.mark.parametrize("busy, message, wait", [("later", True, PATIENCE), ("later", False, 0), ("skip", True, 0)])

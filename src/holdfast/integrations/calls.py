@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import Holdfast, Lease, current
 from ..checks import seconds
-from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, NoQuorum, message_of
+from ..errors import ConfigError, HoldfastError, LockBusy, LockLost, Misuse, NoQuorum, message_of
 from ..kit import digest, named
 
 __all__ = ["BUSY", "UNIQUE", "Busy", "Delivery", "Single", "UniqueCalls", "abortable", "attempt", "chosen", "example"]
@@ -108,9 +108,11 @@ class Single:
 
     def _took(self, locks: Holdfast) -> None:
         """Note for how long the lock was held, if it still is."""
-        mine = current().fence
-        for held in [it.held_for for it in locks.leases() if it.fence == mine]:
-            self._usual = (self._usual + held) / 2 if self._usual else held
+        # The function may have released it.
+        with contextlib.suppress(Misuse):
+            mine = current().fence
+            for held in [it.held_for for it in locks.leases() if it.fence == mine]:
+                self._usual = (self._usual + held) / 2 if self._usual else held
 
     def back(self, locks: Holdfast, name: str) -> float:
         """Return in how many seconds a message is to come back that found this lock busy."""
@@ -344,8 +346,9 @@ def abortable(
                 with guard:
                     running = False
         except interruption:
-            # LockLost, if that is why.
-            current().check()
+            # LockLost, if that is why. The function may have released it.
+            with contextlib.suppress(Misuse):
+                current().check()
             raise
 
     def lost(lease: Lease) -> None:
