@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from math import inf, isfinite
-from typing import Literal
+from typing import Literal, NoReturn
 
 from .errors import ConfigError
 
@@ -135,6 +135,20 @@ def cancel(value: object) -> None:
     if value is not None and not callable(getattr(value, "is_set", None)):
         told = f"cancel is an event, such as threading.Event(), which ends waiting when it is set; not {shown(value)}"
         raise ConfigError(told)
+
+
+def encrypted(key: str) -> NoReturn:
+    """Refuse a private key that is encrypted.
+
+    Without this, OpenSSL would ask for its password at the terminal.
+
+    Args:
+        key: The file.
+
+    Raises:
+        ConfigError: Always.
+    """
+    raise ConfigError(f"the private key {key} is encrypted. Write it without a password: openssl pkey -in {key}")
 
 
 def shown(value: object) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from .checks import encrypted
 from .errors import ConfigError
 from .wire.address import OPTIONS_TLS
 
@@ -223,7 +225,9 @@ def _context(tls: Mapping[str, Any]) -> ssl.SSLContext:
     context.check_hostname = need != ssl.CERT_NONE and tls.get("ssl_check_hostname", True)
     context.verify_mode = need
     if "ssl_certfile" in tls or "ssl_keyfile" in tls:
-        context.load_cert_chain(tls["ssl_certfile"], tls.get("ssl_keyfile"), tls.get("ssl_password"))
+        key = tls.get("ssl_keyfile")
+        password = tls.get("ssl_password", partial(encrypted, key or tls["ssl_certfile"]))
+        context.load_cert_chain(tls["ssl_certfile"], key, password)
     if "ssl_min_version" in tls:
         context.minimum_version = tls["ssl_min_version"]
     if "ssl_ciphers" in tls:

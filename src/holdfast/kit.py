@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from .lazy import lazy
 
 if TYPE_CHECKING:
-    from .drivers.tls import encrypted
     from .engine.plans import Ask, Plan
     from .engine.registry import ALL_CLIENTS, RECENT, ask_registry, registered
     from .engine.status import EFFICIENT, majorities
@@ -28,7 +27,6 @@ else:
     __getattr__, __dir__ = lazy(
         __name__,
         {
-            ".drivers.tls": ["encrypted"],
             ".engine.plans": ["Ask", "Plan"],
             ".engine.registry": ["ALL_CLIENTS", "RECENT", "ask_registry", "registered"],
             ".engine.status": ["EFFICIENT", "majorities"],
@@ -47,6 +45,6 @@ else:
 
 __all__ = [
     "ADOPTED", "ALL_CLIENTS", "Ask", "Current", "EFFICIENT", "JSON", "OPTIONAL", "Plan", "Query", "RECENT", "TOKEN",
-    "ask_registry", "digest", "encrypted", "fields", "fill", "forbidden", "function_of", "kinds", "majorities",
+    "ask_registry", "digest", "fields", "fill", "forbidden", "function_of", "kinds", "majorities",
     "majority", "named", "noted", "pack", "packed", "registered", "rule", "unlocked", "utf8", "written",
 ]  # fmt: skip

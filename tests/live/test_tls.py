@@ -21,13 +21,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import redis
 from contract.cluster import Cluster
 from contract.faces import Face, Threads
 from live.kit import holding, io_thread_of
 from live.tls_kit import FRONTS, Front, Listener, Papers, Proxy, Talk
 
 import holdfast.aio
-from holdfast import Holdfast, LeaseState
+from holdfast import Holdfast, LeaseState, Node
 from holdfast.cli.configuration import configuration
 from holdfast.drivers import sockets
 from holdfast.errors import ConfigError, NoQuorum
@@ -349,6 +350,10 @@ def test_nobody_is_asked_for_the_password_of_a_key(papers: Papers) -> None:
         configuration({"nodes": ["rediss://h"], "cert": papers.client.cert, "key": papers.locked}, {}).client()
     with pytest.raises(ConfigError, match=r"the private key .*locked is encrypted"):
         ListenAddress(cert=papers.client.cert, key=papers.locked).context()
+    lent = {"ssl": True, "ssl_certfile": papers.client.cert, "ssl_keyfile": papers.locked}
+    with pytest.raises(ConfigError, match=r"the private key .*locked is encrypted"):
+        Node.of(redis.Redis("h", **lent))
+    Node.of(redis.Redis("h", ssl_password="pa55 w0rd/", **lent))
 
 
 def server_context() -> ssl.SSLContext:

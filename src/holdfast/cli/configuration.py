@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ..checks import shown
+from ..checks import encrypted, shown
 from ..errors import ConfigError
 from ..options import OPTIONS, variable
 from .durations import seconds_of
@@ -210,8 +210,6 @@ def credentials(path: str) -> Callable[[str], tuple[str, str] | str]:
 
 def _context(tls: Mapping[str, str]) -> SSLContext:
     import ssl
-
-    from ..kit import encrypted
 
     try:
         context = ssl.create_default_context(cafile=tls.get("ca"))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import ssl
 from functools import partial
-from typing import NoReturn
 
 from ..errors import ConfigError
 from ..wire.address import Address, Tls
@@ -59,20 +58,6 @@ def _password(tls: Tls) -> str:
     if not tls.password:
         raise ValueError("the key is encrypted, and there is no ssl_password")
     return tls.password
-
-
-def encrypted(key: str) -> NoReturn:
-    """Refuse a private key that is encrypted.
-
-    Without this, OpenSSL would ask for its password at the terminal.
-
-    Args:
-        key: The file.
-
-    Raises:
-        ConfigError: Always.
-    """
-    raise ConfigError(f"the private key {key} is encrypted. Write it without a password: openssl pkey -in {key}")
 
 
 class Tunnel:

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from ..checks import encrypted
 from ..errors import ConfigError, HoldfastError, message_of
-from ..kit import encrypted
 from .gateway import Gateway
 from .identity import Arrived
 from .load import less
