@@ -160,8 +160,10 @@ def test_who_waits_long_is_told_for_what(busy: str, holdfast: Command) -> None:
 
 
 def test_fail_open_runs_without_the_lock(holdfast: Command) -> None:
-    done = holdfast.run("run", "-w", "1s", "--fail-open", "--nodes", "redis://127.0.0.1:1", "x", "-c", 'echo "<$HOLDFAST_HELD>"')
-    assert (done.returncode, done.stdout) == (0, "<>\n"), done.stderr
+    line = 'echo "<$HOLDFAST_HELD>"; holdfast check; echo $?'
+    done = holdfast.run("run", "-w", "1s", "--fail-open", "--nodes", "redis://127.0.0.1:1", "x", "-c", line)
+    assert (done.returncode, done.stdout) == (0, "<>\n76\n"), done.stderr
+    assert "'x' is not held: this command runs without it" in done.stderr
     assert "running the command without 'x'" in done.stderr
 
 

@@ -110,6 +110,7 @@ def test_check_knows_whether_the_lock_is_still_held(holdfast: Command, locks: Ho
     told = {"HOLDFAST_FENCING_TOKEN": '"checked";fence="1"', "HOLDFAST_TOKEN": "1795413211184830:" + "0" * 32 + ":00000001"}
     assert holdfast.run("check", env=told).returncode == 76
     assert holdfast.run("check", env={**told, "HOLDFAST_TOKEN": "two tokens"}).returncode == 64
+    assert holdfast.run("check", env={**told, "HOLDFAST_FENCING_TOKEN": "checked;1"}).returncode == 64
     down = holdfast.run("check", "--nodes", "redis://127.0.0.1:1", env=told)
     # The library's log is not shown.
     assert (down.returncode, len(re.findall("(?m)^holdfast: ", down.stderr)), down.stderr.count("redis://")) == (69, 1, 1), down.stderr

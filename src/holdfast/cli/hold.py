@@ -5,16 +5,18 @@ Knows the client, and what a command is told of its lock. Must not know how comm
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import signal
 import threading
 from argparse import Namespace
+from collections.abc import Collection
 
 from .. import Holdfast, Lease, LeaseState
 from ..clock import clock
-from ..errors import Cancelled
+from ..errors import BadFence, Cancelled
 from ..fencing.http import fences_in
 from . import tree
 from .codes import DONE, LOST, SIGNALLED
@@ -148,8 +150,13 @@ class _Keeper:
 def check(options: Namespace) -> int:
     """Ask the nodes whether the lock of this command is still held."""
     tokens = os.environ.get("HOLDFAST_TOKEN", "").split()
+    if not tokens and (name := os.environ.get("HOLDFAST_NAME")):
+        Output().say(f"{name!r} is not held: this command runs without it, as `--fail-open` allows")
+        return LOST
     # The names of the locks as the nodes know them, such as "job[once]".
-    names = fences_in(os.environ.get("HOLDFAST_FENCING_TOKEN", ""))
+    names: Collection[str] = ()
+    with contextlib.suppress(BadFence):
+        names = fences_in(os.environ.get("HOLDFAST_FENCING_TOKEN", ""))
     if not tokens or len(tokens) != len(names):
         raise Usage(
             "HOLDFAST_TOKEN and HOLDFAST_FENCING_TOKEN are not as `holdfast run` sets them: `check` is for commands "
