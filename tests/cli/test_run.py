@@ -120,6 +120,13 @@ def test_the_same_name_inside_is_refused_at_once_and_another_one_works(holdfast:
     assert "is held already by a process around this one" in done.stderr
 
 
+def test_the_same_name_with_another_prefix_inside_is_another_lock(holdfast: Command) -> None:
+    inner = "holdfast run --prefix {} x true; echo $?"
+    done = holdfast.run("run", "--prefix", "a", "x", "-c", f"{inner.format('b')}; {inner.format('a')}; holdfast run -n ax true; echo $?")
+    assert done.stdout == "0\n64\n64\n"
+    assert (done.stderr.count("'x' is held already"), done.stderr.count("'ax' is held already")) == (1, 1)
+
+
 @pytest.fixture
 def busy(nodes: Nodes, request: pytest.FixtureRequest) -> Iterator[str]:
     """A name that somebody else holds."""

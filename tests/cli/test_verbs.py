@@ -74,6 +74,10 @@ def test_hold_ignores_what_it_was_started_to_ignore(holdfast: Command, locks: Ho
         assert process.wait(10) == 0
 
 
+def test_hold_refuses_what_is_held_around_it(holdfast: Command) -> None:
+    assert holdfast.run("run", "around", "-c", "holdfast hold around </dev/null; echo $?").stdout == "64\n"
+
+
 def test_hold_releases_what_it_cannot_announce(holdfast: Command, locks: Holdfast) -> None:
     with open("/dev/full", "w") as full:
         assert holdfast.run("hold", "full", stdout=full, stderr=subprocess.PIPE, capture_output=False).returncode == 70

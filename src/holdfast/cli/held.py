@@ -24,10 +24,10 @@ _OURS = (
 )  # fmt: skip
 
 
-def held_already(names: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
-    """Return those of the names that a process around this one holds."""
+def held_already(keys: tuple[str, ...], environment: Mapping[str, str]) -> list[str]:
+    """Return those of the keys that a process around this one holds."""
     outer = {unquote(it) for it in environment.get(HELD, "").split()}
-    return [it for it in names if it in outer]
+    return [it for it in keys if it in outer]
 
 
 def variables(lease: Lease, job: Job, environment: Mapping[str, str]) -> dict[str, str]:
@@ -59,5 +59,5 @@ def variables(lease: Lease, job: Job, environment: Mapping[str, str]) -> dict[st
     if job.verb == "elect":
         found["HOLDFAST_TERM"] = str(fences[0])
     found["HOLDFAST_FENCING_TOKEN"] = header_of(lease.fences)
-    found[HELD] = " ".join([*environment.get(HELD, "").split(), *(quote(it, safe="") for it in job.names)])
+    found[HELD] = " ".join([*environment.get(HELD, "").split(), *(quote(it, safe="") for it in job.keys)])
     return found

@@ -25,7 +25,7 @@ from .holder import BEAT, reason_of
 from .job import MARGIN
 from .options import Usage
 from .output import Output, quiet
-from .running import check_kinds, lease_of, note_of
+from .running import check_kinds, keys_of, lease_of, note_of
 from .supervisor import die_of
 from .warnings import warnings_to
 from .work import described
@@ -92,6 +92,7 @@ class _Keeper:
             The exit status.
         """
         lock = described(locks, self._options, ttl, self._lost)
+        keys_of(self._options, locks)
         try:
             lease = lock.acquire(self._cancel)
         except Cancelled:

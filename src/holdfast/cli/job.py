@@ -52,7 +52,7 @@ class Job(NamedTuple):
     Attributes:
         verb: "run", "once" or "elect".
         name: What is held, for messages.
-        names: The names that the command must not wait for again.
+        keys: The names, with the client's prefix, that the command must not wait for again.
         looks_at: What to look at to say who holds it. Empty: nothing.
         client: The client. It is used only once the processes are forked.
         work: What is done with it.
@@ -70,7 +70,7 @@ class Job(NamedTuple):
 
     verb: str
     name: str
-    names: tuple[str, ...]
+    keys: tuple[str, ...]
     looks_at: str
     client: "Holdfast"
     work: Work

@@ -17,6 +17,7 @@ from ..embedded import Nodes
 from ..errors import readable
 from . import command
 from .codes import BUSY, DONE, NOBODY, SIGNALLED
+from .held import HELD
 from .looking import client
 from .options import Usage
 from .output import Output
@@ -89,6 +90,8 @@ def local(options: Namespace) -> int:
         signal.signal(it, signal.SIG_IGN)
     with Nodes(options.count) as nodes:
         environment = {**os.environ, **nodes.environment, "PATH": _path()}
+        # What is held around this process is held on other nodes.
+        environment.pop(HELD, None)
         # One that comes before there is somebody to pass it on to waits.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         become = partial(command.execute, path, words, environment, signals)

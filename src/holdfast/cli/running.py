@@ -13,7 +13,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checks import seconds
 from ..errors import ConfigError, readable
@@ -28,6 +28,9 @@ from .supervisor import Supervisor
 from .warnings import warnings_to
 from .work import described, done_once, elected, locked
 
+if TYPE_CHECKING:
+    from .. import Holdfast
+
 TTL = 15.0  # seconds
 SHORTEST = 1.0  # seconds: time enough to stop a command
 _KILL_AFTER = 5.0  # seconds
@@ -37,13 +40,7 @@ _NOTED = 200  # characters of a command that others see
 def run(options: Namespace) -> int:
     """Run a command while holding a lock."""
     check_kinds(options)
-    names = () if options.slots is not None else (options.name, *options.also)
-    if again := held_already(names, os.environ):
-        raise Usage(
-            f"{', '.join(map(repr, again))} is held already by a process around this one, which would wait for "
-            "itself. Use another name. If that process has ended, run `env -u HOLDFAST_HELD holdfast ...`"
-        )
-    return _supervised(options, "run", locked, names)
+    return _supervised(options, "run", locked)
 
 
 def once(options: Namespace) -> int:
@@ -89,6 +86,19 @@ def check_kinds(options: Namespace) -> None:
         raise Usage("-s has no --note: many readers hold the lock at once")
 
 
+def keys_of(options: Namespace, locks: Holdfast) -> tuple[str, ...]:
+    """Return the names of a lock with the client's prefix. Refuse those that a process around this one holds."""
+    names, prefix = (options.name, *options.also), locks.settings.prefix
+    keys = tuple(prefix + it for it in names if options.slots is None)
+    if again := held_already(keys, os.environ):
+        told = ", ".join(repr(it.removeprefix(prefix)) for it in again)
+        raise Usage(
+            f"{told} is held already by a process around this one, which would wait for itself. Use another name. If "
+            "that process has ended, or uses other nodes, run `env -u HOLDFAST_HELD holdfast ...`"
+        )
+    return keys
+
+
 def note_of(options: Namespace, line: str) -> str:
     """What others see of the holder: of the option, or who runs what.
 
@@ -114,7 +124,7 @@ def _kept(options: Namespace) -> float:
     return 2 * float(options.per)
 
 
-def _supervised(options: Namespace, verb: str, work: Callable[..., dict[str, Any]], names: tuple[str, ...] = ()) -> int:
+def _supervised(options: Namespace, verb: str, work: Callable[..., dict[str, Any]]) -> int:
     path, argv, code = _command_of(options)
     if code:
         return code
@@ -125,13 +135,15 @@ def _supervised(options: Namespace, verb: str, work: Callable[..., dict[str, Any
     name = ",".join((options.name, *options.also)) if verb == "run" else options.name
     locks = config.client(observer=warnings_to(output, name))
     ttl = lease_of(config, locks.settings.max_ttl)
+    keys: tuple[str, ...] = ()
     if verb == "run":
         described(locks, options, ttl)
+        keys = keys_of(options, locks)
     kill_after, max_hold = _spans(options, ttl)
     job = Job(
         verb=verb,
         name=name,
-        names=names,
+        keys=keys,
         looks_at=_looks_at(options, verb),
         client=locks,
         work=partial(work, options, ttl),
