@@ -74,6 +74,14 @@ def test_hold_ignores_what_it_was_started_to_ignore(holdfast: Command, locks: Ho
         assert process.wait(10) == 0
 
 
+def test_hold_waits_no_longer_than_the_script_lives(holdfast: Command, locks: Holdfast) -> None:
+    with locks.lock("waits", wait=5), holdfast.started("hold", "waits", stdin=subprocess.PIPE) as process:
+        until(lambda: locks.inspect("waits").queue)
+        process.stdin.close()
+        assert process.wait(10) == 75
+        assert not locks.inspect("waits").queue
+
+
 def test_hold_refuses_what_is_held_around_it(holdfast: Command) -> None:
     assert holdfast.run("run", "around", "-c", "holdfast hold around </dev/null; echo $?").stdout == "64\n"
 

@@ -19,7 +19,7 @@ from ..clock import clock
 from ..errors import BadFence, Cancelled
 from ..fencing.http import fences_in
 from . import tree
-from .codes import DONE, LOST, SIGNALLED
+from .codes import BUSY, DONE, LOST, SIGNALLED
 from .configuration import configuration
 from .holder import BEAT, reason_of
 from .job import MARGIN
@@ -82,6 +82,14 @@ class _Keeper:
         self.signal = number
         self._cancel.set()
 
+    def _watch_stdin(self) -> None:
+        """End the wait when the script that wanted the lock is gone, so that nobody writes to stdin."""
+        poll = select.poll()
+        # (A file, or /dev/null, has an end too, and nobody who could go.)
+        poll.register(0, 0)
+        poll.poll()
+        self._cancel.set()
+
     def _lost(self, lease: Lease) -> None:
         os.write(self._wake, b"\0")
 
@@ -93,10 +101,11 @@ class _Keeper:
         """
         lock = described(locks, self._options, ttl, self._lost)
         keys_of(self._options, locks)
+        threading.Thread(target=self._watch_stdin, daemon=True).start()
         try:
             lease = lock.acquire(self._cancel)
         except Cancelled:
-            return SIGNALLED + self.signal
+            return SIGNALLED + self.signal if self.signal else BUSY
         facts = {"name": lease.name, "fences": lease.fences, "tokens": lease.tokens, "ttl": ttl, "pid": os.getpid()}
         if len(lease.fences) == 1:
             facts |= {"fence": lease.fence, "token": lease.token}
