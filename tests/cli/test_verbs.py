@@ -430,6 +430,14 @@ def test_a_standard_file_that_is_closed_is_none_of_a_node(holdfast: Command) -> 
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_it_dies_of_an_interrupt_so_that_a_loop_around_it_ends(holdfast: Command) -> None:
+    with holdfast.started("top", "--json", "--count", "100", stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(10) == -signal.SIGINT
+        assert process.stderr.read() == ""
+
+
 def test_a_reader_that_goes_away_is_no_error(holdfast: Command, locks: Holdfast) -> None:
     with locks.lock("pipe:a"), locks.lock("pipe:b"):
         words = " ".join(holdfast.words("ls"))

@@ -6,6 +6,7 @@ Knows verbs and errors. Must not know what a verb does.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -66,6 +67,10 @@ def main(arguments: Sequence[str] | None = None, client: Callable[[], Holdfast] 
         Output().say(f"{what}: {error}")
         return BUG
     except KeyboardInterrupt:
+        if arguments is None:
+            # As if nobody had caught it, so that Ctrl-C ends a shell's loop around this command.
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
         return 130
     except Exception as error:
         Output().say(f"this is a fault of holdfast: {type(error).__name__}: {error}. Please report it")
