@@ -190,6 +190,13 @@ def test_what_happened_is_written_to_a_descriptor(holdfast: Command, tmp_path: P
     assert lock["held"] == told[1]["held"] > 0
 
 
+def test_what_happened_goes_to_stderr_as_well(holdfast: Command) -> None:
+    done = holdfast.run("run", "--status-fd", "2", "x", "-c", "echo its own >&2")
+    assert done.returncode == 0
+    assert "its own\n" in done.stderr
+    assert [it["event"] for it in lines(done.stderr)] == ["held", "released", "exited"]
+
+
 def test_descriptors_are_inherited_and_none_of_ours(holdfast: Command, tmp_path: Path) -> None:
     with open(tmp_path / "a", "w") as a, open(tmp_path / "b", "w") as b:
         ours = [a.fileno(), b.fileno()]

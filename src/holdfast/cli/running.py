@@ -187,7 +187,8 @@ def output_of(options: Namespace) -> Output:
     """Make the output that the options ask for. The library's log says no more than it does."""
     if options.status_fd is not None:
         try:
-            os.set_inheritable(options.status_fd, False)
+            # The command keeps its own stdout and stderr.
+            os.set_inheritable(options.status_fd, options.status_fd < 3)
         except (OSError, OverflowError):
             raise Usage(f"--status-fd {options.status_fd} is not open. Open it first, as with 3>status.json") from None
     level = QUIET if options.quiet else VERBOSE if options.verbose else NORMAL
