@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import signal
@@ -12,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.kit import Command, lines
+from cli.kit import Command, holder_of, lines
 from nemesis.processes import until
 
 from holdfast import Holdfast
+from holdfast.cli import tree
 from holdfast.cli.command import ENDING, FORWARDED
 from holdfast.embedded import Nodes
 
@@ -258,6 +260,23 @@ def test_a_signal_ends_the_wait(number: signal.Signals, busy: str, holdfast: Com
             assert process.wait(10) == -number
             assert process.stdout.read() == ""
             until(lambda: not locks.inspect(busy).queue)
+
+
+def test_a_command_that_is_killed_while_it_waits_keeps_no_lock(holdfast: Command, locks: Holdfast) -> None:
+    with locks.lock("waits", wait=5) as lease, holdfast.started("run", "waits", "true", stderr=subprocess.PIPE) as process:
+        until(lambda: locks.inspect("waits").queue)
+        os.kill(until(lambda: tree.children(holder_of(process.pid)))[0], signal.SIGKILL)
+        lease.release()
+        assert (process.wait(10), process.stderr.read()) == (137, "")
+        assert not locks.is_locked("waits")
+
+
+def test_a_holder_that_is_killed_while_it_waits_held_nothing(holdfast: Command, busy: str) -> None:
+    with holdfast.started("run", busy, "true", stderr=subprocess.PIPE) as process:
+        os.kill(holder_of(process.pid), signal.SIGKILL)
+        assert process.wait(10) == 70
+        told = f"holdfast: '{busy}': the process that waited for the lock was killed. The command was not started\n"
+        assert process.stderr.read() == told
 
 
 def test_a_signal_at_the_moment_of_the_grant_leaves_no_lock_and_no_command(holdfast: Command, nodes: Nodes, tmp_path: Path) -> None:

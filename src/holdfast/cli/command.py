@@ -77,7 +77,11 @@ def open_gate(gate: int, variables: Mapping[str, str], group: int) -> None:
         variables: What the command's environment has besides our own.
         group: The process group to join. 0: a group of its own, which it has already.
     """
-    os.write(gate, marshal.dumps((dict(variables), group)))
+    try:
+        os.write(gate, marshal.dumps((dict(variables), group)))
+    except BrokenPipeError:
+        # It was killed while it waited, as its parent is told.
+        pass
     os.close(gate)
 
 

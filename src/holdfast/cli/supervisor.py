@@ -244,10 +244,10 @@ class Supervisor:
         done = self._done
         self._output.clear()
         if self._killed or done is None:
-            why = self._killed or "the process that held the lock was killed"
             ran = bool(self._command)
-            what = "the command was killed too; the lock ends by itself" if ran else "the command was not started"
-            self._output.say(f"{self._job.name!r}: {why}. {what} within {self._job.ttl:g} s")
+            why = self._killed or f"the process that {'held' if ran else 'waited for'} the lock was killed"
+            ends = f"The command was killed too; the lock ends by itself within {self._job.ttl:g} s"
+            self._output.say(f"{self._job.name!r}: {why}. {ends if ran else 'The command was not started'}")
             done = {
                 "status": None,
                 "signal": signal.SIGKILL if ran else None,
