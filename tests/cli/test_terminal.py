@@ -117,6 +117,19 @@ def test_a_key_ends_the_command(terminal: Terminal, key: str, status: int) -> No
     assert terminal.do("echo $?").startswith(str(status))
 
 
+@pytest.mark.parametrize("when", ["while the second leads", "between two"])
+def test_ctrl_c_ends_terms_that_follow_each_other(terminal: Terminal, when: str) -> None:
+    terminal.type("holdfast elect --again terms -c 'echo led; test -e ~/on || { : > ~/on; exit; }; exec sleep 60'\n")
+    terminal.expect(r"led;.*\r\nled\r\n")
+    if when == "between two":
+        until(lambda: os.tcgetpgrp(terminal.fd) == tree.children(terminal.pid)[0])
+    else:
+        terminal.expect(r"led\r\n")
+    terminal.type("\x03")
+    terminal.expect(PROMPT)
+    assert terminal.do("echo $?").startswith("130")
+
+
 def test_ctrl_c_ends_a_loop_around_the_command(terminal: Terminal) -> None:
     terminal.type("while holdfast run x -c 'echo again; exec sleep 60'; do :; done\n")
     terminal.expect(r"again\r\n")

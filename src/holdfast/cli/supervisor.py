@@ -31,6 +31,10 @@ from .waiting import in_foreground
 
 # Of these a command dies as if it had been started without us: a shell's loop ends on Ctrl-C.
 _DIED_OF = (*command.ENDING, signal.SIGPIPE)
+# Of these it dies if somebody presses Ctrl-C, or Ctrl-backslash.
+_KEYS = (signal.SIGINT, signal.SIGQUIT)
+# Seconds from one term to the next with `--again`: a command that fails at once keeps nobody busy.
+_ROUND = 1.0
 # The part of the holder's margin that is left when the supervisor acts.
 _LATER = 0.5
 
@@ -62,6 +66,7 @@ class Supervisor:
     def run(self) -> Never:
         """Run the job, with `again` until a signal or an error ends it. Then end this process."""
         while True:
+            began = self._clock()
             self._holder = self._command = 0
             self._own_group = True
             self._round = 0
@@ -72,11 +77,27 @@ class Supervisor:
             code = self._code()
             if not self._job.again or self._last or not self._goes_on(code):
                 self._leave(code)
+            # Keys such as Ctrl-C are for this process until the next command begins.
+            self._take_terminal()
+            self._command = 0
+            self._rest(began + _ROUND)
+            if self._last:
+                self._leave(SIGNALLED + self._ending)
+
+    def _rest(self, until: float) -> None:
+        """Do nothing until then, or until a signal ends this process."""
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        while not self._last and (left := until - self._clock()) > 0.0:
+            poll.poll(left * 1000)
+            self._hear_signals()
 
     def _goes_on(self, code: int) -> bool:
-        return self._done is not None and (
-            self._done["status"] is not None or self._done["signal"] is not None or code == LOST
-        )
+        done = self._done
+        if done is None or (done["signal"] in _KEYS and in_foreground(self._terminal, self._command)):
+            # Keys reach the command alone.
+            return False
+        return done["status"] is not None or done["signal"] is not None or code == LOST
 
     def _begin(self) -> None:
         """Fork the holder. Signals are blocked meanwhile, so that none is lost."""
@@ -283,7 +304,7 @@ class Supervisor:
             number = self._ending
         if number in _DIED_OF:
             # Ctrl-C on a terminal reaches the whole job: so it did for the command, and so it does here.
-            whole = had_terminal and number in (signal.SIGINT, signal.SIGQUIT) and not self._interrupted
+            whole = had_terminal and number in _KEYS and not self._interrupted
             die_of(int(number), 0 if whole else self._me)
         # Everything was written when it was said. To take the interpreter apart would cost a tenth
         # of all that the command costs.
