@@ -150,7 +150,7 @@ complete -c holdfast -n '_shtab_holdfast_using once' -l profile -x -d 'use the t
 complete -c holdfast -n '_shtab_holdfast_using once; and test $_shtab_holdfast_npos -ge 1' -ka "(__fish_complete_command)" -d 'the command and its arguments'
 complete -c holdfast -n '_shtab_holdfast_using; and test $_shtab_holdfast_npos -eq 0' -a elect -d 'Run a command while leading.'
 complete -c holdfast -n '_shtab_holdfast_using elect' -s h -l help -d 'show this help message and exit'
-complete -c holdfast -n '_shtab_holdfast_using elect' -l again -d 'campaign again when the command has ended'
+complete -c holdfast -n '_shtab_holdfast_using elect' -l again -d 'campaign again when the command has ended, at most once a second'
 complete -c holdfast -n '_shtab_holdfast_using elect' -l value -l note -x -d 'what the leader announces, and others see (default: host:pid)'
 complete -c holdfast -n '_shtab_holdfast_using elect' -s w -l wait -x -d 'campaign at most so long, then exit 75'
 complete -c holdfast -n '_shtab_holdfast_using elect' -l ttl -x -d 'how long others wait after a crash (default 15s)'

@@ -249,7 +249,7 @@ def _once(parser: Parser) -> None:
 
 
 def _elect(parser: Parser) -> None:
-    _flag(parser, "--again", help="campaign again when the command has ended")
+    _flag(parser, "--again", help="campaign again when the command has ended, at most once a second")
     parser.add_argument(
         "--value", "--note", metavar="TEXT", help="what the leader announces, and others see (default: host:pid)"
     )
