@@ -87,8 +87,8 @@ class _Keeper:
         poll = select.poll()
         # (A file, or /dev/null, has an end too, and nobody who could go.)
         poll.register(0, 0)
-        poll.poll()
-        self._cancel.set()
+        if any(event & select.POLLHUP for _, event in poll.poll()):
+            self._cancel.set()
 
     def _lost(self, lease: Lease) -> None:
         os.write(self._wake, b"\0")
