@@ -356,7 +356,8 @@ def test_a_child_of_a_fork_that_python_was_not_told_of_drops_its_parents_blocks(
         async def main():
             await locks.ready()
             inside = asyncio.create_task(block())
-            await asyncio.sleep(0.2)
+            while not any(it.votes == 5 for it in locks.leases()):
+                await asyncio.sleep(0.01)
             pid = ctypes.PyDLL(None).fork()
             if not pid:
                 inside.get_coro().close()
