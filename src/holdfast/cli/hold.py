@@ -87,8 +87,14 @@ class _Keeper:
         poll = select.poll()
         # (A file, or /dev/null, has an end too, and nobody who could go.)
         poll.register(0, 0)
-        if any(event & select.POLLHUP for _, event in poll.poll()):
-            self._cancel.set()
+
+        def watch() -> None:
+            if any(event & select.POLLHUP for _, event in poll.poll()):
+                self._cancel.set()
+
+        # If nobody was there from the beginning, the lock is only shown.
+        if not poll.poll(0):
+            threading.Thread(target=watch, daemon=True).start()
 
     def _lost(self, lease: Lease) -> None:
         os.write(self._wake, b"\0")
@@ -101,7 +107,7 @@ class _Keeper:
         """
         lock = described(locks, self._options, ttl, self._lost)
         keys_of(self._options, locks)
-        threading.Thread(target=self._watch_stdin, daemon=True).start()
+        self._watch_stdin()
         try:
             lease = lock.acquire(self._cancel)
         except Cancelled:
