@@ -57,6 +57,7 @@ REFUSED: list[tuple[Check, Any, str]] = [
     *((owner, it, "owner has 7 bytes of UTF-8; at most 6 are allowed") for it in ("abcdefg", "äöüx")),
     (owner, "a\ud800b", r"owner 'a\ud800b' has half of a surrogate pair in it, which UTF-8 cannot say"),
     *((renew, it, f"renew is True or False, not {checks.shown(it)}") for it in (0, 1, 1.0, None, "yes")),
+    (checks.encrypted, "a.key", "the private key a.key is encrypted. Write it without a password: openssl pkey -in a.key"),
 ]
 
 

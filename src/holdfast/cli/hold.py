@@ -83,7 +83,7 @@ class _Keeper:
         self._cancel.set()
 
     def _watch_stdin(self) -> None:
-        """End the wait when the script that wanted the lock is gone, so that nobody writes to stdin."""
+        """End the wait when nobody can write to stdin any more: its script is gone."""
         poll = select.poll()
         # (A file, or /dev/null, has an end too, and nobody who could go.)
         poll.register(0, 0)

@@ -87,7 +87,7 @@ def check_kinds(options: Namespace) -> None:
 
 
 def keys_of(options: Namespace, locks: Holdfast) -> tuple[str, ...]:
-    """Return the names of a lock with the client's prefix. Refuse those that a process around this one holds."""
+    """Return the names with the prefix. Refuse those that a process around this one holds."""
     names, prefix = (options.name, *options.also), locks.settings.prefix
     keys = tuple(prefix + it for it in names if options.slots is None)
     if again := held_already(keys, os.environ):
