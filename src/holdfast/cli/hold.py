@@ -92,7 +92,7 @@ class _Keeper:
             if any(event & select.POLLHUP for _, event in poll.poll()):
                 self._cancel.set()
 
-        # If nobody was there from the beginning, the lock is only shown.
+        # (If nobody could write from the beginning, the lock is acquired and released.)
         if not poll.poll(0):
             threading.Thread(target=watch, daemon=True).start()
 
