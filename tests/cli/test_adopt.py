@@ -124,7 +124,8 @@ def test_an_operator_is_told_why_nodes_are_not_used_for_how_long_and_how_to_end_
         told = adopts.run(verb)
         assert told.returncode == 69 and len(re.findall(why, told.stdout)) >= 3
         assert "\x1b" not in told.stdout, "no color in a pipe"
-    assert told.stdout.count("holdfast nodes adopt  # only if no lock was ever held on these nodes; else wait") == 3
+    new = "holdfast nodes adopt  # only if no lock was ever held on these nodes; else wait"
+    assert told.stdout.count(f"{new}\n  see: docs/operations.md") == 3
     adopts.run("nodes", "adopt")
     with Holdfast(*three.urls) as locks, locks.lock("a", wait=5):
         three.restart(0)

@@ -255,6 +255,9 @@ async def test_each_kind_of_lease(connect: Connect, line: str, answer: int) -> N
     assert len(found) == answer
     if line.startswith("LEAD"):
         assert (await one(f"LEADER resp:LEAD:{answer}"))[0] == "me"
+    if line.startswith("PERMIT"):
+        other, *_ = await one("PERMIT resp:another 3 COUNT 3")
+        assert await one(f"UNLOCK {other}") == 1
     assert await one(f"UNLOCK {found[0]}") == 1
 
 
