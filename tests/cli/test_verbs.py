@@ -180,6 +180,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], int, str]] = {
     "no whole number": (("run", "-E", "1.5", "x", "true"), 64, "is no exit status. Write a number from 0 to 255"),
     "no nodes, though the environment has some": (("run", "--nodes", "", "x", "true"), 64, ""),
     "no descriptor": (("run", "--status-fd", "9" * 20, "x", "true"), 64, ""),
+    "readers with a note": (("hold", "-s", "--note", "me", "x"), 64, "-s has no --note"),
     "no port": (("serve", "--listen", "127.0.0.1:²"), 64, ""),
     "no rate": (("rate", "x", "²/1m", "true"), 64, ""),
     "no text": (("run", "\udcff", "true"), 78, "is not valid UTF-8"),
