@@ -10,7 +10,7 @@
     3: wakes => request to 0
     3.1: 0 failed $error
 
-Behind `=>` stands all that a line leads to. What is too long for one line stands below it, indented.
+Behind `=>` stands all that a line leads to. What is too long for one line stands in lines below it, indented.
 With `for`, a conversation is played once for each text that may stand for the word.
 `for word, other = a, b | c, d` has two words.
 
@@ -35,7 +35,7 @@ import pytest
 
 LEADS_TO = " => "
 INDENT = "    "
-# Columns of a line that also has what it leads to.
+# Columns of a line that has more than one thing.
 WIDTH = 120
 _NAME = re.compile(r"test_\w+")
 _FOR = re.compile(r"for ([\w, ]+) = (.*)")
@@ -98,8 +98,19 @@ def played(lines: Sequence[str], step: Step) -> list[str]:
             error.add_note(f"in the line {line!r}")
             raise
         whole = happens + LEADS_TO + "; ".join(said)
-        found += [whole] if said and len(whole) <= WIDTH else [happens, *[INDENT + it for it in said]]
+        found += [whole] if said and len(whole) <= WIDTH else [happens, *_filled(said)]
     return found
+
+
+def _filled(said: Sequence[str]) -> list[str]:
+    # Indented lines, with as much in each as fits.
+    lines: list[str] = []
+    for it in said:
+        if lines and len(lines[-1]) + len("; ") + len(it) <= WIDTH:
+            lines[-1] += "; " + it
+        else:
+            lines.append(INDENT + it)
+    return lines
 
 
 def _spread(lines: Sequence[str]) -> list[str]:
@@ -117,7 +128,8 @@ def rewritten(text: str, ways: Ways) -> str:
         now = played(meant, begins())
         # Where a variant's text stands in what is said, it stays.
         kept = dict(zip(meant, it.text, strict=True))
-        lines[it.line : it.line + len(it.text)] = it.text if now == meant else [kept.get(line, line) for line in now]
+        same = _spread(now) == _spread(meant)
+        lines[it.line : it.line + len(it.text)] = it.text if same else [kept.get(line, line) for line in now]
     return "\n".join(lines) + "\n"
 
 
