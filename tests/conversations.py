@@ -5,12 +5,12 @@
     test_a_request_that_fails_moves_no_bound
     # Why, in a sentence, with its rule: Rule C4.
     for error = READONLY | MISCONF
-    waits nodes=1
-    0.1: 0 denied => queued at place 2
+    waits nodes=1; 0.1: 0 denied => queued at place 2
     3: wakes => request to 0
     3.1: 0 failed $error
 
-Behind `=>` stands all that a line leads to. What is too long for one line stands in lines below it, indented.
+Behind `=>` stands all that a line leads to: its last step, because what leads to nothing shares a line with
+the next. What is too long for one line stands in lines below it, indented.
 With `for`, a conversation is played once for each text that may stand for the word.
 `for word, other = a, b | c, d` has two words.
 
@@ -37,6 +37,9 @@ LEADS_TO = " => "
 INDENT = "    "
 # Columns of a line that has more than one thing.
 WIDTH = 120
+# A step begins with its time.
+_TIME = re.compile(r"-?[\d.]+: ")
+_NEXT = re.compile(rf"; (?={_TIME.pattern})")
 _NAME = re.compile(r"test_\w+")
 _FOR = re.compile(r"for ([\w, ]+) = (.*)")
 
@@ -87,19 +90,27 @@ def plays(it: Conversation, ways: Ways) -> Iterator[tuple[str, list[str], Callab
 
 def played(lines: Sequence[str], step: Step) -> list[str]:
     """Return the lines with what they lead to now."""
-    found = []
+    found: list[str] = []
+    silent = False  # has the last line led to nothing yet, so that the next step may share it?
     for line in lines:
-        if line.startswith(INDENT):
-            continue
-        happens = line.split(LEADS_TO)[0]
-        try:
-            said = step(happens) if happens and happens[0] != "#" and not _FOR.fullmatch(happens) else ()
-        except Exception as error:
-            error.add_note(f"in the line {line!r}")
-            raise
-        whole = happens + LEADS_TO + "; ".join(said)
-        found += [whole] if said and len(whole) <= WIDTH else [happens, *_filled(said)]
+        for it in [] if line.startswith(INDENT) else _steps(line):
+            happens = bool(it) and it[0] != "#" and not _FOR.fullmatch(it)
+            try:
+                said = step(it) if happens else ()
+            except Exception as error:
+                error.add_note(f"in the line {line!r}")
+                raise
+            if silent and _TIME.match(it) and len(LEADS_TO.join([found[-1] + "; " + it, "; ".join(said)])) <= WIDTH:
+                it = found.pop() + "; " + it
+            whole = it + LEADS_TO + "; ".join(said)
+            found += [whole] if said and len(whole) <= WIDTH else [it, *_filled(said)]
+            silent = happens and not said
     return found
+
+
+def _steps(line: str) -> list[str]:
+    # What happens in a line.
+    return _NEXT.split(line.split(LEADS_TO)[0])
 
 
 def _filled(said: Sequence[str]) -> list[str]:
@@ -114,8 +125,9 @@ def _filled(said: Sequence[str]) -> list[str]:
 
 
 def _spread(lines: Sequence[str]) -> list[str]:
-    # Each line, and below it what it leads to: how long a line is differs between variants.
-    return [part for line in lines for part in line.replace(LEADS_TO, f"\n{INDENT}").replace("; ", f"\n{INDENT}").split("\n")]
+    # Each step, and below it what it leads to: how long a line is differs between variants.
+    apart = [line if line.startswith(INDENT) else _NEXT.sub("\n", line) for line in lines]
+    return [part for line in apart for part in line.replace(LEADS_TO, f"\n{INDENT}").replace("; ", f"\n{INDENT}").split("\n")]
 
 
 def rewritten(text: str, ways: Ways) -> str:

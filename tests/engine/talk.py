@@ -1,12 +1,11 @@
 """Plays a conversation of an engine with its nodes that is written down as text, in `World`.
 
-    world connected
-    0.5: waits a => a waiting
+    world connected; 0.5: waits a => a waiting
     0.6: 0 1 away => 0 1 2 asked: request a; tells: down 0, down 1; 0 down: cut 0; 1 down: cut 1; a held!
 
-The first line makes the engine and its nodes, with these settings. `connected`: half a second passes.
-Each further line has a moment in seconds, up to which the time passes, and what happens then. Behind `=>`
-stands what this has led to since the line before: what the nodes were asked, what observers hear, and
+The first step makes the engine and its nodes, with these settings. `connected`: half a second passes.
+Each further step has a moment in seconds, up to which the time passes, and what happens then. Behind `=>`
+stands what this has led to since the step before: what the nodes were asked, what observers hear, and
 what is new of how the nodes and the claims stand. `!` is each time that the caller of a claim was told.
 
 | A node, or several | |

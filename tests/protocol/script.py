@@ -1,11 +1,11 @@
 """Plays a conversation of a claim that is written down as text, and tells what it says and decides.
 
-The first line is how the claim begins. It `waits`, or it `tries`, or it is `held` since 0.1 on all
+The first step is how the claim begins. It `waits`, or it `tries`, or it is `held` since 0.1 on all
 nodes that are up (`held tries`: by a try). The usual requests of this beginning are not told.
 
     waits nodes=5 down=2,3 outage=2
 
-Each further line has a moment in seconds, and what happens then, in this order. Only the last of it
+Each further step has a moment in seconds, and what happens then, in this order. Only the last of it
 leads to something.
 
     0.1: 0 granted P+5; 1 2 denied left=500 place=0; 3 broken
@@ -159,7 +159,7 @@ NODE: Mapping[str, Callable[[Any, int, str], object]] = {
 }
 # After these a claim looks at all that is due, and does not say whether there was anything.
 TICKS = ("useless", "down")
-# What the options of the first line mean; those that are not here are seconds.
+# What the options of the first step mean; those that are not here are seconds.
 OPTIONS: Mapping[str, Callable[[str], Any]] = {
     "nodes": int,
     "needed": int,

@@ -1,11 +1,10 @@
 """Plays a conversation with one node that is written down as text, and tells what its connection makes of it.
 
-    connection guard=32
-    100: meets uptime=5 => guarded until 128
+    connection guard=32; 100: meets uptime=5 => guarded until 128
     128: opened; say one; hears {loaded}:1| => one: 1; sends scripts, one; up
 
-The first line makes the connection, with these settings, and with the address `url`, or with one that
-`moves`: a function of the user's finds the place. Each further line has a moment in seconds, and what
+The first step makes the connection, with these settings, and with the address `url`, or with one that
+`moves`: a function of the user's finds the place. Each further step has a moment in seconds, and what
 happens then. Behind `=>` stands what was asked and heard, what is sent, and what is new of how the
 connection stands. It is `late` at the moment that is told, and not before.
 
