@@ -134,6 +134,7 @@ async def test_whoever_is_forced_out_is_told_and_everybody_sees_it(face: Face, f
 
 
 async def test_a_leader_says_something_else(face: Face, five: Cluster, name: str) -> None:
+    # Rule E3.
     client, other = await face.connected(five), await face.connected(five)
     leadership = await face.call(client.election(name, "a").campaign)
     for version, value in enumerate(["b", "", "two words\n{}", "x" * 65536], 2):

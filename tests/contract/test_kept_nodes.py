@@ -46,6 +46,7 @@ async def test_whoever_knows_both_lists_excludes_all_others(face: Face, five: Cl
 
 
 async def test_both_lists_need_a_majority(face: Face, name: str) -> None:
+    # Rule SH5.
     async with face.nodes(4) as nodes:
         clients = change(face, nodes, name, slice(3), slice(1, 4), ttl=0.5, max_ttl=1, outage=0.2)
         await clients.ready()

@@ -51,6 +51,7 @@ async def test_who_has_waited_long_enough_is_told_who_is_there(face: Face, five:
 
 
 async def test_another_number_is_refused(face: Face, five: Cluster, name: str) -> None:
+    # Rule A5.
     client, other = await face.connected(five), await face.connected(five)
     await face.call(client.latch(name, 3).arrive)
     await face.call(client.latch(f"{name}.done", 1).arrive)
@@ -67,6 +68,7 @@ async def test_another_number_is_refused(face: Face, five: Cluster, name: str) -
 
 async def test_a_look_at_a_latch_that_is_not_open_changes_nothing(face: Face, five: Cluster, name: str) -> None:
     """Whoever looks with a wrong count, such as a monitor, does not decide how many have to arrive."""
+    # Rule A6.
     client, monitor = await face.connected(five), await face.connected(five)
     wrong = monitor.latch(name, 5)
     assert (await face.call(wrong.is_open), await face.call(wrong.arrived)) == (False, 0)
@@ -148,6 +150,7 @@ async def test_who_begins_anew_with_its_id_is_the_same(face: Face, five: Cluster
 
 
 async def test_one_too_many_is_told(face: Face, five: Cluster, name: str) -> None:
+    # Rule BA4.
     parties = {who: (await face.connected(five)).barrier(name, 2) for who in "abc"}
 
     async def meet(*which: str) -> list[int]:

@@ -125,6 +125,7 @@ async def test_where_a_node_refuses_to_count_nobody_knows(face: Face, three: Clu
 @BOTH
 async def test_two_limits_on_one_name_do_not_destroy_each_other(face: Face, five: Cluster, name: str, algorithm: str) -> None:
     """Each is counted by itself, as often as it is asked for in turn."""
+    # Rule RA4.
     client = await face.connected(five)
     many, few = client.rate(name, 50, 1000, algorithm=algorithm), client.rate(name, 8, 3600, algorithm=algorithm)
     told = [(bool(await face.call(many.take)), bool(await face.call(few.take))) for _ in range(20)]

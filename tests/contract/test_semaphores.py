@@ -77,6 +77,7 @@ async def test_several_permits_at_once(face: Face, five: Cluster, name: str) -> 
 
 
 async def test_clients_with_different_numbers_hold_no_more_than_the_largest(face: Face, five: Cluster, name: str) -> None:
+    # Rule P8.
     few, many = [(await face.connected(five)).semaphore(name, permits) for permits in (3, 5)]
     held = [await face.acquire(many) for _ in range(2)] + [await face.acquire(few)]
     while (lease := await face.try_acquire(many)) is not None:

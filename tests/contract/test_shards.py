@@ -293,6 +293,7 @@ async def test_fences_grow_whoever_holds_it(face: Face, rollout: Addition) -> No
 
 @pytest.mark.parametrize("by", ["old", "new", "both"])
 async def test_lost_on_one_set_is_lost(face: Face, rollout: Addition, by: str) -> None:
+    # Rule SH2.
     lost: list[Any] = []
     lease = await face.acquire(rollout.both.lock(rollout.name, on_lost=lost.append))
     await face.until(lambda: lease.votes == 6)
@@ -446,6 +447,7 @@ class Register:
 
 
 async def test_clients_change_one_after_the_other(face: Face, rollout: Addition) -> None:
+    # Rule SH4.
     register = Register()
     for clients in ([rollout.old, rollout.both], [rollout.both, rollout.both], [rollout.both, rollout.new]):
         await asyncio.gather(*[register.work(face, it, rollout.name) for it in clients * 6])
@@ -471,6 +473,7 @@ async def test_a_client_that_was_not_redeployed_is_shown_until_it_was(
     face: Face, sets: dict[str, Cluster], name: str, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Step 2 of a change: whoever knows both lists sees who knows only the old one, on the nodes that the old one names."""
+    # Rule G8.
     monkeypatch.setattr(registry, "EVERY", 0.3)
     options = {"prefix": f"{name}:", "max_ttl": 2, "ttl": 1}
     before = {"a": sets["a"]}

@@ -128,6 +128,7 @@ def releases(world: World, number: int) -> list[tuple[bytes, bytes]]:
 
 
 def test_a_grant_that_nobody_wants_is_given_back() -> None:
+    # Rule T7.
     world = World().connect()
     world.publishes(1, b"g %b 5 a name {with} spaces %%s and \xff" % ANOTHER)
     assert world.nodes[1].writes[-1] == undo(b"a name {with} spaces %s and \xff", ANOTHER, world.settings.horizon)

@@ -111,6 +111,7 @@ def test_a_shared_question_has_its_own_time() -> None:
 
 
 def test_the_release_of_a_foreign_holder_is_noticed_at_once() -> None:
+    # Rule Q14.
     world = World().connect()
     for node in world.nodes:
         node.holders[b"a"] = b"my_random_value"

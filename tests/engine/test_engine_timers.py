@@ -131,6 +131,7 @@ def test_the_spare_slots_of_a_short_semaphore_count_as_claims() -> None:
 
 @pytest.mark.parametrize("names", [1, 2])
 def test_a_ttl_whose_third_is_shorter_than_the_round_trip_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, names: int) -> None:
+    # Rule C19.
     world = World(ttl=3.0)
     slow(world, 0.01, monkeypatch)
     world.connect()

@@ -94,6 +94,7 @@ def test_an_extension_waits_for_the_mark_too() -> None:
 @pytest.mark.parametrize("late", [False, True], ids=["refused", "late"])
 def test_without_the_mark_grants_count_for_ten_seconds(late: bool) -> None:
     """An answer that is late proves nothing: a node may have lost the mark before another one took it."""
+    # Rule G14.
     world = World(node_timeout=5.0).connect()
     first, *others = world.nodes
     first.mute = True
@@ -189,6 +190,7 @@ def test_a_mark_keeps_it_and_is_asked_for_again(marked: int) -> None:
     ids=["two", "forgetful", "one node", "two nodes", "as the user says", "horizon", "failover=0", "failover"],
 )
 def test_a_guard_does_not_end_early(uptimes: tuple[int, ...], options: dict[str, Any]) -> None:
+    # Rule G15.
     world = met(*uptimes, **options)
     world.run(15.0)
     assert lines(world)[0] == ("up" if options.get("query") == "?failover=0" else "guarded")
@@ -196,6 +198,7 @@ def test_a_guard_does_not_end_early(uptimes: tuple[int, ...], options: dict[str,
 
 def test_nodes_restart_one_after_the_other() -> None:
     """A node whose own guard was a short one has every mark, and stays so on a new connection. After a whole one it may lack some."""
+    # Rule G15.
     world = World().connect()
     for number in (0, 1, 2):
         restart(world, number)
@@ -257,6 +260,7 @@ def test_a_waiter_hears_of_the_floor_when_the_node_is_used() -> None:
 
 @pytest.mark.parametrize("ahead, early", [(3.9, True), (4.1, False)])
 def test_a_guard_does_not_end_early_where_clocks_are_far_apart(ahead: float, early: bool) -> None:
+    # Rule F12.
     world = World()
     world.nodes[0].facts, world.nodes[0].ahead = {"uptime_in_seconds": 13}, ahead
     world.run(1.0)

@@ -141,6 +141,7 @@ def test_the_size_of_a_semaphore_is_noted_beside_the_request_and_nobody_waits_fo
 
 
 def test_another_size_is_warned_of_once() -> None:
+    # Rule P9.
     world = World().connect()
     for node in world.nodes[1:]:
         node.values[b"{s}:permits"] = b"4"

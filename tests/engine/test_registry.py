@@ -228,6 +228,7 @@ def test_a_joint_shard_has_more_nodes_and_tells_of_no_other_client() -> None:
 
 
 def test_another_failover_is_a_difference() -> None:
+    # Rule G7.
     same = note(failovers=(15.0, None, 0.0))
     assert difference(same, note(RUNS[::-1], failovers=(0.0, None, 15.0))) == "", "in whatever order"
     assert difference(note(failovers=(20.0, None, 0.0)), same) == (
@@ -240,6 +241,7 @@ def test_another_failover_is_a_difference() -> None:
 
 
 def test_another_node_is_a_difference() -> None:
+    # Rule G7.
     assert difference(note(), note([*RUNS[:2], "d" * 40])) == OTHERS.format("you:2")
     assert "other nodes" in difference(note([RUNS[0], "", RUNS[2]]), note([RUNS[1], "d" * 40, RUNS[0]]))
 

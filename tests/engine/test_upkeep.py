@@ -55,6 +55,7 @@ def test_a_caller_who_comes_before_the_tick_finds_the_nodes_whose_guard_is_over(
 
 
 def test_patience_is_a_third_of_the_shortest_lease_that_lives() -> None:
+    # Rule T3.
     world = World(ttl=3.0).connect()
     engine = world.engine
     assert engine.upkeep.patience == 1.0

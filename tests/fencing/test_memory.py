@@ -40,6 +40,7 @@ def passes(seen: Seen, fence: int, *, name: str = "a", read: bool = False) -> bo
 
 
 def test_a_late_holder_is_refused_and_everybody_else_is_not() -> None:
+    # Rule X3.
     seen = Seen(keep=None)
     assert passes(seen, 5) and passes(seen, 5) and passes(seen, 7) and not passes(seen, 6) and passes(seen, 6, name="b")
 

@@ -65,6 +65,7 @@ async def proxies(face: Face, nodes: Cluster, kind: Callable[[str, int], P] = Pr
 
 
 async def test_a_promoted_replica_grants_nothing_until_the_leases_of_its_primary_have_ended(face: Face, pair: Cluster, name: str) -> None:
+    # Rule G3.
     first = only(face, pair, 0, ttl=1, max_ttl=1)
     lease = await face.acquire(first.lock(name, wait=5))
     assert pair.ask(1, "REPLICAOF", "NO", "ONE") == "OK"

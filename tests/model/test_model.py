@@ -142,71 +142,99 @@ class Mutant:
 
 HOLDS = ("counted", "exclusion", "fence")  # V and P-S1; and of two that hold it, one may have the lower fence
 MUTANTS = {
+    # Rule Q7.
     "no inquiry": Mutant(node("self._publish(INQUIRY, holder, 0)", "pass"), "two nodes", ("idle",), 1_000),
+    # Rule Q8.
     "no cede": Mutant(claim("_cede", "if vote.granted and vote.lower:", "if False:"), "two nodes", ("idle",), 1_000),
+    # Rule Q9.
     "counting while ceding": Mutant(
         claim("_cede", "vote.cedes()", "vote.lower = False"), "two nodes", HOLDS, 1_000,
     ),
     "an older answer counts while ceding": Mutant(
         claim("_told", "if vote.ceding and command.mode is not CEDE:", "if False:"), "three nodes", HOLDS, 50_000,
     ),
+    # Rule Q10.
     "a cut cede is no cede": Mutant(claim("broke", "if vote.ceding:", "vote.ceding = False\n    if False:"), "a break", HOLDS, 50_000),
+    # Rule Q11.
     "no start over": Mutant(claim("_burn", "if self.state is WAITING:", "if False:"), "a break", ("recovery",), 50_000),
+    # Rule C3.
     "a push counts from its arrival": Mutant(
         claim("pushed", "vote.grants_by_push(", "vote.base = now + 9.0 * 0.99 - 0.002; vote.grants_by_push("),
         "a lease", HOLDS, 100_000,
     ),
+    # Rule C2.
     "validity counts from the answer": Mutant(
         claim("_told", "vote.answered(command.sent, command.grants_until())",
               "self._base = command.bound = quorum.bound(now, command.ttl); vote.answered(command.sent, self._base)"),
         "a lease", HOLDS, 100_000,
     ),
+    # Rule C6.
     "lost is not decided first": Mutant(
         claim("answered", "if self._late(now):", "if False:"), "renewals", ("risen",), 1_000
     ),
+    # Rule C5.
     "what was granted too late is held": Mutant(claim("_hold", "if now >= until:", "if False:"), "a lease", ("late",), 100_000),
+    # Rule F8.
     "no agreement on the fence": Mutant(
         instead(quorum, "agreed", lambda least, fences: max(fences) if len(fences) >= least else 0), "three nodes", ("fence",), 20_000
     ),
+    # Rule F9.
     "no write-back": Mutant(claim("_write_back", "self._ask(behind", "0 and self._ask(behind"), "two nodes", ("idle",), 1_000),
+    # Rule F1.
     "a grant does not raise the fence": Mutant(node("self._known(now) + 1", "self._known(now)"), "two nodes", ("fence",), 1_000),
+    # Rule F1.
     "no clock floor": Mutant(node("else now * 1000 - self._horizon * 500 - 1", "else 0"), "a restart", ("fence",), 50_000),
+    # Rule Q16.
     "release does not compare": Mutant(
         node('if mine:\n            self._name = b""', 'if True:\n            self._name = b""'), "one gives up", HOLDS, 50_000
     ),
+    # Rule C1.
     "a quorum of half": Mutant(instead(quorum, "majority", lambda nodes: max(1, nodes // 2)), "two nodes", HOLDS, 1_000),
+    # Rule SH5.
     "joint is a majority of all nodes": Mutant(
         instead(explorer, "decides", lambda lists: Quorum([node for node, it in enumerate(lists) if it])),
         "one to three nodes, former and joint", HOLDS, 1_000,
     ),
+    # Rule Q15.
     "a try gives up when a quorum has refused": Mutant(
         claim("_hopeless", "return not self._quorum.met(able)",
               "return self._quorum.met(set(range(len(self.votes))) - set(able))"),
         "two nodes, both try", ("idle",), 1_000,
     ),
+    # Rule G1.
     "no guard": Mutant(instead(explorer, "GUARD", 0), "a restart", HOLDS, 50_000),
+    # Rules G3 and G12.
     "no guard after a promotion": Mutant(instead(explorer, "PROMOTED", 0), "a promotion", HOLDS, 50_000),
+    # Rule G10.
     "a bound that is too short": Mutant(instead(explorer, "PROMOTED", explorer.GUARD), "a promotion", HOLDS, 50_000),
+    # Rule G3.
     "a note of another reign is believed": Mutant(
         instead(explorer, "reigns_since", lambda note, now: now if note is None else note[1]), "a promotion", HOLDS, 50_000
     ),
+    # Rule W2.
     "the first reader that leaves frees it": Mutant(
         rw_node("            if self._readers:\n                return\n", ""), "two readers and a writer", HOLDS, 20_000
     ),
+    # Rule W1.
     "writers share": Mutant(rw_node("self._name == SHARED and reads(token))", "self._name == SHARED)"), "a reader tries", HOLDS, 1_000),
+    # Rule W6.
     "a writer ignores readers' fences": Mutant(
         rw_node("self._known_readers(now) + 1, proposed)", "proposed)"), "a writer and a reader", ("fence",), 50_000
     ),
+    # Rule W6.
     "a reader ignores writers' fences": Mutant(
         rw_node("max(self._fence + 1, proposed)", "max(self._fence, proposed)"), "a writer and a reader", ("fence",), 50_000
     ),
+    # Rule W5.
     "readers are not asked": Mutant(
         rw_node("if new and self._name else", "if new and self._name not in (b'', SHARED) else"),
         "a writer and a reader on two nodes", ("idle",), 2_000,
     ),
+    # Rule W1.
     "readers pass a writer that waits": Mutant(
         rw_node("elif self._fits(token) and not self._waiters:", "elif self._fits(token):"), "two readers and a writer", ("idle",), 20_000
     ),
+    # Rule D2.
     "a downgrade frees it first": Mutant(
         rw_node("            deadline = max(now + ttl, self._until)\n",
                 '            self._name = b""\n            self._promote(now)\n            return [0, 0, -1, self._name or None, 0]\n'),

@@ -96,6 +96,7 @@ def test_a_joint_that_is_a_little_wrong_is_found(joint: type[Permits]) -> None:
 
 @pytest.mark.parametrize("demand", [Demand(nodes=1, slots=2, wants=(2, 2)), Demand(nodes=1, slots=3, wants=(3, 2))], ids=str)
 def test_without_ceding_complete_slots_it_comes_to_a_stop(demand: Demand, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rule P4.
     monkeypatch.setattr(Claim, "_cede", stubborn(Claim._cede))
     with pytest.raises(Broken, match="idle"):
         explore(Slots(demand), 20_000)

@@ -39,6 +39,7 @@ def test_after_a_clock_that_was_wrong_tickets_begin_at_the_right_time() -> None:
 @pytest.mark.parametrize("time", [-5.0, 0.0, 9e9, 1e12])
 def test_a_clock_that_cannot_be_right_is_refused(time: float) -> None:
     """Below 2**53 a node's Lua counts in whole numbers; 16 digits are the token's width."""
+    # Rule K3.
     assert LAST < 2**53
     assert len(str(LAST)) == 16
     tickets = Tickets(INBOX)
@@ -89,6 +90,7 @@ def test_clients_that_begin_together_have_places_of_their_own() -> None:
 
 
 def test_B07_no_two_tokens_are_alike() -> None:
+    # Rule K2.
     one, other = Tickets(b"a" * 32), Tickets(b"b" * 32)
     tokens = [tickets.token(7) for tickets in (one, other) for _ in range(100)]
     assert len(set(tokens)) == 200

@@ -61,6 +61,7 @@ def test_whoever_waits_is_granted_what_is_above_every_fence_that_was_counted(ben
 
 
 def test_a_record_that_a_clock_allows_is_left_alone(bench: Bench) -> None:
+    # Rule F7.
     for record in (bench.now() * 1000, (bench.now() + K) * 1000):
         bench.operator.say("SET", FENCE, record, "PX", LONG)
         assert force(bench) is None and rw_force(bench) is None

@@ -279,6 +279,7 @@ def calls(here: Country) -> int:
 
 def test_what_a_late_leader_says_is_not_heard(town: Build) -> None:
     """What is seen after a leader was stopped until another one led, and goes on: it says its last words late."""
+    # Rule E5.
     here = Country(town(3))
     world, (one, other, eye) = here.world, (here.client() for _ in range(3))
     world.do(one.election("boss", "one").campaign())
@@ -323,6 +324,7 @@ def test_what_few_nodes_had_is_written_back_before_it_is_shown(town: Build) -> N
 
 def test_an_earlier_word_does_not_outlast_a_later_one(town: Build) -> None:
     """What is seen after a short term of somebody with a short ttl, while a node has not heard that the leader before that had resigned."""
+    # Rule E2.
     here = Country(town(3))
     world, (one, other, eye) = here.world, (here.client() for _ in range(3))
     leader = world.do(one.election("boss", "one", ttl=MAX_TTL).campaign())

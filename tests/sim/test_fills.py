@@ -367,6 +367,7 @@ def slept(build: Build, ttl: float) -> Found[int]:
 
 
 def test_a_value_is_no_younger_than_its_lease(town: Build) -> None:
+    # Rule FI4.
     assert slept(town, 5.0).computed, "what was computed in the sleeper's time is out of date"
     assert not slept(town, 90.0).computed, "or it is not: then it is kept, for what is left of its time"
 

@@ -303,6 +303,7 @@ def met(town: Town, fragile: bool) -> Meeting:
 @pytest.mark.parametrize("nodes", [3, 5])
 @pytest.mark.parametrize("fragile", [False, True])
 def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fragile: bool) -> None:
+    # Rule BA1.
     meetings = [met(town(nodes, seed), fragile) for seed in SEEDS]
     assert all(it.passed == [ROUNDS] * PARTIES for it in meetings)
     assert not fragile or any(it.crashes for it in meetings)
@@ -310,6 +311,7 @@ def test_a_barrier_keeps_its_promise_whatever_fails(town: Build, nodes: int, fra
 
 def test_who_waits_says_again_which_generation_it_is(town: Build) -> None:
     """One of two waits while all nodes restart empty, one after the other; then the other one comes, and knows nothing."""
+    # Rule BA2.
     here = town(3, 6)
     one, two, other = [here.client(**OPTIONS) for _ in range(3)]
     for _ in range(2):

@@ -23,6 +23,7 @@ def until_used(place: Any, locks: Holdfast, node: int) -> float:
 
 
 def test_a_rolling_restart_takes_twelve_seconds_a_node(town: Build) -> None:
+    # Rule G15.
     place = town(3)
     locks = place.client()
     fences = []

@@ -40,6 +40,7 @@ from holdfast.wire.resp import Malformed, Refusal
     ],
 )
 def test_the_greeting_is_one_write(url: str, hello: tuple[bytes, ...], select: list[tuple[bytes, ...]]) -> None:
+    # Rule T2.
     connection = a_connection(url)
     assert connection.take() == b""
     connection.connected(5.0)

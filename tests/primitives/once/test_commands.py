@@ -158,6 +158,7 @@ def test_of_a_result_that_is_agreed_on_the_longest_life_counts() -> None:
 
 
 def test_the_newest_copy() -> None:
+    # Rule O3.
     assert newest({}) is None
     assert newest({0: said()}) is None
     assert newest({0: kept(7, b"a"), 1: kept(9, b"b", 5), 2: kept(8, b"c"), 3: kept(9, b"b", 6), 4: said()}) == OnceCopy(9, b"b", 6)
@@ -203,6 +204,7 @@ def test_no_result_may_begin_like_a_note() -> None:
 
 
 def test_of_two_lists_each_has_to_agree_to_promise_and_to_store_under_one_ballot() -> None:
+    # Rule O14.
     both = Quorum(range(3), range(3, 6))
     one, other = {it: kept(B, promise=1) for it in range(6)}, {it: kept(B + 1) for it in range(3, 6)}
     for missing in (0, 1, 3, 4):
