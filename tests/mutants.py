@@ -1,9 +1,10 @@
 """Damages code in small ways, one at a time, and wants each noticed: by the module's own tests, or else by the simulator.
 
-Without `--only` it damages the scripts, whose own tests are `tests/scripts`, and what is pure, which its own tests cover. A module that is
-not pure is also tested by others: between its own tests and the simulator run those tests of users, drivers and the contract that execute
-the damaged line. One run of them under coverage tells which. They use real servers, and a machine may be busy, so a test has noticed the
-damage if it fails once more, alone.
+Without `--only` or `--all` it damages the scripts, whose own tests are `tests/scripts`, and what is pure, which its own tests cover. A
+module that is not pure is also tested by others. Between its own tests and the simulator run those tests of users, drivers and the contract
+that execute the damaged line; one run of them under coverage tells which. After the simulator runs the whole folder of tests of its part of
+the package (`FAR`). They use real servers, and a machine may be busy, so a test has noticed the damage if it fails once more, alone, and
+passes without the damage.
 
 `--planted` plants the faults of `tests/faults.toml` instead. Each names a test, which must fail.
 
@@ -39,16 +40,25 @@ from coverage import Coverage, CoverageData
 from own_coverage import ROOT, modules, only_gathers, own_tests
 
 PLACES = ("checks.py", "protocol", "wire", "engine", "primitives/*/commands.py", "operations/*/commands.py", "scripts/*.lua")
+EVERYWHERE = ("*.py", "*/**/*.py", "scripts/*.lua")
 NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "tests/contract")  # test what is not pure
+# The rest of the tests of what is not pure, by part of the package.
+FAR = {part: [f"tests/{part}"] for part in ("cli", "compat", "fencing", "integrations", "metrics", "serve")}
+FAR["testing"] = ["tests/testing", "tests/clients/test_level1.py"]
+ELSEWHERE = ["tests/live"]
+ALONE = ("-p", "no:xdist")
+BESIDE = ("-n", "4", "--dist", "worksteal", "-m", "not stories")  # most of these tests wait more than they work
+LONG = 900.0  # seconds for all of them
 MOST = 80  # of these tests look at one mutant: some lines are executed by two thousand
-PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
+PYTEST = ("-m", "pytest", "-x", "-q", "-p", "no:cacheprovider")
 # As PYTEST, but all tests of a push, and each is the context of the lines that it executes (`pytest_runtest_protocol`).
 COVERAGE = ("-m", "coverage", "run", "--rcfile=/dev/null", "--include=src/holdfast/*")
-RECORD = (*COVERAGE, *PYTEST[:2], *PYTEST[3:], "-p", "mutants", "--part", "all", *NEAR)
+RECORD = (*COVERAGE, *PYTEST[:2], *PYTEST[3:], *ALONE, "-p", "mutants", "--part", "all", *NEAR)
 SIMULATE = ("-m", "swarm", "--seeds", "0..20", "--quick")
 AT_A_TIME = 2
 MEMORY = 4 << 20  # KiB of address space: a loop without an end may fill the memory before its time is up
 SURVIVORS = 0.1  # of all mutants, at most
+NO_TESTS = 5  # pytest's status if it has run none
 PATIENCE = 120.0  # seconds for the test that a planted fault names
 HOURS = 7200.0  # seconds for all tests of NEAR under coverage
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?::.+?)(?: - .*)?$", re.MULTILINE)  # in what pytest prints
@@ -237,13 +247,7 @@ class Copy:
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._folder = folder
-        for part in ("src", "tests"):
-            shutil.copytree(root / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
-        # Some tests of modules read a page, or clients that are examples.
-        for part in ("docs", "examples/http", "examples/resp"):
-            if (root / part).exists():
-                shutil.copytree(root / part, folder / part)
-        shutil.copy(root / "pyproject.toml", folder)
+        shutil.copytree(root, folder, ignore=shutil.ignore_patterns(".*", "__pycache__", "build", "node_modules"), symlinks=True)
         path = os.pathsep.join([str(folder / "src"), str(folder / "tests")])
         self._environment = {**os.environ, "PYTHONPATH": path}
         _, found = self._run(["-c", "import holdfast; print(*holdfast.__path__)"], 60)
@@ -262,12 +266,12 @@ class Copy:
         tests = ["tests/scripts"] if module.suffix == ".lua" else own_tests(module, self._folder)
         if not tests:
             return True, ""
-        code, printed = self._run([*PYTEST, *tests], limit)
+        code, printed = self._run([*PYTEST, *ALONE, *tests], limit)
         return code == 0, printed
 
     def fails(self, test: str, limit: float) -> bool:
         """Whether a test fails. One that is not there, or cannot be collected, does not."""
-        return self._run([*PYTEST, test], limit)[0] == 1
+        return self._run([*PYTEST, *ALONE, test], limit)[0] == 1
 
     def record(self) -> Callable[[Path], dict[int, set[str]]]:
         """Run the tests of NEAR. What is returned tells which of those that pass execute which lines of a module."""
@@ -284,17 +288,26 @@ class Copy:
 
         return lines
 
-    def near_tests(self, tests: Sequence[str]) -> bool:
-        """Whether all of these tests pass, or do when they run once more, alone."""
+    def others(self, mutant: Mutant, tests: Sequence[str], limit: float, *options: str) -> bool:
+        """Whether these tests notice a mutant: one fails twice, the second time alone, and passes without the damage."""
+        passed: list[str] = []
         while tests:
-            code, printed = self._run([*PYTEST, *tests], PATIENCE + len(tests))
-            if code == 0:
+            self.put(mutant.module, mutant.damaged())
+            code, printed = self._run([*PYTEST, *options, *passed, *tests], limit)
+            if code in (0, NO_TESTS):
                 break
             failed = FAILED.search(printed)
-            if failed is None or failed[1] not in tests or self.fails(failed[1], PATIENCE):
-                return False
-            tests = tests[tests.index(failed[1]) + 1 :]
-        return True
+            if failed is None:
+                self.put(mutant.module, mutant.source)
+                if self._run([*PYTEST, *ALONE, "--collect-only", *tests], LONG)[0]:
+                    raise Unsound(f"{' '.join(tests)} cannot be collected undamaged:\n{printed}")
+                return True
+            if self.fails(failed[1], PATIENCE):
+                self.put(mutant.module, mutant.source)
+                if not self.fails(failed[1], PATIENCE):
+                    return True
+            passed.append(f"--deselect={failed[1]}")
+        return False
 
     def simulator(self, limit: float) -> tuple[bool, str]:
         """Whether the simulator finds nothing in `limit` seconds, and what it prints."""
@@ -351,14 +364,17 @@ class Range:
                 return Outcome(mutant, "own tests", time.monotonic() - began)
             copy.put(mutant.module, mutant.source)
             near = [] if mutant.module in self._pure else self._near(copy, mutant)
-            copy.put(mutant.module, mutant.damaged())
-            if not copy.near_tests(near):
+            if copy.others(mutant, near, PATIENCE + len(near), *ALONE):
                 return Outcome(mutant, "near tests", time.monotonic() - began)
             copy.put(mutant.module, mutant.source)
             limit = self._limit(copy, None)
             copy.put(mutant.module, mutant.damaged())
             passed, _ = copy.simulator(limit)
-            return Outcome(mutant, "" if passed else "simulator", time.monotonic() - began)
+            if not passed:
+                return Outcome(mutant, "simulator", time.monotonic() - began)
+            far = [] if mutant.module in self._pure else FAR.get(mutant.module.parts[0], ELSEWHERE)
+            noticed = copy.others(mutant, far, LONG, *BESIDE)
+            return Outcome(mutant, "far tests" if noticed else "", time.monotonic() - began)
         finally:
             copy.put(mutant.module, mutant.source)
             self._copies.put(copy)
@@ -391,10 +407,12 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     parser.add_argument("--seed", type=int, default=0, help="which mutants (0)")
     parser.add_argument("--count", type=int, help="how many (30, or all planted ones)")
     parser.add_argument("--only", metavar="PLACE", nargs="+", default=(), help="of these, such as wire/resp.py and face (what is pure)")
+    parser.add_argument("--all", action="store_true", help="of all modules")
     parser.add_argument("--planted", action="store_true", help="plant the faults of tests/faults.toml instead, all or so many")
     options = parser.parse_args(arguments)
 
-    every: Sequence[Mutant | Planted] = planted(root, options.only) if options.planted else _small(root, options.only)
+    places = EVERYWHERE if options.all else options.only
+    every: Sequence[Mutant | Planted] = planted(root, options.only) if options.planted else _small(root, places)
     chosen = choose(every, options.count or (len(every) if options.planted else 30), options.seed)
 
     survivors = 0

@@ -39,7 +39,6 @@ ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py test
 SHORT_STORIES = "tests/sim tests/model tests/swarm tests/nemesis tests/testing"
 SHORT_STORIES += " tests/live/test_examples.py"
 # Where damages are noticed by tests that lie near, too (tests/mutants.py).
-NOT_PURE = "client face drivers primitives operations '*.py'"
 # A machine may be so much slower than the one on which the bars were measured.
 SLOW = 2.0
 NAMED = 3  # tests that failed, of a stage
@@ -227,8 +226,7 @@ NIGHT = [
     Stage("sim-skewed", "./task sim --skewed --seeds ${SEED}000..${SEED}100", 30, cores=2),
     Stage("sim-sets", "./task sim --sets --seeds ${SEED}000..${SEED}040", 30, cores=2),
     Stage("sim-promoted", "./task sim --promoted --seeds ${SEED}000..${SEED}100", 30, cores=2),
-    Stage("mutants", "./task mutants --count 200 --seed $SEED", 60, cores=2),
-    Stage("mutants-near", f"./task mutants --count 100 --seed $SEED --only {NOT_PURE}", 90, cores=2),
+    Stage("mutants", "./task mutants --count 300 --seed $SEED --all", 240, cores=2),
     Stage("faults", "./task mutants --planted", 60, cores=2),
     Stage("guardian", "./task bench guardian --kills 3000 --seed $SEED", 30, cores=0.6),
 ]
