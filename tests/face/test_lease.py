@@ -32,7 +32,7 @@ def test_s16_a_lease_is_lost_by_the_clock_and_not_when_somebody_notices() -> Non
     world.run(0.1)
     lease: Any = Facts(LockTerms((claim.recipe,), claim.timing), world.settings, lambda: world.now)
     lease._claim = claim
-    assert [(it.name, it.remaining) for it in infos([lease])] == [("a", claim.until - world.now)]
+    assert [(it.name, it.remaining) for it in infos([lease])] == [("a", claim.until - world.now)] and lease.slots == ()
     world.now = claim.until
     assert infos([lease]) == ()
     assert (lease.state, lease.lost.is_set(), lease.remaining) == (LeaseState.LOST, True, 0.0)

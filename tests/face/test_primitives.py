@@ -59,7 +59,9 @@ WRONG: dict[str, Rows] = {
         *[({"algorithm": it}, "algorithm is 'gcra' or 'fixed window', not") for it in ("sliding", None)],
         ({"name": ""}, "a rate needs a name"),
         ({"name": "a{b}"}, "has a brace in it"),
+        ({"name": 5}, "a rate's name is text"),
         ({"key": ""}, "a rate's key is empty"),
+        ({"key": "\ud800"}, "a rate's key .* UTF-8 cannot say"),
         ({"wait": -1}, "wait is"),
         ({"fail_open": "1"}, "fail_open is True or False"),
         ({"fail_open": 0}, "fail_open is a whole number"),
@@ -152,8 +154,8 @@ WRONG: dict[str, Rows] = {
 
 @pytest.mark.parametrize("primitive", WRONG)
 def test_what_cannot_be_described_is_refused(primitive: str) -> None:
-    for (change, told), face in product(WRONG[primitive], KINDS):
-        client = KINDS[face](*HOSTS)
+    for (change, told), kind, nodes in product(WRONG[primitive], KINDS.values(), ({}, {"shards": {"a": HOSTS[:1], "b": HOSTS[1:]}})):
+        client: Any = kind(*([] if nodes else HOSTS), **nodes)
         complaint(lambda: DESCRIBE[primitive](client, **change), told)  # noqa: B023 (called within this turn of the loop)
 
 

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from holdfast.primitives.rate.commands import TURN
-from holdfast.primitives.rate.plan import EARLY, LEAD, RateTerms
+from holdfast.errors import NoQuorum
+from holdfast.operations.repair.commands import SPARE
+from holdfast.primitives.rate.commands import SECOND, TURN, RateAnswer
+from holdfast.primitives.rate.plan import EARLY, REMEMBERED, RateTerms, differ
+
+LEAD = 10.0  # seconds: as far ahead somebody who comes reserves a turn
+WHY = NoQuorum("x", 0.0, {}, 2)
 
 
-class Orderly:
-    """An algorithm that grants turns in order."""
-
-    orderly = True
-
-
-def terms(wait: float | None) -> RateTerms:
-    return RateTerms("x", None, ((1, LEAD),), wait, False, (), Orderly(), ())  # type: ignore[arg-type]  # (all that is asked of it)
+def terms(wait: float | None, *pairs: tuple[int, float], orderly: bool = True, most: int = 1, **more: Any) -> RateTerms:
+    """A rate of these limits, one of a call a second unless others are given, whose algorithm grants turns in order."""
+    pairs = pairs or ((1, 1.0),)
+    algorithm: Any = SimpleNamespace(orderly=orderly, most=most)
+    return RateTerms("x", None, pairs, wait, False, tuple(b"%d/%d" % (calls, period) for calls, period in pairs), algorithm, (), **more)
 
 
 def ahead(wait: float | None, waited: float, called: bool) -> float:
@@ -35,5 +41,45 @@ def test_a_caller_that_has_waited_reserves_further_ahead_and_so_asks_again_later
     assert terms(None).pause(0.0, LEAD) == LEAD, "its turn can be reserved"
     assert terms(None).pause(0.0, LEAD + 30.0) == 15.0, "half of the way to where it can"
     assert terms(None).pause(0.0, LEAD + 1.0) == LEAD / 2
+    assert terms(None, orderly=False).pause(0.0, LEAD + 30.0) == LEAD + 30.0, "nobody reserves turns there"
     assert terms(None).pause(6.0, LEAD + 6.0) == LEAD + 6.0, "by then it could"
     assert terms(None).pause(40.0, LEAD + 41.0) == 20.0, "the longer it has waited, the rarer it asks"
+    ahead = [(None, 0.0, LEAD), (None, 5.0, LEAD + 5.0), (99.0, 5.0, LEAD + 5.0), (3.0, 1.0, 2.0), (3.0, 4.0, 0.0)]
+    assert [terms(wait).patience(waited) for wait, waited, _ in ahead] == [seconds * SECOND for _, _, seconds in ahead]
+    assert terms(None, (1, 90.0), (1, 20.0)).patience(0.0) == 20 * SECOND, "a period, if that is longer"
+
+
+# ------------------------------------------------ a process that counts by itself
+
+
+def test_a_process_grants_its_share_and_says_when_it_has_another_call() -> None:
+    """One of two: ten calls in 10 s flow back one in 2 s here, and two of a burst of four are its own."""
+    rate = terms(None, (10, 10.0), most=4, processes=2)
+    told = [rate.by_itself(cost, now, WHY) for cost, now in ((1, 100.0), (1, 100.0), (1, 101.0), (1, 102.0), (3, 105.0), (3, 106.0))]
+    assert [it.retry_after for it in told] == [0, 0, 1, 0, 1, 0]
+    assert all(it.allowed is (it.retry_after == 0) and it.cause is WHY for it in told)
+    several = terms(None, (10, 10.0), (100, 1000.0), most=10, processes=2)
+    told = [several.by_itself(5, now, WHY) for now in (100.0, 110.0, 118.0)]
+    assert [it.retry_after for it in told] == [0, 0, 2], "each limit has a share of its own"
+
+
+def test_a_process_remembers_the_keys_that_it_has_counted_last() -> None:
+    alone = OrderedDict.fromkeys((b"%d/1" % it for it in range(REMEMBERED)), 0.0)
+    for calls in (1, REMEMBERED):
+        terms(None, (calls, 1.0), processes=1, alone=alone).by_itself(1, 100.0, WHY)
+    assert (len(alone), list(alone)[:2], list(alone)[-2:]) == (REMEMBERED, [b"2/1", b"3/1"], [b"1/1", b"%d/1" % REMEMBERED])
+
+
+# ------------------------------------------------ who has forgotten calls
+
+
+def test_it_is_worth_a_look_if_nodes_differ_by_more_than_flows_back_soon_or_if_one_has_refused() -> None:
+    """(Then the others were not asked.)"""
+
+    def looks(*owed: int, guard: float | None = None, refused: bool = False) -> bool:
+        return differ([RateAnswer(not refused, False, 0, it, 0, (), 0) for it in owed], guard)
+
+    most = 5 * SECOND
+    assert not looks() and not looks(SPARE, 0, refused=True) and not looks(most, 0, guard=5.0, refused=True)
+    assert looks(SPARE + 1, 0) and looks(most + 1, 0, guard=5.0) and looks(SPARE + 1, 1, refused=True)
+    assert not looks(SPARE + 1, 1)

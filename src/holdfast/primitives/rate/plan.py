@@ -205,17 +205,17 @@ def limits(
     Raises:
         ConfigError: An option cannot work. The message says what to write instead.
     """
-    checks.name(name, "a rate's name", most=recipes.LONGEST)
-    at = shards.counting(name if key is None else f"{name}:{key}")
-    sets = [shards.all[it].settings for it in at]
     if not isinstance(fail_open, int):
         raise ConfigError(f"fail_open is True or False, or the number of your processes, not {checks.shown(fail_open)}")
     processes = checks.whole(fail_open, "fail_open", most=MOST) if type(fail_open) is int else 0
     kind = _kind(algorithm)
     found = [_limit(kind, *pair, burst) for pair in _pairs(limit, period, burst)]
-    keys = tuple(recipes.key_of(kind, name, sets[0].prefix, key, it) for it in found)
+    # This checks the name and the key, too.
+    keys = tuple(recipes.key_of(kind, name, shards.all[0].settings.prefix, key, it) for it in found)
     if len(set(keys)) < len(keys):
         raise ConfigError(f"a rate has the same limit twice: {', '.join(map(_shown, found))}. Once is enough")
+    at = shards.counting(name if key is None else f"{name}:{key}")
+    sets = [shards.all[it].settings for it in at]
     made = RateTerms(
         name=name,
         key=None if key is None else str(key),
