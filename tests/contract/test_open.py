@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from contract.cluster import Cluster
 from contract.faces import Face
+from contract.test_observing import Tracer
 
 from holdfast import events
 from holdfast.errors import LockBusy, LockLost, NoQuorum
@@ -70,7 +71,9 @@ async def test_a_loss_is_a_loss_as_ever(face: Face, five: Cluster, name: str) ->
 
 
 async def test_several_names_are_open_together(face: Face, three: Cluster, name: str) -> None:
-    client = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2)
+    tracer = Tracer()
+    client = await face.connected(three, ttl=0.5, max_ttl=1, outage=0.2, around=tracer)
     await three.kill(0, 1)
     lease = await face.acquire(client.lock(name, "another", fail_open=True, wait=5))
     assert (lease.state, lease.fences) == (LeaseState.OPEN, {})
+    assert tracer.calls == [("exclusive", (name, "another"), "open", {"waited": lease.waited})]

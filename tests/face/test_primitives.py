@@ -9,6 +9,7 @@ import asyncio
 import inspect
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import product
 from math import inf, nan
 from typing import Any
@@ -157,6 +158,29 @@ def test_what_cannot_be_described_is_refused(primitive: str) -> None:
     for (change, told), kind, nodes in product(WRONG[primitive], KINDS.values(), ({}, {"shards": {"a": HOSTS[:1], "b": HOSTS[1:]}})):
         client: Any = kind(*([] if nodes else HOSTS), **nodes)
         complaint(lambda: DESCRIBE[primitive](client, **change), told)  # noqa: B023 (called within this turn of the loop)
+
+
+# The least and the most of each option that is a number, with what else that needs.
+EDGES: dict[str, list[tuple[str, float, float, dict[str, Any]]]] = {
+    "rate": [("limit", 1, 10**12, {}), ("period", 0.001, 1e8, {}), ("burst", 1, 10**12, {"limit": 10**12}),
+             ("burst", 1, 100, {"limit": 1, "period": 1e6})],
+    "once": [("keep", 0.05, 1e8, {}), ("per", 0.001, 1e8, {"keep": 1e8}), ("slack", 0.0, 30, {"per": 60})],
+    "fill": [("ttl", 0.001, 1e8, {}), ("stale", 0.0, 1e8, {}), ("wait", 0.0, 1e9, {})],
+    "latch": [("count", 1, 1000, {}), ("keep", 30.0, 1e9, {})],
+    "barrier": [("count", 1, 1000, {})],
+    "semaphore": [("permits", 1, 1000, {})],
+    "survey": [("pause", 0.001, 1, {})],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("primitive", EDGES)
+def test_an_option_takes_what_lies_between_its_least_and_its_most(primitive: str) -> None:
+    client = KINDS["threads"](*HOSTS)
+    for option, least, most, more in EDGES[primitive]:
+        for value in (least, most):
+            DESCRIBE[primitive](client, **{**more, option: value})
+        for value in (least - 1, most + 1) if isinstance(least, int) else (least - 0.0001, most * (1 + 1e-9)):
+            complaint(partial(DESCRIBE[primitive], client, **{**more, option: value}), "")
 
 
 def hourly(client: Any) -> Any:
