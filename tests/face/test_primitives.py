@@ -63,6 +63,7 @@ WRONG: dict[str, Rows] = {
         ({"name": 5}, "a rate's name is text"),
         ({"key": ""}, "a rate's key is empty"),
         ({"key": "\ud800"}, "a rate's key .* UTF-8 cannot say"),
+        *[({it: "x" * 513}, f"a rate's {it} .*at most 512 are allowed") for it in ("name", "key")],
         ({"wait": -1}, "wait is"),
         ({"fail_open": "1"}, "fail_open is True or False"),
         ({"fail_open": 0}, "fail_open is a whole number"),
@@ -143,7 +144,10 @@ WRONG: dict[str, Rows] = {
         ({"note": "me"}, "can have many readers"),
     ],
     "write": [({"at_least": 5}, "at_least is for exclusive locks"), LONG_NOTE],
-    "survey": [({"pattern": b"x"}, "a pattern of names is text"), ({"pause": 1.1}, "pause is the share of a node's time")],
+    "survey": [
+        *[({"pattern": it}, "a pattern of names .*(is text|at most 512)") for it in (b"x", "x" * 513)],
+        ({"pause": 1.1}, "pause is the share of a node's time"),
+    ],
     "filled": [
         ({"name": "price:{"}, "is no template"),
         ({"ttl": 0}, "ttl is"),
@@ -197,7 +201,7 @@ ASKED: list[tuple[Callable[[Any], Any], str]] = [
     (lambda client: client.election("boss").observe(wait=-1), "wait is"),
     (lambda client: client.once("report", keep=60).at(5), "`at` needs slots"),
     (lambda client: hourly(client).at(datetime.now(UTC).replace(tzinfo=None)), "has no time zone"),
-    *[(lambda client, it=it: hourly(client).at(it), "a time is") for it in ("noon", True, nan, None, 10**400)],
+    *[(lambda client, it=it: hourly(client).at(it), "a time is") for it in ("noon", True, nan, None, 10**400, 1e11, -1e11)],
     *[(lambda client, it=it: client.once(it, keep=60).result(), "cannot be a lock's name") for it in ("{a}:result", "{}x")],
     (lambda client: client.once("{a}:result", keep=60, per=5).result(), "cannot be a lock's name"),
 ]
