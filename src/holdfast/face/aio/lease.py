@@ -16,7 +16,6 @@ from ...checks import Seconds
 from ...drivers.aio.driver import Driver
 from ...engine.ready import Want
 from ...errors import LockLost, Misuse
-from ...protocol.claim import State
 from .. import lease
 from ..owner import block_of, is_generator, waits_in
 from ..terms import LockTerms, holding
@@ -191,7 +190,7 @@ class Lease(lease.Lease):
         driver = self._driver
         if self._joined or self._ended or driver.closed or driver.gone:
             return
-        if claim.state is State.HELD and self._clock() < claim.until:
+        if self._in_time:
             # Before the warning: a program that records warnings gets a reference to the lease
             # again.
             claim.abandon()
