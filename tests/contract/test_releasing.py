@@ -33,6 +33,7 @@ async def test_s25_a_confirmed_release_says_on_how_many_nodes_it_is_certain(face
         client = await face.connected(nodes, node_timeout=0.4)
         lease = await face.acquire(client.lock(name))
         assert 3 <= await face.release(lease, confirm=True) <= 5
+        assert await face.release(lease, confirm=True) == 0, "nothing is sent again"
         assert nodes.holders(name).count(None) >= 3
         await nodes.kill(0)
         await nodes.freeze(1)
