@@ -163,7 +163,8 @@ def test_a_client_says_its_sets(kind: Any, monkeypatch: pytest.MonkeyPatch) -> N
 @FACES
 def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
     locks = kind("redis://d", "redis://e", previous=A)
-    assert len(locks.shards) == 2
+    assert [it.settings.leaving for it in locks._shards.all] == [False, True]
+    assert [it.settings.shard for it in kind(A, previous=A[:2])._shards.all] == [""], "one set needs no name"
     assert locks.lock("a", "b")._moves is not None
     assert kind(A, previous=A[::-1]).lock("a")._moves is None, "the same nodes: nothing moves"
 
