@@ -57,7 +57,8 @@ def complained(_: object, error: BaseException) -> None:
 # ------------------------------------------------ one queue
 
 
-def test_calls_are_made_in_order_on_one_thread_of_their_own() -> None:
+def test_calls_are_made_in_order_on_one_thread_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(aside, "IDLE", 60.0)
     made_by: list[tuple[int, int]] = []
     calls = threads(100, complained)
     for number in range(50):
@@ -67,6 +68,7 @@ def test_calls_are_made_in_order_on_one_thread_of_their_own() -> None:
     assert len({thread for _, thread in made_by}) == 1
     assert made_by[0][1] != threading.get_ident()
     calls.end()
+    assert calls._running.acquire(timeout=SOON), "it waits for more"
 
 
 @pytest.mark.parametrize("kind", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
@@ -86,7 +88,7 @@ def test_whatever_a_call_raises_the_next_one_is_made(kind: type[BaseException]) 
 def test_calls_above_the_most_are_dropped_the_newest_first() -> None:
     go_on, after = threading.Event(), list[int]()
     calls = threads(3, complained)
-    calls.put([(lambda _: go_on.wait(SOON), None)])
+    calls.add((lambda _: go_on.wait(SOON), None))
     while calls.waiting:  # until it is being made
         go_on.wait(0.001)
     assert calls.put([(after.append, number) for number in range(2)]) == 0
@@ -148,13 +150,14 @@ def test_where_no_thread_can_be_started_calls_are_made_at_the_end(monkeypatch: p
     after: list[int] = []
     calls = threads(100, complained)
     calls.finish()  # has nothing to do
-    with monkeypatch.context() as patch:
-        patch.setattr(aside, "start_new_thread", refuse)
-        calls.put([(after.append, 1)])
-        calls.put([(after.append, 2)])
-    assert after == []
-    calls.finish()
-    assert after == [1, 2]
+    monkeypatch.setattr(aside, "IDLE", 60.0)
+    for number, ends in enumerate((calls.finish, lambda: calls.wait(SOON))):
+        with monkeypatch.context() as patch:
+            patch.setattr(aside, "start_new_thread", refuse)
+            calls.put([(after.append, number)])
+        assert after == list(range(number))
+        ends()
+        assert after == list(range(number + 1))
 
 
 def test_a_call_that_comes_just_before_a_thread_has_ended_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,11 +229,13 @@ def test_what_a_callback_raises_is_logged_with_its_traceback(caplog: pytest.LogC
     told = Callbacks(Listeners(), Recorder(), threads)
     told.losses.put([(raises, ZeroDivisionError), (raises, SystemExit)])
     told.failed(KeyError("a bug"))
+    told.interrupted(TimeoutError())
     for calls in told.all:
         made(calls)
         calls.end()
     logged = {it.exc_info[0]: it for it in caplog.records if it.exc_info}
     assert {it.name for it in caplog.records} == {"holdfast"}
+    assert sorted(vars(it)["holdfast"]["event"] for it in caplog.records) == ["failed", "interrupted", "raised", "raised"]
     assert "raises" in logged[ZeroDivisionError].message
     assert "belongs to holdfast" in logged[SystemExit].message
     assert logged[KeyError].levelno == logging.CRITICAL
@@ -244,7 +249,9 @@ class Closed(io.StringIO):
 
 
 @pytest.mark.parametrize("stderr", [Closed(), io.StringIO(), None])
-def test_a_log_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO | None) -> None:
+def test_a_log_that_raises_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stderr: io.StringIO | None
+) -> None:
     def raises(_: object) -> None:
         raise ZeroDivisionError("a handler's")
 
@@ -255,7 +262,7 @@ def test_a_log_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch, stderr:
         told.lines.put([(raises, 0), (after.append, 1)])
         made(told.lines)
     told.lines.end()
-    assert after == [1]
+    assert (after, capsys.readouterr().out) == ([1], "")
     if type(stderr) is io.StringIO:
         assert "a log handler raised" in stderr.getvalue()
         assert "ZeroDivisionError" in stderr.getvalue()
