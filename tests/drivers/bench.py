@@ -230,12 +230,8 @@ class Bench(ABC):
         # Its claims have no places of their own: they ask every ttl/3 exactly.
         self.engine.tickets = InStep(self.engine.tickets.inbox)
         call = self.ready()
-        for _ in range(20):
-            self.settle()
-            if call.done:
-                break
-            self.time.now += 0.05
-        call.result()
+        self.settle()
+        self.over(call)
         self.settle()
         assert all(it.state == "up" for it in self.driver.status())
         return self
@@ -253,6 +249,15 @@ class Bench(ABC):
             self.callers()
             self.turn()
         self.callers()
+
+    def over(self, call: Call) -> None:
+        """Time passes until a call is over, which raises nothing."""
+        for _ in range(100):
+            if call.done:
+                break
+            self.time.now += 0.05
+            self.settle()
+        call.result()
 
     def passes(self, seconds: float) -> None:
         """Time passes on an idle machine."""
@@ -307,12 +312,18 @@ class Bench(ABC):
         """Ask for a lock, for as long as it takes."""
 
     @abstractmethod
+    def _call(self, call: Call, function: Callable[[], Any]) -> Call:
+        """Have a thread or a task of its own call the driver."""
+
     def ready(self) -> Call:
         """`driver.ready()`"""
+        return self._call(Call(), lambda: self.driver.ready(5.0))
 
-    @abstractmethod
     def close(self) -> None:
         """End the driver, and whatever it has begun."""
+        self.after_looking = self.before_reading = None
+        self.silent.clear()
+        self.over(self._call(Call(), self.driver.close))
 
     # ------------------------------------------------ for the world
 

@@ -151,18 +151,8 @@ class AsyncioBench(Bench):
         self._call(call, acquire)
         return call
 
-    def ready(self) -> Call:
-        return self._call(Call(), lambda: self.driver.ready(5.0))
-
     def close(self) -> None:
-        self.after_looking = self.before_reading = None
-        self.silent.clear()
-        call = self._call(Call(), self.driver.close)
-        for _ in range(100):
-            if call.done:
-                break
-            self.time.now += 0.1
-            self.settle()
+        super().close()
         for it in self._tasks:
             it.cancel()
         self.settle()

@@ -158,18 +158,8 @@ class ThreadsBench(Bench):
         self._call(call, acquire)
         return call
 
-    def ready(self) -> Call:
-        return self._call(Call(), lambda: self.driver.ready(5.0))
-
     def close(self) -> None:
-        self.after_looking = self.before_reading = None
-        self.silent.clear()
-        call = self._call(Call(), self.driver.close)
-        for _ in range(100):
-            if call.done and not self._io_threads:
-                break
-            self.time.now += 0.1
-            self.settle()
+        super().close()
         # A fault may have left them waiting. What is left of them says so, to nobody.
         logging.disable(logging.CRITICAL)
         try:

@@ -29,13 +29,7 @@ def bench() -> Iterator[ThreadsBench]:
 
 def closed(bench: ThreadsBench) -> None:
     """A caller has closed the client, and the I/O thread has ended."""
-    call = bench._call(Call(), bench.driver.close)
-    for _ in range(100):
-        if call.done:
-            break
-        bench.time.now += 0.05
-        bench.settle()
-    call.result()
+    bench.over(bench._call(Call(), bench.driver.close))
 
 
 def is_pipe(file: int) -> bool:
