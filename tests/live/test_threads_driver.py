@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,7 +15,7 @@ from live.kit import connected, io_thread_of
 from nemesis.processes import until
 
 from holdfast import Holdfast
-from holdfast.drivers import sockets, unyielding
+from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
 
 ONLY_LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="only Linux lists a process's threads and files")
@@ -59,34 +56,6 @@ def test_more_files_than_select_can_count(three: Cluster) -> None:
 
 
 # ------------------------------------------------ how it sends and receives
-
-
-def test_where_there_is_no_ctypes_sockets_do_it_all() -> None:
-    program = "import sys; sys.modules['ctypes'] = None; from holdfast.drivers import unyielding as it; "
-    program += "print(it.send(1, b'', 0, 0), it.place(bytearray(9)))"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
-    assert told == "-1 -1\n"
-
-
-def test_what_the_c_library_is_told_and_tells() -> None:
-    here, there = socket.socketpair()
-    with here, there:
-        for end in (here, there):
-            end.setblocking(False)
-        buffer = bytearray(100)
-        place = unyielding.place(buffer)
-        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == -1  # nothing has come: `there.recv_into` says so
-        assert unyielding.send(here.fileno(), b"\0 and \xff", 7, 0) == 7
-        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == 7 and buffer[:8] == b"\0 and \xff\0"
-        much = bytes(10_000_000)
-        assert 0 < unyielding.send(here.fileno(), much, len(much), 0) < len(much)
-        assert unyielding.send(here.fileno(), much, len(much), 0) == -1
-    assert unyielding.send(here.fileno(), b"!", 1, 0) == -1
-    bell, clapper = os.pipe()
-    os.write(clapper, b"!!!")
-    assert unyielding.read(bell, place, len(buffer)) == 3
-    os.close(bell)
-    os.close(clapper)
 
 
 def test_a_connection_that_is_gone_has_no_number_that_may_be_anothers_by_now() -> None:

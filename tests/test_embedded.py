@@ -24,6 +24,7 @@ from holdfast import Holdfast, embedded
 from holdfast.embedded import Nodes, find_server
 from holdfast.errors import ConfigError, Misuse
 
+pytestmark = pytest.mark.slow
 # How the kernel or a watcher is made to keep servers from outliving us: both are tried wherever both can be.
 ONLY_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a parent's death")
 WATCHES = [pytest.param("kernel", marks=ONLY_LINUX), "watcher"]

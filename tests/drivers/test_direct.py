@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +19,16 @@ from nemesis.processes import until
 from holdfast import Holdfast, Lease
 from holdfast.drivers import unyielding
 from holdfast.drivers.threads import direct
+from holdfast.embedded import Nodes
 from holdfast.wire.connection import Connection
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    with Cluster(Nodes(3)) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -160,3 +173,34 @@ def test_what_a_caller_begins_while_its_io_thread_ends_is_kept(client: Holdfast,
     time.sleep(2.2)
     assert leases[0].held, "it is renewed"
     leases[0].release()
+
+
+# ------------------------------------------------ the C library
+
+
+def test_where_there_is_no_ctypes_sockets_do_it_all() -> None:
+    program = "import sys; sys.modules['ctypes'] = None; from holdfast.drivers import unyielding as it; "
+    program += "print(it.send(1, b'', 0, 0), it.place(bytearray(9)))"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
+    assert told == "-1 -1\n"
+
+
+def test_what_the_c_library_is_told_and_tells() -> None:
+    here, there = socket.socketpair()
+    with here, there:
+        for end in (here, there):
+            end.setblocking(False)
+        buffer = bytearray(100)
+        place = unyielding.place(buffer)
+        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == -1  # nothing has come: `there.recv_into` says so
+        assert unyielding.send(here.fileno(), b"\0 and \xff", 7, 0) == 7
+        assert unyielding.recv(there.fileno(), place, len(buffer), 0) == 7 and buffer[:8] == b"\0 and \xff\0"
+        much = bytes(10_000_000)
+        assert 0 < unyielding.send(here.fileno(), much, len(much), 0) < len(much)
+        assert unyielding.send(here.fileno(), much, len(much), 0) == -1
+    assert unyielding.send(here.fileno(), b"!", 1, 0) == -1
+    bell, clapper = os.pipe()
+    os.write(clapper, b"!!!")
+    assert unyielding.read(bell, place, len(buffer)) == 3
+    os.close(bell)
+    os.close(clapper)
