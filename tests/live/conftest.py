@@ -9,6 +9,7 @@ import pytest
 from contract.cluster import Cluster
 from contract.faces import FACES, Face
 from live.kit import connected
+from live.tls_kit import Papers
 
 from holdfast import Holdfast
 from holdfast.embedded import Nodes
@@ -40,6 +41,12 @@ def client(three: Cluster) -> Iterator[Holdfast]:
     """A client for threads that speaks with these three."""
     with connected(three) as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
+    """Certificates."""
+    return Papers(tmp_path_factory.mktemp("papers"))
 
 
 @pytest.fixture

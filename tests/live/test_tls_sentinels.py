@@ -82,11 +82,6 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Papers:
-    return Papers(tmp_path_factory.mktemp("papers"))
-
-
-@pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory, papers: Papers) -> Iterator[Place]:
     found = Place(tmp_path_factory.mktemp("sentinels"), papers)
     yield found
