@@ -16,7 +16,6 @@ import trustme
 
 import holdfast.aio
 from holdfast import ConfigError, Holdfast, Node
-from holdfast.drivers.access import accesses
 from holdfast.node import node_of
 from holdfast.wire.address import parse
 
@@ -73,40 +72,6 @@ def test_what_cannot_go_together_is_refused(told: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
         TWICE[told]()
     assert SECRET not in str(caught.value)
-
-
-def test_what_a_node_says_wins_over_the_client() -> None:
-    own, other = ssl.create_default_context(), ssl.create_default_context()
-    nodes = [
-        Node("rediss://127.0.0.1", credentials=partial(signed, "own"), ssl=own),
-        Node("rediss://127.0.0.2"),
-        Node("redis://127.0.0.3", resolve=lambda node: ("127.0.0.4", 7000)),
-    ]
-    ways = accesses(nodes, other, partial(signed, "all"))
-    asked = [it.ask() for it in ways]
-    assert [it.user for _, it in asked] == ["own", "all", "all"]
-    assert [places[0][1] for places, _ in asked] == [("127.0.0.1", 6379), ("127.0.0.2", 6379), ("127.0.0.4", 7000)]
-    assert [it._context for it in ways] == [own, other, None]
-    assert [it.asks for it in ways] == ["credentials()", "credentials()", "resolve() and credentials()"]
-    assert not ways[2].at_hand
-
-
-@pytest.mark.parametrize("said", [None, "a:1", ("a",), ("", 1), ("a", 0), ("a", "1"), ("a", True), ("a", 65536)])
-def test_a_place_that_is_none_is_refused(said: object) -> None:
-    (way,) = accesses([Node("redis://a", resolve=lambda node: said)], None, None)
-    with pytest.raises(ConfigError, match=r"resolve\(\) gives \(host, port\)"):
-        way.ask()
-
-
-def test_a_function_that_raises_is_named_without_its_words() -> None:
-    def broken(node: str) -> object:
-        raise ValueError(SECRET)
-
-    for option in ("resolve", "credentials"):
-        options: dict[str, Any] = {option: broken}
-        (way,) = accesses([Node("redis://127.0.0.1", **options)], None, None)
-        with pytest.raises(ConnectionError, match=rf"^{option}\(\) raised ValueError at test_node.py:\d+$"):
-            way.ask()
 
 
 def lent(client: Any) -> tuple[str, Any, bool]:

@@ -12,14 +12,11 @@ import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from contract.cluster import Cluster, ask, asks
-from contract.faces import Asyncio, Face, Threads
+from contract.faces import Asyncio, Face
 
-import holdfast.aio
-from holdfast import Holdfast
 from holdfast.drivers import sockets
 from holdfast.embedded import Nodes
 from holdfast.errors import ConfigError, HoldfastError, NoQuorum, message_of
@@ -107,9 +104,6 @@ BAD: dict[str, tuple[Callable[[str], Any], type[Exception], str]] = {
     "raises": (raises, ConnectionError, r"credentials\(\) raised Vault at test_connections.py:\d+$"),
     "exits": (exits, ConnectionError, r"credentials\(\) raised SystemExit at test_connections.py:\d+$"),
     "nothing": (lambda node: None, ConfigError, r"credentials\(\) gives a password or \(user, password\), not NoneType$"),
-    "bytes": (lambda node: SECRET.encode(), ConfigError, "not bytes$"),
-    "one": (lambda node: (SECRET,), ConfigError, "not tuple$"),
-    "half": (lambda node: f"{SECRET}\udcff", ConfigError, "gave half of a surrogate pair, which UTF-8 cannot say$"),
 }
 
 
@@ -152,26 +146,6 @@ async def test_credentials_that_come_back_are_tried_again(face: Face, shared: Cl
             await face.ready(one, 0.2)
         good[0] = True
         await face.until(lambda: all(it.state == "up" for it in one.nodes()))  # noqa: B023 (called within this turn of the loop)
-
-
-async def test_a_coroutine_is_nothing_for_threads(shared: Cluster) -> None:
-    async def later(node: str) -> str:
-        return "pw"
-
-    face = Threads()
-    one = face.client(shared, credentials=later)
-    with pytest.raises(ConfigError, match="not coroutine"):
-        await face.ready(one)
-    await face.finish()
-
-
-def test_credentials_that_cannot_be() -> None:
-    for kind in (Holdfast, holdfast.aio.Holdfast):
-        with pytest.raises(ConfigError, match="credentials is a function of one argument"):
-            kind("redis://h", credentials=SECRET)
-        with pytest.raises(ConfigError, match=r"redis://h:6379: .*credentials=") as caught:
-            kind(f"redis://:{quote(SECRET, safe='')}@h", "redis://i", credentials=print)
-        assert unseen(caught.value)
 
 
 # ------------------------------------------------ passwords

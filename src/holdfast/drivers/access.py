@@ -41,8 +41,8 @@ class Access:
         node: Node,
         context: SSLContext | None,
         credentials: Credentials | None,
-        patience: float = 1.0,
-        tls: Tls | None = None,
+        patience: float,
+        tls: Tls | None,
     ) -> None:
         self.tls = tls
         self.address, self._resolve, self._patience = node.address, node.resolve, patience
