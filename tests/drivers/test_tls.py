@@ -6,15 +6,18 @@ import contextlib
 import re
 import ssl
 import traceback
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from live.tls_kit import Papers
 
 import holdfast.aio
-from holdfast import ConfigError, Holdfast
+from holdfast import ConfigError, Holdfast, Node
 from holdfast.drivers import tls
 from holdfast.drivers.access import accesses
+from holdfast.drivers.files import Authority
 from holdfast.drivers.tls import Tunnel
 from holdfast.wire.address import parse
 
@@ -123,10 +126,25 @@ def test_a_context_that_cannot_work(which: str) -> None:
             kind(url, ssl=context())
 
 
-OURS, NAME = "?ssl_ca_certs={0.authority}", "; name the node as its certificate does"
+def test_the_options_that_a_context_is_made_of_are_known(papers: Papers) -> None:
+    """A guardian makes another one."""
+    own, ours = ssl.create_default_context(), Authority(papers.authority)
+    for given, options in ((None, tls.Tls()), (own, None), (ours, tls.Tls(ca_certs=papers.authority))):
+        ways = accesses([Node("rediss://a"), Node("rediss://b", ssl=own), Node("redis://c")], given, None)
+        assert [it.tls for it in ways] == [options, None, None]
+
+
+OURS, CERT = "?ssl_ca_certs={0.authority}", "&ssl_certfile={0.client.cert}&ssl_keyfile="
+NAME = "; name the node as its certificate does"
 TOLD: dict[str, tuple[str, str, str]] = {  # what the node shows, where and how it is looked for, and what is wrong
     "ours": ("node", f"127.0.0.1{OURS}", ""),
     "the interface in an address is no part of a name": ("linked", f"[fe80::7%25lo]{OURS}", ""),
+    "a folder of authorities": ("node", "127.0.0.1?ssl_ca_path={0.folder}", ""),
+    "authorities in the address": ("node", "127.0.0.1?ssl_ca_data={1}", ""),
+    "who wants ours": ("client", f"client.example{OURS}{CERT}{{0.client.key}}", ""),
+    "who wants ours, with its key": ("client", f"client.example{OURS}&ssl_certfile={{0.both}}", ""),
+    "who wants ours, whose key is locked": ("client", f"client.example{OURS}{CERT}{{0.locked}}&ssl_password=pa55%20w0rd%2F", ""),
+    "who wants another's": ("client", "a?ssl_cert_reqs=none&ssl_certfile={0.nobodys}", "it refuses us .*: ssl_certfile and ssl_keyfile"),
     "anybody's": ("expired", "a?ssl_cert_reqs=none", ""),
     "a stranger's": (
         "node",
@@ -137,7 +155,7 @@ TOLD: dict[str, tuple[str, str, str]] = {  # what the node shows, where and how 
     "another address": ("other", f"127.0.0.1{OURS}", f"IP address mismatch, .*{NAME}"),
     "expired": ("expired", f"127.0.0.1{OURS}", "certificate has expired; renew it"),
     "early": ("early", f"127.0.0.1{OURS}", "certificate is not yet valid; look at this machine's clock"),
-    "who wants ours": ("client", "a?ssl_cert_reqs=none", "it refuses us .*: ssl_certfile and ssl_keyfile name the certificate"),
+    "who wants one": ("client", "a?ssl_cert_reqs=none", "it refuses us .*: ssl_certfile and ssl_keyfile name the certificate"),
     "no TLS": ("", "a", r"it does not speak TLS \([a-z ]+\): write redis:// instead of rediss://"),
     "other ciphers": ("node", "a?ssl_cert_reqs=none", r"it refuses us \([a-z0-9 ]+\): it accepts none of our TLS versions or ciphers: "),
 }
@@ -150,12 +168,14 @@ def test_who_is_believed(papers: Papers, which: str) -> None:
     context, (given, taken) = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), (ssl.MemoryBIO(), ssl.MemoryBIO())
     paper = getattr(papers, shows or "node")
     context.load_cert_chain(paper.cert, paper.key)
-    context.verify_mode = ssl.CERT_REQUIRED if shows == "client" else ssl.CERT_NONE
+    if shows == "client":
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(papers.authority)
     if which == "other ciphers":
         context.maximum_version = ssl.TLSVersion.TLSv1_2
         context.set_ciphers("AES128-SHA")
     server = context.wrap_bio(taken, given, server_side=True)
-    (access,) = accesses([parse(f"rediss://{url.format(papers)}")], None, None)
+    (access,) = accesses([parse(f"rediss://{url.format(papers, quote(Path(papers.authority).read_text()))}")], None, None)
     tunnel = access.tunnel()
     assert tunnel is not None
     tunnel.begin()

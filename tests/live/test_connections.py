@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
-from contract.cluster import Cluster, ask, asks
+from contract.cluster import Cluster, asks
 from contract.faces import Asyncio, Face
 
 from holdfast.drivers import sockets
@@ -79,13 +79,6 @@ async def test_credentials_are_asked_for_before_each_connection(face: Face, thre
 
 def words(url: str, commands: list[tuple[str, ...]]) -> None:
     assert not [it for it in asks(url, commands) if isinstance(it, Exception)]
-
-
-async def test_a_user_in_the_address_and_a_password_from_a_function(face: Face, three: Cluster) -> None:
-    three.everywhere("ACL", "SETUSER", "me", "on", ">pw", "~*", "&*", "+@all")
-    one = face.keep(face.kind(*[it.replace("//", "//me@") for it in three.urls], credentials=lambda node: "pw"))
-    await face.ready(one, 15)
-    assert "user=me" in ask(three.urls[0], "CLIENT", "LIST", "TYPE", "pubsub")
 
 
 class Vault(Exception):

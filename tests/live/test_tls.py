@@ -15,9 +15,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 import redis
@@ -154,44 +152,14 @@ async def test_the_name_that_is_asked_for_is_the_hosts(face: Face, proxy: Proxy,
     assert proxy.names[-3:] == ["localhost"] * 3
 
 
-def pem(papers: Papers) -> str:
-    return quote(Path(papers.authority).read_text(), safe="")
-
-
-GOOD: dict[str, Any] = {  # what nodes show, whether they want to see ours, and the options and arguments with which that is good
-    "a file of authorities": lambda it: (it.node, False, f"ssl_ca_certs={it.authority}", {}),
-    "a folder of authorities": lambda it: (it.node, False, f"ssl_ca_path={it.folder}", {}),
-    "authorities in the address": lambda it: (it.node, False, f"ssl_ca_data={pem(it)}", {}),
-    "a context": lambda it: (it.node, False, "", {"ssl": ssl.create_default_context(cafile=it.authority)}),
-    "anybody": lambda it: (it.expired, False, "ssl_cert_reqs=none", {}),
-    "ours": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.client.cert}&ssl_keyfile={it.client.key}", {}),
-    "ours, with its key": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.both}", {}),
-    "ours, and its key is locked": lambda it: (
-        it.node,
-        True,
-        f"ssl_ca_certs={it.authority}&ssl_certfile={it.client.cert}&ssl_keyfile={it.locked}&ssl_password=pa55%20w0rd%2F",
-        {},
-    ),
-}
-
-
-@pytest.mark.parametrize("which", GOOD)
-async def test_who_is_believed(face: Face, front: Front, name: str, which: str) -> None:
-    paper, timing, options, arguments = GOOD[which](front.papers)
-    await front.show(paper, timing)
-    await works(face, client(face, front, [f"{it}?{options}" for it in front.urls], **arguments), name)
-
-
 AUTHORITY = "certificate is not good for 127.0.0.1: .*certificate.*; if that is its authority, name it with ssl_ca_certs"
 HUNG_UP = r"before it said a word: it may want a certificate of ours \(ssl_certfile\)"
 MINE = "it refuses us .*: ssl_certfile and ssl_keyfile name the certificate that it may ask for"
 BAD: dict[str, Any] = {  # what nodes show, whether they want to see ours, the options and arguments, and what is complained of
     "nobody's authority": lambda it: (it.node, False, "", {}, AUTHORITY),
-    "another authority": lambda it: (it.node, False, f"ssl_ca_certs={it.stranger}", {}, AUTHORITY),
     "another authority's context": lambda it: (it.node, False, "", {"ssl": ssl.create_default_context(cafile=it.stranger)}, AUTHORITY),
     "another name": lambda it: (it.other, False, f"ssl_ca_certs={it.authority}", {}, "IP address mismatch.*name the node as its cert"),
     "none of ours": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}", {}, MINE),
-    "a stranger's": lambda it: (it.node, True, f"ssl_ca_certs={it.authority}&ssl_certfile={it.nobodys}", {}, MINE),
 }
 
 
@@ -235,19 +203,6 @@ async def listener(talk: Talk) -> AsyncIterator[str]:
     listener = Listener(talk)
     yield f"rediss://127.0.0.1:{await listener.open()}"
     await listener.close()
-
-
-async def test_something_that_answers_without_tls(face: Face) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"-ERR unknown command\r\n")
-        await reader.read()
-        writer.close()
-
-    async with listener(talk) as url:
-        one = face.keep(face.kind(url))
-        with pytest.raises(ConfigError, match="redis:// instead of rediss://"):
-            await face.ready(one, 15)
-        await face.finish()
 
 
 # ------------------------------------------------ nodes with which TLS comes to nothing
