@@ -6,16 +6,29 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from holdfast import LeaseState
+import pytest
+
+from holdfast import LeaseState, LockLost
 from holdfast.serve import leasing
 from holdfast.serve.identity import EVERYBODY
 from holdfast.serve.leases import Hold, Wanted
+from holdfast.serve.problems import Problem
 
 
 def a_hold(**wanted: Any) -> Hold:
     """A lease that is waited for."""
     leases: Any = SimpleNamespace(settled=lambda hold: None, ended=lambda hold, remembered: None)
     return Hold("gabcdef2.4f0c2a9e7d1b48e0", EVERYBODY, Wanted(("a",), ttl_ms=10_000, **wanted), leases)
+
+
+def a_lease(**facts: Any) -> Any:
+    """A lease of the library, which is as it is told to be."""
+
+    def check() -> None:
+        raise LockLost("a", "expired", 7)
+
+    usual = {"fences": {"a": 7}, "slots": (), "waited": 0.0, "contended": False, "votes": 2, "remaining": 5.0, "check": check}
+    return SimpleNamespace(**{**usual, **facts})
 
 
 async def turns() -> None:
@@ -36,9 +49,17 @@ async def test_it_is_waited_for_while_one_of_two_requests_waits_for_it() -> None
 
 
 async def test_its_client_is_told_that_it_is_in_doubt() -> None:
-    lease: Any = SimpleNamespace(fences={"a": 7}, slots=(), waited=0.0, contended=False, votes=2, remaining=5.0)
-    hold = a_hold()
+    hold, lease = a_hold(), a_lease()
     hold.state, hold.lease = "held", lease
     for lease.state, doubt in ((LeaseState.HELD, False), (LeaseState.DOUBT, True)):
         assert leasing.held(hold).doubt is doubt
         assert await anext(leasing._events(hold)) == ("doubt" if doubt else "held", {"id": hold.id})
+
+
+async def test_it_is_lost_as_soon_as_the_clock_says_so() -> None:
+    """Also if nobody has been told yet."""
+    hold = a_hold()
+    hold.state, hold.lease = "held", a_lease(state=LeaseState.LOST)
+    with pytest.raises(Problem) as lost:
+        await hold.extend(None)
+    assert (lost.value.kind, lost.value.facts["reason"], hold.state) == ("lost", "expired", "over")

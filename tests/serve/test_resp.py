@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import shutil
@@ -46,11 +47,13 @@ class Client:
     def __init__(self, door: resp.Resp, of: str = NEAR, makes_room: bool = False) -> None:
         self._heard = asyncio.Queue[Any]()
         self._parser = hiredis.Reader(encoding="utf-8", notEnoughData=MORE)
-        self.gone = False
+        self.gone = self.paused = False
+        self.raw = b""
         self._connection = door.speak(Arrived(of, cut=lambda: makes_room))
         self._connection.connection_made(self)  # type: ignore[arg-type]
 
     def write(self, data: bytes) -> None:
+        self.raw = data
         self._parser.feed(data)
         while (it := self._parser.gets()) is not MORE:
             self._heard.put_nowait(f"-{it}" if isinstance(it, hiredis.ReplyError) else it)
@@ -61,9 +64,11 @@ class Client:
             self._heard.put_nowait(END)
             asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.paused = True
 
-    resume_reading = pause_reading
+    def resume_reading(self) -> None:
+        self.paused = False
 
     def say(self, line: str) -> None:
         words = line.encode().split()
@@ -89,7 +94,7 @@ Connect = Callable[..., Client]
 
 async def gateway_for(locks: Holdfast, **options: Any) -> resp.Resp:
     door = resp.Resp()
-    await door.open(Gateway(locks, Options(max_lag=PATIENT, **options)))
+    await door.open(Gateway(locks, Options(**{"max_lag": PATIENT, **options})))
     return door
 
 
@@ -131,7 +136,8 @@ async def test_a_lock_is_taken_kept_and_given_back(connect: Connect) -> None:
     assert (await one(f"UNLOCK {lease}")).startswith("-LOST")
     again = await other("LOCK resp:a")
     assert again[1] > fence
-    assert await other(f"UNLOCK {again[0]}") == 1
+    await asyncio.sleep(11)
+    assert (await other(f"CHECK {again[0]}")).startswith("-LOST")
 
 
 @simulated
@@ -154,6 +160,16 @@ async def test_a_session_is_renewed_and_ends_with_its_connection(connect: Connec
     assert await one(f"CHECK {lease}") > 0
     one.close()
     assert (await other("LOCK resp:c WAIT 100"))[1] > fence
+
+
+@pytest.mark.parametrize("makes_room", [True, False])
+@simulated
+async def test_a_connection_that_the_gateway_ends_releases_nothing(connect: Connect, makes_room: bool) -> None:
+    one, other = connect(makes_room=makes_room), connect()
+    await one("LOCK resp:ended TTL 2000 SESSION")
+    one.close() if makes_room else one.send(b"*1\r\n+x\r\n")
+    assert await other("LOCK resp:ended WAIT 1000") is None
+    assert await other("LOCK resp:ended WAIT 1500")
 
 
 @simulated
@@ -187,7 +203,11 @@ async def test_a_waiter_whose_connection_ends_leaves_the_queue(connect: Connect)
     await asyncio.sleep(1)
     gone.close()
     assert await last("LOCK resp:e WAIT 100") is None
-    assert "waiting:0" in await one("INFO")
+    last.say("LOCK resp:e WAIT 100")
+    facts = dict(it.split(":") for it in (await one("INFO")).splitlines()[2:])
+    assert facts.pop("gateway") == lease.partition(".")[0]
+    assert facts == {"leases": "1", "waiting": "1", "nodes": "3", "nodes_up": "3", "answers": "2", "refused": "0"}
+    assert await last.hear() is None
     await one(f"UNLOCK {lease}")
     assert await last("LOCK resp:e WAIT 100")
 
@@ -266,7 +286,7 @@ async def test_work_is_done_once(connect: Connect) -> None:
     one, other = connect(), connect()
     state, lease, *_ = await one("ONCE resp:job 60000")
     assert state == "run"
-    other.say("ONCE resp:job 60000 WAIT 30000")
+    other.say("ONCE resp:job 30000 WAIT 30000")
     assert await one(f"DONE {lease} 42") == "42"
     assert await other.hear() == ["done", "42"]
     assert await one("ONCE resp:job 60000") == ["done", "42"]
@@ -304,12 +324,56 @@ async def test_rates(connect: Connect) -> None:
         ("LOCK", "-ERR usage: LOCK name"), ("LOCK a WAIT", "-ERR usage"), ("LOCK a FOR ever", "-ERR usage"), ("LOCK a TTL 0", "-ERR TTL"),
         ("LOCK a TTL 10s", "-ERR TTL is a whole number"), ("LOCK a TTL 99999999", "-ERR"), ("NAP", "-ERR unknown command 'NAP'"),
         ("KEEP nobodys", "-LOST"), ("PERMIT a 0", "-ERR permits"), ("LOCK " + "x" * 600, "-ERR A name has at most 512"),
-        ("HELLO 4", "-ERR NOPROTO"),
+        ("HELLO 4", "-ERR NOPROTO"), ("LOCK a TTL 5000 TTL 5000", "-ERR usage"), ("PERMIT a 3 COUNT 0", "-ERR COUNT"),
+        ("ONCE a 0", "-ERR keep_ms"), ("RATE a 0 1", "-ERR limit"), ("RATE a 1 0", "-ERR period_ms"), ("RATE a 1 1 COST 0", "-ERR COST"),
+        ("KEEP a", "-LOST"), (f"LOCK a WAIT {2**53}", "-ERR WAIT is a whole number of at least 0"),
     ],
 )  # fmt: skip
 @simulated
 async def test_what_cannot_be_is_refused_in_words(connect: Connect, line: str, error: str) -> None:
     assert (await (connect())(line)).startswith(error)
+
+
+@pytest.mark.parametrize("line", ["PERMIT a 1 COUNT 1", "RATE a 1 1 COST 1", f"LOCK a WAIT {2**53 - 1}", "HELLO", "LOCK a LABEL session"])
+@simulated
+async def test_the_least_and_the_most_are_served(connect: Connect, line: str) -> None:
+    assert isinstance(await (connect())(line), list)
+
+
+@simulated
+async def test_what_clients_of_redis_say_by_themselves(connect: Connect) -> None:
+    one = connect()
+    said = {"AUTH me word": "OK", "CLIENT SETNAME me": "OK", "SELECT 0": "OK", "COMMAND DOCS": [], "PING": "PONG", "PING me": "me"}
+    assert {it: await one(it) for it in said} == said
+    one.send(b"PING \xff\n")
+    assert await one.hear() == "-ERR words are UTF-8"
+    assert isinstance(await one("HELLO 3"), dict)
+    await one("LOCK resp:free")
+    assert (await one("LOCK resp:free"), one.raw) == (None, b"_\r\n")
+    assert [await one("QUIT"), await one.hear()] == ["OK", END]
+
+
+@simulated
+async def test_a_client_that_does_not_read_is_not_answered_and_one_that_says_much_is_not_read(connect: Connect) -> None:
+    one = connect()
+    one._connection.pause_writing()
+    for many, paused in ((100, False), (1, True)):
+        one.send(b"PING\n" * many)
+        assert one.paused is paused
+    await asyncio.sleep(1)
+    assert one.heard() == ["PONG"]
+    one._connection.resume_writing()
+    await asyncio.sleep(1)
+    assert (one.heard(), one.paused) == (["PONG"] * 100, False)
+
+
+@simulated
+async def test_a_busy_gateway_serves_what_keeps_and_releases(connect: Connect) -> None:
+    one = connect()
+    one._connection.gateway.lag._last = PATIENT + 1
+    assert (await one("LOCK a"))[:11] == "-OVERLOADED"
+    said = [(await one(it))[:5] for it in ("PING", "AUTH me", "KEEP a", "CHECK a", "UNLOCK a", "DONE a b")]
+    assert said == ["PONG", "OK", *["-LOST"] * 4]
 
 
 @pytest.mark.parametrize(
@@ -340,11 +404,33 @@ async def test_a_command_that_does_not_end_is_not_waited_for(connect: Connect) -
     assert [await one.hear() for _ in range(6000)] == ["PONG"] * 6000
     await asyncio.sleep(9)
     assert not one.gone
+    # Its time begins again with each that is complete.
+    one.send(b"\n$1\r\na\r\n*1\r\n$4\r\nPI")
+    await asyncio.sleep(9)
+    assert not one.gone
     await asyncio.sleep(2)
     assert one.gone
 
 
-def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size, answer", [(65_512, "x"), (65_513, "-")])
+@simulated
+async def test_the_largest_command(connect: Connect, size: int, answer: str) -> None:
+    one = connect()
+    one.send(b"*2\r\n$4\r\nPING\r\n$%d\r\n%b\r\n" % (size, b"x" * size))
+    assert (await one.hear())[0] == answer
+
+
+@simulated
+async def test_a_fault_is_told_to_the_loop_and_a_problem_is_not(connect: Connect) -> None:
+    one, told = connect(), list[str]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, it: told.append(it["message"]))
+    one._connection.gateway.locks = None  # type: ignore[assignment]  # a fault
+    assert (await one("NAP"))[:8] == "-ERR unk"
+    assert (await one("LEADER a"))[:23] == "-ERR The gateway failed"
+    assert told == ["LEADER failed"]
+
+
+def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     tokens = tmp_path / "tokens.toml"
     write_tokens(tokens, secret='"lock:mine:*"')
 
@@ -354,13 +440,18 @@ def test_clients_show_tokens_and_may_do_what_their_scopes_say(tmp_path: Path) ->
             one, other = Client(door), Client(door)
             assert (await one("LOCK mine:1")).startswith("-NOAUTH")
             assert (await one("AUTH wrong")).startswith("-NOAUTH")
+            assert [json.loads(it)["address"] for it in caplog.messages if "unauth" in it] == [NEAR, NEAR]
             assert await one("AUTH secret") == "OK"
             lease, *_ = await one("LOCK mine:1")
-            assert (await one("LOCK other:1")).startswith("-NOPERM")
-            assert "proto" in await other("HELLO 2 AUTH default secret")
+            for it in ("LOCK other", "RLOCK mine:1", "LEAD mine:1", "LEADER mine:1", "ONCE mine:1 1", "RATE mine:1 1 1"):
+                assert (await one(it)).startswith("-NOPERM")
+            assert "proto" in await other("HELLO 2 AUTH default secret SETNAME me")
             assert await other(f"UNLOCK {lease}") == 1
             said = [str(await one("PING")) for _ in range(9)]
             assert said[-1].startswith("-TOOMANY"), said
+            write_tokens(tokens)
+            door._gateway.reload()
+            assert (await one("PING")).startswith("-NOAUTH")
             await door.close()
 
     world = Simulation(3)

@@ -243,10 +243,8 @@ class Hold:
         Raises:
             Problem: It is over; or not confirmed, so that it lasts as long as before.
         """
-        if self.state == "over":
-            self.refuse_if_over()
+        self.refuse_if_over()
         self.heard()
-        # Whether it is lost by now is what the lease itself looks at first.
         if self.lease is None or self.state == "waiting":
             return
         try:
@@ -260,8 +258,7 @@ class Hold:
             self.refuse_if_over()
             raise Problem("invalid", error.message, errors=[{"pointer": "/ttl_ms", "detail": error.message}]) from None
         except HoldfastError as error:
-            # Released or lost meanwhile. If it is lost, `check` knows why.
-            self.check()
+            # Released or lost meanwhile. If it is lost, the lease knows why.
             self.refuse_if_over()
             raise problem_of(error) from None
         self.changed()
