@@ -252,8 +252,9 @@ async def test_events_are_hints(live: Serving, locks: Holdfast) -> None:
         assert seen == ["waiting", "held", "lost"]
 
 
-async def test_limits(locks: Holdfast) -> None:
-    async with client_of(locks, max_leases=2, max_waiters=1) as client:
+@pytest.mark.parametrize("of", ["", "_in_all"])
+async def test_limits(locks: Holdfast, of: str) -> None:
+    async with client_of(locks, **{f"max_leases{of}": 2, f"max_waiters{of}": 1}) as client:
         held = await locks.lock("leases:limits").acquire()
         first = new()
         assert (await put(client, first, "leases:limits", wait_ms=10)).status_code == 202
@@ -287,4 +288,5 @@ async def test_what_is_refused(client: httpx.AsyncClient) -> None:
         status, detail = await problem(body)
         assert (status, why in detail) == (422, True), detail
     assert (await problem({"names": ["a"]}, "short"))[0] == 422
-    assert (await problem({"names": ["ü" * 300]}))[0] == 414
+    assert (await problem({"names": ["ü" * 256 + "x"]}))[0] == 414
+    assert (await put(client, new(), "ü" * 256)).status_code == 201

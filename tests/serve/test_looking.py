@@ -3,8 +3,10 @@ from __future__ import annotations
 from urllib.parse import quote, urlencode
 
 import httpx
+import pytest
 
 from holdfast.aio import Holdfast
+from holdfast.serve import looking
 from holdfast.serve.problems import mark
 
 
@@ -46,6 +48,15 @@ async def test_one_lock_is_shown_and_taken_away(client: httpx.AsyncClient, locks
     assert (taken.status_code, taken.json()["nodes"] >= 3) == (200, True)
     assert (await take("*", why)).json()["type"] == "/problems/free"
     await lease.lost.wait()
+
+
+async def test_a_survey_that_takes_long_says_that_there_may_be_more(
+    client: httpx.AsyncClient, locks: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "LONGEST_SURVEY", 0.0)
+    async with locks.lock("serve-long:a"), locks.lock("serve-long:b"):
+        said = (await client.get("/v1/locks?pattern=serve-long:*&limit=2")).json()
+    assert (len(said["locks"]), said["complete"], said["next"]) == (1, False, None)
 
 
 def named(*names: str) -> str:

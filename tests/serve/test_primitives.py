@@ -119,9 +119,10 @@ async def test_health(client: httpx.AsyncClient, locks: Holdfast) -> None:
     assert (await client.get("/healthz")).json()["ok"]
     await locks.ready()
     assert (await client.get("/readyz")).status_code == 200
+    for at in range(3):
+        await client.put(f"/v1/leases/a-lease-of-health-{at}", json={"names": ["health"], "wait_ms": 10})
     text = (await client.get("/metrics")).text
-    assert 'holdfast_gateway_responses_total{status="200"} 2.0' in text
-    assert "holdfast_gateway_leases" in text
-    schema = (await client.get("/openapi.json")).json()
-    assert schema["openapi"].startswith("3.1")
-    assert "/v1/leases/{lease_id}" in schema["paths"]
+    told = dict(it.rsplit(" ", 1) for it in text.splitlines() if it.startswith("holdfast_gateway"))
+    assert [told[f'holdfast_gateway_leases{{state="{it}"}}'] for it in ("held", "waiting")] == ["1.0", "2.0"]
+    assert [told[f'holdfast_gateway_responses_total{{status="{it}"}}'] for it in (200, 201, 202)] == ["2.0", "1.0", "2.0"]
+    assert (told["holdfast_gateway_streams"], float(told["holdfast_gateway_lag_seconds"]) < 60) == ("0.0", True)

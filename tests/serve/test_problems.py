@@ -14,6 +14,7 @@ from serve.serving import client_of, gateway_app, gateway_of, well_formed, write
 
 from holdfast import NoQuorum
 from holdfast.aio import Holdfast
+from holdfast.serve.problems import Problem
 
 ID = "/v1/leases/a-lease-of-problems"
 
@@ -26,7 +27,7 @@ PLAIN: list[tuple[str, str, str, dict[str, Any], dict[str, Any]]] = [
     ("free", "DELETE", "/v1/locks/problems:free", {"json": {"reason": "x"}, "headers": {"if-match": "*"}}, {}),
     ("needs-if-match", "DELETE", "/v1/locks/problems:free", {"json": {"reason": "x"}}, {}),
     ("too-large", "PUT", ID, {"content": b" " * 70_000}, {}),
-    ("name-too-long", "GET", f"/v1/locks/{'x' * 600}", {}, {}),
+    ("name-too-long", "GET", f"/v1/locks/{'x' * 513}", {}, {}),
     ("not-json", "PUT", ID, {"content": b"{}", "headers": {"content-type": "text/plain"}}, {}),
     ("misdirected", "GET", "/v1/nodes", {"headers": {"host": "evil.example"}}, {}),
     ("invalid", "PUT", ID, {"json": {"names": []}}, {}),
@@ -80,3 +81,8 @@ async def test_faults_and_doubts(locks: Holdfast, monkeypatch: pytest.MonkeyPatc
         gateway.drain()
         answers.append(await client.put(f"{ID}-2", json={"names": ["problems:held"]}))
     assert [it.json()["type"] for it in answers] == [f"/problems/{it}" for it in ("fault", "in-doubt", "no-quorum", "draining")]
+
+
+@pytest.mark.parametrize("after,said", [(0.0, "1"), (1.2, "2"), (59.5, "60"), (61.0, "60"), (None, None)])
+def test_when_to_come_back(after: float | None, said: str | None) -> None:
+    assert Problem("busy", "It is held.", after=after).headers().get("retry-after") == said

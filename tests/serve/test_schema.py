@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from cli.kit import Command
 from serve import tools
@@ -40,3 +44,22 @@ def test_schemathesis_finds_nothing(url: str) -> None:
     assert cases is not None
     assert int(cases[1]) == int(cases[2]) >= 40
     print(cases[0])
+
+
+FROZEN = Path(__file__).with_name("openapi.txt")
+
+
+def bare(it: Any) -> Any:
+    """A part of the document, without what is said for people."""
+    if isinstance(it, dict):
+        return {key: bare(value) for key, value in it.items() if not (key in ("summary", "description") and isinstance(value, str))}
+    return [bare(each) for each in it] if isinstance(it, list) else it
+
+
+async def test_what_clients_may_send_and_get_stays_as_it_is(client: httpx.AsyncClient) -> None:
+    """Clients are generated from it. Write a change that you mean into the file, and tell it in CHANGELOG.md."""
+    document = (await client.get("/openapi.json")).json()
+    its, document["info"]["version"] = document["paths"]["/v1/nodes"]["get"], "of this release"
+    assert (its["summary"], its["description"]) == ("Show how the nodes are", "Show how the nodes are.")
+    parts = {**document.pop("paths"), **document["components"].pop("schemas"), "": document}
+    assert [f"{name} {json.dumps(bare(it), sort_keys=True)}" for name, it in sorted(parts.items())] == FROZEN.read_text().splitlines()

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import os
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from serve.serving import PATIENT, client_of, gateway_app, gateway_of, serving
 from holdfast import ConfigError
 from holdfast.aio import Holdfast
 from holdfast.cli.options import parser_of
-from holdfast.serve import audit, http, identity
+from holdfast.serve import audit, http, identity, server
 from holdfast.serve.http import HttpConnection
 from holdfast.serve.identity import Identity
 from holdfast.serve.load import Lag, Limits
@@ -151,13 +152,15 @@ async def test_strangers_pages_and_rebound_names_are_refused(client: httpx.Async
     assert preflight.status_code == 405
 
 
-async def test_a_body_without_a_length_is_bounded_too(client: httpx.AsyncClient) -> None:
-    async def endless() -> Any:
-        for _ in range(100):
-            yield b" " * 1024
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("size,kind", [(65_536, "malformed"), (65_537, "too-large")])
+async def test_a_body_is_bounded_also_without_a_length(client: httpx.AsyncClient, whole: bool, size: int, kind: str) -> None:
+    async def pieces() -> Any:
+        yield b" " * 1024
+        yield b" " * (size - 1024)
 
-    answer = await client.put(PUT, content=endless(), headers={"content-type": "application/json"})
-    assert (answer.status_code, answer.json()["type"]) == (413, "/problems/too-large")
+    answer = await client.put(PUT, content=b" " * size if whole else pieces(), headers={"content-type": "application/json"})
+    assert answer.json()["type"] == f"/problems/{kind}"
 
 
 async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -197,6 +200,8 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
         (f'[client.a]\nsha256 = "{"0" * 64}"\nscopes = ["lok:*"]', "unknown scope"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\nscope = []', "unknown setting"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\nmax_leases = 0', "at least 1"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\nnote = "{"x" * 257}"', "at most 256"),
+        (f'[client.a]\ncertificate = "{"0" * 64}"\n[client.b]\ncertificate = "{"0" * 64}"', "same token or certificate"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\n[client.b]\nsha256 = "{"0" * 64}"', "same token"),
         ("[clients.a]", "tables"),
         ("[", "cannot be read"),
@@ -208,6 +213,14 @@ def test_a_wrong_file_of_tokens(tmp_path: Path, text: str, why: str) -> None:
     path.write_text(text)
     with pytest.raises(ConfigError, match=why):
         identity.read(str(path))
+
+
+def test_settings_at_their_limits(tmp_path: Path) -> None:
+    path = tmp_path / "tokens"
+    path.touch(0o600)
+    path.write_text(f'[client.a]\nsha256 = "{"0" * 64}"\nmax_leases = 1\nnote = "{"x" * 256}"')
+    (client,) = identity.read(str(path)).tokens.values()
+    assert (client.max_leases, client.note) == (1, "x" * 256)
 
 
 def test_patterns_cover_whole_names_and_cases() -> None:
@@ -296,25 +309,46 @@ async def test_headers_that_do_not_come_end_the_connection(locks: Holdfast, monk
 
 
 @pytest.mark.parametrize(
-    "address,asks,refused",
+    "address,asks,why",
     [
-        (ListenAddress(), False, False),
-        (ListenAddress(host="::1"), False, False),
-        (ListenAddress(host="localhost"), False, False),
-        (ListenAddress(host="0.0.0.0"), True, True),
-        (ListenAddress(host="10.0.0.7", cert="a", key="b"), False, True),
-        (ListenAddress(host="10.0.0.7", cert="a", key="b"), True, False),
-        (ListenAddress(host="gateway.example"), False, True),
-        (ListenAddress(cert="a"), True, True),
-        (ListenAddress(client_ca="a"), True, True),
+        (ListenAddress(), False, ""),
+        (ListenAddress(host="::1"), False, ""),
+        (ListenAddress(host="localhost"), False, ""),
+        (ListenAddress(host="0.0.0.0"), True, "without TLS there"),
+        (ListenAddress(host="10.0.0.7", cert="a", key="b"), False, "without tokens there"),
+        (ListenAddress(host="10.0.0.7", cert="a", key="b"), True, ""),
+        (ListenAddress(host="gateway.example"), False, "without TLS and tokens there"),
+        (
+            ListenAddress(host="a", insecure=True),
+            False,
+            "INSECURE: everybody who reaches a:7420 can use it, or listen: it has no TLS and tokens",
+        ),
+        (ListenAddress(cert="a"), True, "belong together"),
+        (ListenAddress(client_ca="a"), True, "needs --server-cert"),
     ],
 )
-def test_addresses_that_others_reach_need_tls_and_tokens(address: ListenAddress, asks: bool, refused: bool) -> None:
-    if refused:
-        with pytest.raises(ConfigError):
+def test_addresses_that_others_reach_need_tls_and_tokens(address: ListenAddress, asks: bool, why: str) -> None:
+    if why and not address.insecure:
+        with pytest.raises(ConfigError, match=why):
             address.check(asks)
     else:
-        assert address.check(asks) == ""
+        assert address.check(asks) == why
+
+
+def test_what_clients_call_an_address() -> None:
+    addresses = [ListenAddress(host="::1", cert="a", key="b"), ListenAddress(host="unix:/a"), ListenAddress(scheme="redis")]
+    assert [it.url(7) for it in addresses] == ["https://[::1]:7", "unix:/a", "redis://127.0.0.1:7"]
+
+
+@pytest.mark.parametrize(
+    "hard,wanted,most", [(4096, 823, 823), (4096, 824, 824), (4096, 825, 825), (4096, 9000, 3896), (-1, 9000, 9000), (1023, 9000, 823)]
+)
+def test_there_are_as_many_connections_as_descriptors(monkeypatch: pytest.MonkeyPatch, hard: int, wanted: int, most: int) -> None:
+    limits = {"now": (1023, hard)}
+    monkeypatch.setattr(resource, "getrlimit", lambda what: limits["now"])
+    monkeypatch.setattr(resource, "setrlimit", lambda what, now: limits.update(now=now))
+    assert server.most_connections(wanted) == most
+    assert limits["now"][0] == max(1023, most + 200)
 
 
 def test_options_that_cannot_work(locks: Holdfast) -> None:
