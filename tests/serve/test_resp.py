@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -37,7 +39,7 @@ from holdfast.serve.options import Options
 from holdfast.testing.simulation import Simulation
 
 NEAR, FAR = "127.0.0.1", "10.0.0.7"
-END, MORE = "the end of the connection", object()
+END, MORE = "(end)", object()
 IOREDIS = "ioredis@5.9.2"
 
 
@@ -124,65 +126,48 @@ async def test_a_connection_whose_tls_handshake_has_failed_keeps_no_door_open() 
     await asyncio.wait_for(door.close(), 1)
 
 
+def told(answer: Any, leases: list[str], fences: set[int]) -> str:
+    """An answer as a conversation has it."""
+    if isinstance(answer, list):
+        return f"[{' '.join(told(it, leases, fences) for it in answer)}]"
+    if isinstance(answer, int) and answer > 10**15:
+        fences.add(answer)
+        return f"F{sorted(fences).index(answer) + 1}"
+    text = "nil" if answer is None else str(answer).replace("\r\n", "\\r\\n")
+    for it in re.findall(r"\bg[a-z0-9]{7}\.[\w-]{22}", text):
+        leases += [it] if it not in leases else []
+        text = text.replace(it, f"L{leases.index(it) + 1}")
+    return text
+
+
+def fits(wanted: str, answer: str) -> bool:
+    least = [0.9 * int(it) for it in re.findall(r"~(\d+)", wanted)]
+    pattern = re.sub(r"~\d+", r"(\\d+)", re.escape(wanted).replace("\\~", "~").replace(r"\.\.\.", ".*"))
+    found = re.fullmatch(pattern, answer)
+    return found is not None and all(it < int(got) <= it / 0.9 for it, got in zip(least, found.groups(), strict=True))
+
+
+TALKS = {title: lines for title, *lines in (it.splitlines() for it in Path(__file__).with_name("resp.txt").read_text().split("\n# ")[1:])}
+
+
+@pytest.mark.parametrize("title", TALKS)
 @simulated
-async def test_a_lock_is_taken_kept_and_given_back(connect: Connect) -> None:
-    one, other = connect(), connect()
-    lease, fence, valid = await one("LOCK resp:a TTL 5000")
-    assert 4000 < valid < 5000
-    assert await other("LOCK resp:a") is None
-    assert 9000 < await one(f"KEEP {lease} TTL 10000") < 10_000
-    assert 9000 < await one(f"CHECK {lease}") < 10_000
-    assert await one(f"UNLOCK {lease}") == 1
-    assert (await one(f"UNLOCK {lease}")).startswith("-LOST")
-    again = await other("LOCK resp:a")
-    assert again[1] > fence
-    await asyncio.sleep(11)
-    assert (await other(f"CHECK {again[0]}")).startswith("-LOST")
-
-
-@simulated
-async def test_waiters_are_served_in_order_and_one_that_waits_for_too_long_leaves(connect: Connect) -> None:
-    holder, short, long = connect(), connect(), connect()
-    lease, *_ = await holder("LOCK resp:b")
-    short.say("LOCK resp:b WAIT 300")
-    long.say("LOCK resp:b WAIT 30000")
-    assert await short.hear() is None
-    await holder(f"UNLOCK {lease}")
-    found = await long.hear()
-    assert await long(f"UNLOCK {found[0]}") == 1
-
-
-@simulated
-async def test_a_session_is_renewed_and_ends_with_its_connection(connect: Connect) -> None:
-    one, other = connect(), connect()
-    lease, fence, _ = await one("LOCK resp:c TTL 1000 SESSION")
-    await asyncio.sleep(60)
-    assert await one(f"CHECK {lease}") > 0
-    one.close()
-    assert (await other("LOCK resp:c WAIT 100"))[1] > fence
-
-
-@pytest.mark.parametrize("makes_room", [True, False])
-@simulated
-async def test_a_connection_that_the_gateway_ends_releases_nothing(connect: Connect, makes_room: bool) -> None:
-    one, other = connect(makes_room=makes_room), connect()
-    await one("LOCK resp:ended TTL 2000 SESSION")
-    one.close() if makes_room else one.send(b"*1\r\n+x\r\n")
-    assert await other("LOCK resp:ended WAIT 1000") is None
-    assert await other("LOCK resp:ended WAIT 1500")
-
-
-@simulated
-async def test_a_client_elsewhere_that_waits_keeps_its_session_by_what_it_says(connect: Connect) -> None:
-    one, other = connect(FAR), connect(FAR)
-    assert await one("LOCK resp:mine TTL 1500 SESSION")
-    assert await other("LOCK resp:others TTL 20000")
-    one.say("LOCK resp:others WAIT 60000")
-    for _ in range(25):
-        one.say("PING")
-        await asyncio.sleep(0.4)
-    assert await other("LOCK resp:mine") is None
-    one.close()
+async def test_a_conversation(connect: Connect, title: str) -> None:
+    clients, leases, fences = dict[str, Client](), list[str](), set[int]()
+    for who, said, wanted in (re.fullmatch(r"(\S.*?)(?:  (?!->)(.+?))?(?:  ->  (.+))?", it).groups() for it in filter(None, TALKS[title])):
+        if who == "time":
+            await asyncio.sleep(float(said))
+            continue
+        if who not in clients:
+            clients[who] = connect(FAR if who.startswith("far") else NEAR, who.startswith("cut"))
+        its, line = clients[who], re.sub(r"L(\d)\b", lambda it: leases[int(it[1]) - 1], said or "")
+        if line == "(ends)":
+            its.close()
+        elif line:
+            its.send(ast.literal_eval(line)) if line.startswith('b"') else its.say(line)
+        if wanted:
+            answer = told(await its.hear(), leases, fences)
+            assert fits(wanted, answer), (who, said, answer)
 
 
 @simulated
@@ -193,23 +178,6 @@ async def test_a_lease_without_a_session_stays_after_its_connection(connect: Con
     assert await other("LOCK resp:d WAIT 200") is None
     # A client that knows its id goes on with it.
     assert await other(f"UNLOCK {lease}") == 1
-
-
-@simulated
-async def test_a_waiter_whose_connection_ends_leaves_the_queue(connect: Connect) -> None:
-    one, gone, last = connect(), connect(), connect()
-    lease, *_ = await one("LOCK resp:e")
-    gone.say("LOCK resp:e WAIT 30000")
-    await asyncio.sleep(1)
-    gone.close()
-    assert await last("LOCK resp:e WAIT 100") is None
-    last.say("LOCK resp:e WAIT 100")
-    facts = dict(it.split(":") for it in (await one("INFO")).splitlines()[2:])
-    assert facts.pop("gateway") == lease.partition(".")[0]
-    assert facts == {"leases": "1", "waiting": "1", "nodes": "3", "nodes_up": "3", "answers": "2", "refused": "0"}
-    assert await last.hear() is None
-    await one(f"UNLOCK {lease}")
-    assert await last("LOCK resp:e WAIT 100")
 
 
 async def use(doors: list[resp.Resp], dice: random.Random, believes: dict[object, float]) -> None:
@@ -261,96 +229,13 @@ def test_nobody_holds_what_a_client_believes_to_hold_that_lives_and_spoke_in_tim
     world.run(whole())
 
 
-@pytest.mark.parametrize(
-    "line, answer",
-    [
-        ("RLOCK {} TTL 5000", 3), ("WLOCK {} TTL 5000", 3), ("PERMIT {} 3 TTL 5000", 4), ("PERMIT {} 3 COUNT 2 TTL 5000", 5),
-        ("LEAD {} VALUE me TTL 5000", 3), ("LOCK {} LABEL me TTL 5000", 3),
-    ],
-)  # fmt: skip
 @simulated
-async def test_each_kind_of_lease(connect: Connect, line: str, answer: int) -> None:
+async def test_the_bytes_of_both_versions(connect: Connect) -> None:
     one = connect()
-    found = await one(line.format(f"resp:{line.split()[0]}:{answer}"))
-    assert len(found) == answer
-    if line.startswith("LEAD"):
-        assert (await one(f"LEADER resp:LEAD:{answer}"))[0] == "me"
-    if line.startswith("PERMIT"):
-        other, *_ = await one("PERMIT resp:another 3 COUNT 3")
-        assert await one(f"UNLOCK {other}") == 1
-    assert await one(f"UNLOCK {found[0]}") == 1
-
-
-@simulated
-async def test_work_is_done_once(connect: Connect) -> None:
-    one, other = connect(), connect()
-    state, lease, *_ = await one("ONCE resp:job 60000")
-    assert state == "run"
-    other.say("ONCE resp:job 30000 WAIT 30000")
-    assert await one(f"DONE {lease} 42") == "42"
-    assert await other.hear() == ["done", "42"]
-    assert await one("ONCE resp:job 60000") == ["done", "42"]
-
-
-@simulated
-async def test_a_client_that_goes_while_its_result_is_kept_leaves_no_lease(connect: Connect) -> None:
-    one, other = connect(), connect()
-    _, lease, *_ = await one("ONCE resp:gone 60000 SESSION")
-    one.say(f"DONE {lease} result")
-    one.close()
-    assert await other("ONCE resp:gone 60000 WAIT 1000") == ["done", "result"]
-    assert "leases:0" in await other("INFO")
-
-
-@simulated
-async def test_a_mistake_takes_no_lease_out_of_its_session(connect: Connect) -> None:
-    one, other = connect(), connect()
-    lease, *_ = await one("LOCK resp:mistake SESSION")
-    assert (await one(f"DONE {lease} result")).startswith("-ERR")
-    one.close()
-    assert await other("LOCK resp:mistake WAIT 100")
-
-
-@simulated
-async def test_rates(connect: Connect) -> None:
-    one = connect()
-    asked = ["rate 2 60000 KEY me"] * 3 + ["rate 2 60000 KEY you", "another 2 60000 KEY me"]
-    assert [(await one(f"RATE resp:{it}"))[0] for it in asked] == [1, 1, 0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "line, error",
-    [
-        ("LOCK", "-ERR usage: LOCK name"), ("LOCK a WAIT", "-ERR usage"), ("LOCK a FOR ever", "-ERR usage"), ("LOCK a TTL 0", "-ERR TTL"),
-        ("LOCK a TTL 10s", "-ERR TTL is a whole number"), ("LOCK a TTL 99999999", "-ERR"), ("NAP", "-ERR unknown command 'NAP'"),
-        ("KEEP nobodys", "-LOST"), ("PERMIT a 0", "-ERR permits"), ("LOCK " + "x" * 600, "-ERR A name has at most 512"),
-        ("HELLO 4", "-ERR NOPROTO"), ("LOCK a TTL 5000 TTL 5000", "-ERR usage"), ("PERMIT a 3 COUNT 0", "-ERR COUNT"),
-        ("ONCE a 0", "-ERR keep_ms"), ("RATE a 0 1", "-ERR limit"), ("RATE a 1 0", "-ERR period_ms"), ("RATE a 1 1 COST 0", "-ERR COST"),
-        ("KEEP a", "-LOST"), (f"LOCK a WAIT {2**53}", "-ERR WAIT is a whole number of at least 0"),
-    ],
-)  # fmt: skip
-@simulated
-async def test_what_cannot_be_is_refused_in_words(connect: Connect, line: str, error: str) -> None:
-    assert (await (connect())(line)).startswith(error)
-
-
-@pytest.mark.parametrize("line", ["PERMIT a 1 COUNT 1", "RATE a 1 1 COST 1", f"LOCK a WAIT {2**53 - 1}", "HELLO", "LOCK a LABEL session"])
-@simulated
-async def test_the_least_and_the_most_are_served(connect: Connect, line: str) -> None:
-    assert isinstance(await (connect())(line), list)
-
-
-@simulated
-async def test_what_clients_of_redis_say_by_themselves(connect: Connect) -> None:
-    one = connect()
-    said = {"AUTH me word": "OK", "CLIENT SETNAME me": "OK", "SELECT 0": "OK", "COMMAND DOCS": [], "PING": "PONG", "PING me": "me"}
-    assert {it: await one(it) for it in said} == said
-    one.send(b"PING \xff\n")
-    assert await one.hear() == "-ERR words are UTF-8"
+    assert (await one("PING"), one.raw) == ("PONG", b"+PONG\r\n")
     assert isinstance(await one("HELLO 3"), dict)
     await one("LOCK resp:free")
     assert (await one("LOCK resp:free"), one.raw) == (None, b"_\r\n")
-    assert [await one("QUIT"), await one.hear()] == ["OK", END]
 
 
 @simulated
