@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import LeaseState, LockLost
+from holdfast import ConfigError, LeaseState, LockLost, Misuse, NoQuorum
 from holdfast.serve import leasing
 from holdfast.serve.identity import EVERYBODY
 from holdfast.serve.leases import Hold, Wanted
@@ -63,3 +63,36 @@ async def test_it_is_lost_as_soon_as_the_clock_says_so() -> None:
     with pytest.raises(Problem) as lost:
         await hold.extend(None)
     assert (lost.value.kind, lost.value.facts["reason"], hold.state) == ("lost", "expired", "over")
+
+
+@pytest.mark.parametrize(
+    "error,state,kind",
+    [
+        (None, LeaseState.HELD, ""),
+        (NoQuorum("a", 1.0, {}, 3, "extend"), LeaseState.DOUBT, "in-doubt"),
+        (ConfigError("ttl"), LeaseState.HELD, "invalid"),
+        (ConfigError("ttl"), LeaseState.LOST, "lost"),
+        (LockLost("a", "expired", 7), LeaseState.LOST, "lost"),
+        (Misuse("it is not held", reason="not_held"), LeaseState.RELEASED, "released"),
+    ],
+)
+async def test_what_comes_of_an_extension(error: Exception | None, state: LeaseState, kind: str) -> None:
+    async def extend(ttl: float) -> None:
+        asked.append(ttl)
+        lease.state = state
+        if error is not None:
+            raise error
+
+    asked, said, lease = list[float](), ("", None), a_lease(state=LeaseState.HELD, extend=extend)
+    hold = a_hold(linger_ms=0)
+    hold.state, hold.lease = "held", lease
+    with hold.listening():
+        change = hold.change
+    try:
+        await hold.extend(20_000)
+    except Problem as problem:
+        said = problem.kind, problem.after
+    assert (said, asked, change.done()) == ((kind, 1.0 if kind == "in-doubt" else None), [20.0], kind not in ("invalid", "released"))
+    # Its client has shown that it lives.
+    await turns()
+    assert hold.state == ("over" if kind == "lost" else "held")
