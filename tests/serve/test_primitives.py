@@ -120,7 +120,7 @@ async def test_health(client: httpx.AsyncClient, locks: Holdfast) -> None:
     await locks.ready()
     assert (await client.get("/readyz")).status_code == 200
     for at in range(3):
-        await client.put(f"/v1/leases/a-lease-of-health-{at}", json={"names": ["health"], "wait_ms": 10})
+        await client.put(f"/v1/leases/a-lease-of-health-{at}", json={"names": ["health"], "wait_ms": 10 * at})
     text = (await client.get("/metrics")).text
     told = dict(it.rsplit(" ", 1) for it in text.splitlines() if it.startswith("holdfast_gateway"))
     assert [told[f'holdfast_gateway_leases{{state="{it}"}}'] for it in ("held", "waiting")] == ["1.0", "2.0"]
