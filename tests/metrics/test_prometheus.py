@@ -10,18 +10,25 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from contract.cluster import Cluster
 from metrics.prometheus_server import NEEDS_PROMETHEUS, PROMTOOL
 from nemesis.processes import until as met
+from opentelemetry.sdk.metrics import MeterProvider
 from prometheus_client import CollectorRegistry, generate_latest
 
 import holdfast.aio
 from holdfast import Holdfast, LockBusy, events
 from holdfast.embedded import Nodes
 from holdfast.metrics import Metrics, by_function
+from holdfast.otel import OtelMetrics
+from holdfast.version import VERSION
+
+EXPOSITION = Path(__file__).with_name("exposition.txt")
 
 
 @pytest.fixture(scope="module")
@@ -187,26 +194,43 @@ def test_one_kind_on_five_nodes_has_few_series(nodes: Cluster) -> None:
     assert 60 < len(series(registry)) <= 160
 
 
-def test_events_that_no_test_here_causes_are_counted() -> None:
+def test_one_event_of_each_kind_changes_what_dashboards_are_made_of() -> None:
+    """`exposition.txt` has all series with their buckets. Dashboards and alerts of users break with a change."""
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry)
-    held: dict[str, Any] = {"name": "a", "token": "t", "waited": 0.5, "fence": 7, "remaining": 9.0}
+    held: dict[str, Any] = {"name": "a", "token": "t", "waited": 0.5, "fence": 7}
+    node: Any = SimpleNamespace(node="n", shard="", state="up", guard_left=None, rtt=0.001, ahead=-0.25, lists=(0,))
     for event in (
-        events.Renewed(**held, left=6.0),
-        events.Doubt(**held),
+        *[events.Attempt(name="a", token="t", waited=0.0)] * 3,
+        events.Acquired(**held),
+        events.Renewed(**held, remaining=9.0, left=6.0),
+        events.Renewed(**held, remaining=9.0, left=-1.0),
+        events.Doubt(**held, remaining=9.0),
+        events.Ended(**held, how="lost", reason="forced", held=60.0),
+        events.Refused(name="a", token="t", waited=0.5, error=None, outcome="busy"),
         events.Opened(name="a", token="t", waited=0.5, error=OSError("refused")),
+        events.Forced(name="a", holder=None, nodes=3, reason="a test"),
+        events.Called(name="a", kind="rate", how="allowed", took=0.1),
+        events.Called(name="a", kind="once", how="kept", took=0.1),
         events.NodeEvent(node="n", state="down", cause=OSError("refused")),
         events.NodeEvent(node="n", state="warned", about="eviction"),
     ):
         metrics(event)
-    counted = ('renewals_total{outcome="ok"}', 'renewals_total{outcome="late"}', "opened_total", 'node_down_total{node="n"}')
-    assert registry.get_sample_value("holdfast_renewal_margin_ratio_sum") == pytest.approx(6 / 9)
-    assert {f"holdfast_{it} 1.0" for it in (*counted, 'warnings_total{about="eviction"}')} <= set(series(registry))
+    metrics.sample([node, SimpleNamespace(**{**vars(node), "node": "m", "state": "connecting"})], SimpleNamespace(longest_wait=1.5))
+    told = generate_latest(registry).decode().replace(VERSION, "of this release").splitlines()
+    assert [it for it in told if "_created" not in it and "# HELP" not in it] == EXPOSITION.read_text().splitlines()
 
 
 def test_too_few_values_are_refused() -> None:
     with pytest.raises(ValueError, match="most=0"):
         Metrics(registry=CollectorRegistry(), most=0)
+
+
+@pytest.mark.parametrize("most", [{"most": 1}, {}])
+def test_as_many_names_are_told_apart_as_are_wanted(most: dict[str, int]) -> None:
+    for metrics in (Metrics(registry=CollectorRegistry(), names=str, **most), OtelMetrics(provider=MeterProvider(), names=str, **most)):
+        assert metrics._names is not None
+        assert len({metrics._names(str(it)) for it in range(99)} - {"other"}) == most.get("most", 50)
 
 
 @NEEDS_PROMETHEUS

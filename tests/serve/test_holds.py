@@ -40,6 +40,8 @@ async def turns() -> None:
 async def test_it_is_waited_for_while_one_of_two_requests_waits_for_it() -> None:
     hold = a_hold(linger_ms=0)
     with hold.listening():
+        pass
+    with hold.listening():
         with hold.listening():
             pass
         await turns()
