@@ -23,8 +23,8 @@ DEEPEST = 100  # lists and objects in one another
 # Names of one question about several locks: as many rows as a page shows.
 IN_VIEW = 60
 
-# In JSON, 200.0 is a whole number.
-Whole = Annotated[int, BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)]
+# In JSON, 200.0 is a whole number. (Behind a field's bounds, so that the document has these.)
+WHOLE = BeforeValidator(lambda it: int(it) if isinstance(it, float) and it.is_integer() else it)
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 # Fences and tokens are whole numbers below 2**53, which every JSON parser reads exactly.
 Fence = Annotated[int, Field(ge=0, lt=2**53)]
@@ -73,7 +73,7 @@ class Listing(Parameters):
 
     names: Annotated[list[str], Field(json_schema_extra={"maxItems": IN_VIEW})] = []
     pattern: Annotated[str, Field(min_length=1, max_length=512)] = "*"
-    limit: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    limit: Annotated[int, Field(ge=1, le=1000), WHOLE] = 100
     after: Annotated[str, Field(max_length=LONGEST_NAME)] = ""
     # The answer has no end then, so the document says it in words.
     prefix: SkipJsonSchema[Annotated[str, Field(max_length=LONGEST_NAME)] | None] = None
@@ -82,7 +82,7 @@ class Listing(Parameters):
 class Show(Parameters):
     """How long to wait for a change of a lease first."""
 
-    wait_ms: Annotated[Whole, Field(ge=0, le=60_000)] = 0
+    wait_ms: Annotated[int, Field(ge=0, le=60_000), WHOLE] = 0
 
 
 class Release(Parameters):
@@ -204,9 +204,9 @@ class TheseLocks(Said):
 
 
 Label = Annotated[str, Field(max_length=256)]
-Ttl = Annotated[Whole, Field(ge=50, le=86_400_000)]
-Wait = Annotated[Whole, Field(ge=0, le=30_000)]
-Linger = Annotated[Whole, Field(ge=500, le=10_000)]
+Ttl = Annotated[int, Field(ge=50, le=86_400_000), WHOLE]
+Wait = Annotated[int, Field(ge=0, le=30_000), WHOLE]
+Linger = Annotated[int, Field(ge=500, le=10_000), WHOLE]
 Value = Annotated[str, Field(max_length=65_536)]
 LEASE_ID = r"^(g[a-z0-9]{7}\.)?[A-Za-z0-9_-]{16,64}$"
 LeaseId = Annotated[str, Field(pattern=LEASE_ID)]
@@ -221,10 +221,10 @@ class Acquire(RequestBody):
     ttl_ms: Ttl | None = None
     wait_ms: Wait = 0
     linger_ms: Linger = 2000
-    max_hold_ms: Annotated[Whole, Field(ge=50, le=10**12)] | None = None
+    max_hold_ms: Annotated[int, Field(ge=50, le=10**12), WHOLE] | None = None
     # Of a semaphore: how many permits there are, and how many of them are wanted.
-    permits: Annotated[Whole, Field(ge=1, le=10_000)] | None = None
-    count: Annotated[Whole, Field(ge=1, le=10_000)] = 1
+    permits: Annotated[int, Field(ge=1, le=10_000), WHOLE] | None = None
+    count: Annotated[int, Field(ge=1, le=10_000), WHOLE] = 1
     # What a leader says.
     value: Value | None = None
     label: Label = ""
@@ -361,11 +361,11 @@ class LeaderSaid(Said):
 class Take(RequestBody):
     """One call of a rate."""
 
-    limit: Annotated[Whole, Field(ge=1, le=10**6)]
-    period_ms: Annotated[Whole, Field(ge=1, le=10**12)]
+    limit: Annotated[int, Field(ge=1, le=10**6), WHOLE]
+    period_ms: Annotated[int, Field(ge=1, le=10**12), WHOLE]
     # Each key has a limit of its own.
     key: Name | None = None
-    cost: Annotated[Whole, Field(ge=1, le=10**6)] = 1
+    cost: Annotated[int, Field(ge=1, le=10**6), WHOLE] = 1
     name: Name | None = None
 
 
@@ -381,7 +381,7 @@ class Begin(RequestBody):
     """Work that is done once."""
 
     # For how long its result is kept.
-    keep_ms: Annotated[Whole, Field(ge=50, le=10**11)]
+    keep_ms: Annotated[int, Field(ge=50, le=10**11), WHOLE]
     ttl_ms: Ttl | None = None
     wait_ms: Wait = 0
     linger_ms: Linger = 2000
