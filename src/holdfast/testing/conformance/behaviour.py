@@ -1,7 +1,7 @@
 """What a node must do beside its scripts: greet, expire, push in order, track, and restart.
 
 Knows docs/nodes.md and sections 3 and 9 of docs/protocol.md. Each check returns what it measured,
-or raises `Unfit`.
+or raises `BadServer`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import scripts
-from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.handshake import OLDEST
-from ...wire.resp import Refusal
+from ...wire.resp import Push, Refusal
 from .connection import PATIENCE, BadServer, BareConnection, Word
 from .contract import LEASE, K, expect, request
 
@@ -78,25 +77,25 @@ def greeting(dial: Callable[[], BareConnection]) -> str:
 def expiries(one: BareConnection, two: BareConnection, name: bytes) -> str:
     """A lease ends when its ttl is over, not earlier, and a few milliseconds later at most."""
     early, lates = 0.0, list[float]()
-    ahead = one.time() - clock()
+    ahead = one.time() - one.clock()
     for _ in range(ROUNDS):
         token = one.token()
-        before = clock()
+        before = one.clock()
         one.ask(*request(name, token, "t", round(SHORT * 1000)))
-        after = clock()
+        after = one.clock()
         denied = after
         while True:
-            asked = clock()
+            asked = one.clock()
             other = two.token()
             if not _denied(two.ask(*request(name, other, "t"))):
                 break
             denied = asked
             if denied > after + SHORT + PATIENCE:
                 raise BadServer(f"a lease of {SHORT:g} s does not end within {PATIENCE:g} s")
-        early = max(early, before + SHORT - clock())
+        early = max(early, before + SHORT - one.clock())
         lates.append(max(denied - after - SHORT, 0.0))
         two.call(scripts.RELEASE, keys_of(name), other, K)
-    drift = one.time() - clock() - ahead
+    drift = one.time() - one.clock() - ahead
     if abs(drift) > DRIFT:
         raise BadServer(f"meanwhile its clock and ours moved apart by {abs(drift):.1f} s")
     # Servers count in milliseconds, so a lease may end in the middle of its last one.
@@ -113,18 +112,19 @@ def pushes(one: BareConnection, two: BareConnection) -> str:
     """Messages arrive in order, and before the answer to any later command of their cause."""
     one.messages()
     two.batch(*[("PUBLISH", one.inbox, number) for number in range(MESSAGES)])
-    expect("the order of messages from another client", [int(it) for it in one.messages()], list(range(MESSAGES)))
-    one.send(*[words for it in range(MESSAGES) for words in (("PUBLISH", one.inbox, it), ("ECHO", it))])
-    heard: list[int] = []
-    answers = 0
-    while answers < 2 * MESSAGES:
+    heard = [int(it) for it in one.messages()]
+    misplaced = [it for it in range(MESSAGES) if heard[it : it + 1] != [it]]
+    expect("the order of messages from another client, from which one on it is wrong,", misplaced[:1], [])
+    one.send(*[words for it in range(MESSAGES) for words in (("PUBLISH", one.inbox, it), ("TIME",))])
+    latest = answered = -1
+    while answered < MESSAGES - 1:
         for it in one.arrived():
-            if isinstance(it, bytes):
-                expect("a message before the answer to the next command", len(heard), int(it) + 1)
-            if isinstance(it, list) and it[0] == b"message":
-                heard.append(int(it[2]))
-            else:
-                answers += 1
+            if isinstance(it, Push):
+                latest = int(it[2])
+            # To TIME: the answer to PUBLISH is a number.
+            elif not isinstance(it, int):
+                answered += 1
+                expect("a message before the answer to the next command", latest, answered)
     return f"{2 * MESSAGES} messages"
 
 
@@ -138,7 +138,7 @@ def tracking(one: BareConnection, two: BareConnection, name: bytes) -> str:
         raise BadServer("it does not say that a tracked key was deleted")
     two.ask("SET", name, "foreign", "PX", round(SHORT * 1000))
     _track(one, ("CLIENT", "CACHING", "YES"), request(name, one.token(), "t"))
-    time.sleep(SHORT + LATE)
+    one.sleep(SHORT + LATE)
     # A server may notice the end of a key when somebody asks for it.
     two.ask("EXISTS", name)
     if not one.invalidated(name):
@@ -153,15 +153,15 @@ def _ran(command: str) -> None:
         raise BadServer(f"the restart command ended with {done.returncode}: {done.stderr.strip()}")
 
 
-def _back(dial: Callable[[], BareConnection], deadline: float) -> BareConnection:
+def _back(dial: Callable[[], BareConnection], earlier: BareConnection, deadline: float) -> BareConnection:
     """Connect again, as soon as the server takes connections."""
     while True:
         try:
             return dial()
         except BadServer as error:
-            if clock() > deadline:
+            if earlier.clock() > deadline:
                 raise BadServer(f"it did not come back within {COMEBACK:g} s: {error}") from None
-            time.sleep(0.05)
+            earlier.sleep(0.05)
 
 
 def _track(one: BareConnection, *commands: tuple[Word, ...]) -> None:
@@ -186,23 +186,23 @@ def restart(dial: Callable[[], BareConnection], name: bytes, command: str | Call
         Whether the data survived.
 
     Raises:
-        Unfit: The restart cannot be noticed, or the server does not come back.
+        BadServer: The restart cannot be noticed, or the server does not come back.
     """
     one = dial()
     before = facts_of(one)
     one.ask("SET", name, "kept", "PX", round(COMEBACK * 2000))
     one.close()
-    began = clock()
+    began = one.clock()
     if callable(command):
         command()
     else:
         _ran(command)
-    one = _back(dial, began + COMEBACK)
+    one = _back(dial, one, began + COMEBACK)
     try:
         after = facts_of(one)
         if after["run_id"] == before["run_id"]:
             raise BadServer("its run id is the same after a restart, so clients would not notice it")
-        if int(after["uptime_in_seconds"]) > clock() - began + 2:
+        if int(after["uptime_in_seconds"]) > one.clock() - began + 2:
             raise BadServer(f"it says that it has run for {after['uptime_in_seconds']} s after a restart")
         kept = one.ask("GET", name) is not None
         one.ask("DEL", name)

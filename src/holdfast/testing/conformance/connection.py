@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...clock import clock
@@ -39,7 +39,12 @@ class BareConnection:
     Attributes:
         pushes: What the server has pushed and nobody has taken yet.
         inbox: The channel that `greet` subscribes to.
+        clock: The clock that its checks read.
+        sleep: How they wait.
     """
+
+    clock: Callable[[], float] = staticmethod(clock)
+    sleep: Callable[[float], None] = staticmethod(time.sleep)
 
     def __init__(self, address: Address, sources: Sequence[Script] = ()) -> None:
         self.address = address
@@ -49,7 +54,7 @@ class BareConnection:
         self._reader = reader()
         self._scripts = sources
         try:
-            self._sock = _dial(address)
+            self._sock = self._dial(address)
         except OSError as error:
             raise BadServer(f"cannot connect: {error}") from None
 
@@ -99,20 +104,16 @@ class BareConnection:
         except OSError as error:
             raise BadServer(f"the connection broke: {error}") from None
 
-    def arrived(self, wait: float = PATIENCE) -> list[Any]:
+    def arrived(self) -> list[Any]:
         """Read once, and return what has come: answers, and pushes in their place.
 
-        Args:
-            wait: Seconds to wait for the first byte (default 5).
-
         Raises:
-            Unfit: Nothing came, the connection broke, or the bytes are not RESP3.
+            BadServer: Nothing came, the connection broke, or the bytes are not RESP3.
         """
-        self._sock.settimeout(max(wait, 0.001))
         try:
             data = self._sock.recv(CHUNK)
         except TimeoutError:
-            raise BadServer(f"no answer within {wait:g} s") from None
+            raise BadServer(f"no answer within {PATIENCE:g} s") from None
         except OSError as error:
             raise BadServer(f"the connection broke: {error}") from None
         if not data:
@@ -140,7 +141,7 @@ class BareConnection:
         """Send a command, and return its answer.
 
         Raises:
-            Unfit: The server refused the command.
+            BadServer: The server refused the command.
         """
         (answer,) = self.batch(words)
         if isinstance(answer, Refusal):
@@ -165,15 +166,30 @@ class BareConnection:
             key: The key.
             wait: Seconds to wait at most (default 1).
         """
-        deadline = clock() + wait
+        deadline = self.clock() + wait
         while True:
             self.ask("TIME")
             taken, self.pushes = self.pushes, []
             if any(it[0] == b"invalidate" and it[1] and key in it[1] for it in taken):
                 return True
-            if clock() > deadline:
+            if self.clock() > deadline:
                 return False
-            time.sleep(0.002)
+            self.sleep(0.002)
+
+    def _dial(self, address: Address) -> socket.socket:
+        last: OSError = OSError("no such host")
+        for family, where in places(address):
+            sock = socket.socket(family)
+            sock.settimeout(PATIENCE)
+            try:
+                sock.connect(where)
+                if address.tls is None:
+                    return sock
+                return tunnels.context(address.tls, address.label).wrap_socket(sock, server_hostname=address.host)
+            except OSError as error:
+                sock.close()
+                last = error
+        raise last
 
 
 def evaluation(script: Script, keys: Sequence[bytes], *arguments: Word, text: bool = False) -> tuple[Word, ...]:
@@ -187,22 +203,6 @@ def evaluation(script: Script, keys: Sequence[bytes], *arguments: Word, text: bo
     """
     how: tuple[Word, Word] = ("EVAL", script.source) if text else ("EVALSHA", script.sha)
     return (*how, len(keys), *keys, *arguments)
-
-
-def _dial(address: Address) -> socket.socket:
-    last: OSError = OSError("no such host")
-    for family, where in places(address):
-        sock = socket.socket(family)
-        sock.settimeout(PATIENCE)
-        try:
-            sock.connect(where)
-            if address.tls is None:
-                return sock
-            return tunnels.context(address.tls, address.label).wrap_socket(sock, server_hostname=address.host)
-        except OSError as error:
-            sock.close()
-            last = error
-    raise last
 
 
 def _bytes(word: Word) -> bytes:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ... import scripts
-from ...clock import clock
 from ...protocol.exclusive import keys_of
 from ...wire.resp import Push, Refusal
 from .connection import PATIENCE, BadServer, BareConnection, evaluation
@@ -65,7 +64,7 @@ class _Client:
         if mode != "k":
             self.token = self._storm.token(self.connection)
         self.connection.send(request(self._storm.name, self.token, mode, LEASE))
-        self.state, self.since, self._mode = "asked", clock(), mode
+        self.state, self.since, self._mode = "asked", self._storm.clock(), mode
 
     def answered(self, answer: Any) -> None:
         """Take an answer."""
@@ -105,7 +104,7 @@ class _Client:
             if self.left < 0:
                 self.connection.send(evaluation(scripts.RELEASE, self._storm.keys, self.token, K))
                 self.state = "released"
-        elif self.state == "waiting" and clock() - self.since > AGAIN:
+        elif self.state == "waiting" and self._storm.clock() - self.since > AGAIN:
             self.ask("k")
 
 
@@ -122,14 +121,15 @@ class Storm:
         self.name, self.keys = name, keys_of(name)
         self.chance = random.Random(seed)
         self.outcome = Outcome()
+        self.clock = connections[0].clock
         self.clients = [_Client(self, it) for it in connections]
-        self._ahead = connections[0].time() - clock()
+        self._ahead = connections[0].time() - self.clock()
         self._holder: _Client | None = None
         self._fence = 0
 
     def token(self, connection: BareConnection) -> bytes:
         """Make a token with the ticket of this moment by the server's clock."""
-        return connection.token_at(clock() + self._ahead)
+        return connection.token_at(self.clock() + self._ahead)
 
     def granted(self, client: _Client, fence: int) -> None:
         """Note a grant. Its holder must be the only one, and its fence above all earlier ones.
@@ -162,25 +162,27 @@ class Storm:
             What was seen.
 
         Raises:
-            Unfit: The server failed.
+            BadServer: The server failed.
         """
-        began = last = clock()
+        began = last = self.clock()
         with selectors.DefaultSelector() as selector:
             for client in self.clients:
                 selector.register(client.connection, selectors.EVENT_READ, client)
                 client.step()
-            while self.outcome.requests < requests and clock() < began + seconds and len(self.outcome.wrong) < enough:
+            while (
+                self.outcome.requests < requests and self.clock() < began + seconds and len(self.outcome.wrong) < enough
+            ):
                 # A holder has its next turn at once.
                 ready = selector.select(0 if self._held() else AGAIN)
                 if ready:
-                    last = clock()
-                elif not self._held() and clock() > last + PATIENCE:
+                    last = self.clock()
+                elif not self._held() and self.clock() > last + PATIENCE:
                     raise BadServer(f"nobody got an answer for {PATIENCE:g} s, or a release freed the lock for nobody")
                 for key, _ in ready:
                     self._read(key.data)
                 for client in self.clients:
                     client.step()
-        self.outcome.seconds = clock() - began
+        self.outcome.seconds = self.clock() - began
         return self.outcome
 
     def _held(self) -> bool:
