@@ -23,6 +23,7 @@ from engine import talk as engine_talk
 from protocol import script
 from protocol.conversation import HORIZON, TTL, Conversation, P
 from scripts import talk as node_talk
+from testing import conformance_talk, network_talk
 from wire import servers as wire
 from wire import talk as connection_talk
 from wire import test_handshake
@@ -36,6 +37,7 @@ ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "clients/vectors"
 # The folders of conversations, and how they are played.
 TEXTS = {"protocol": script.ways, "scripts/locks": node_talk.ways}
+TEXTS |= {"testing/conformance": conformance_talk.ways, "testing/network": network_talk.ways}
 TEXTS |= {"engine": engine_talk.ways} | dict.fromkeys(("wire/connection", "wire/server", "wire/handshake"), connection_talk.ways)
 TALKS = sorted((ROOT / "tests/protocol/claim").glob("*.txt"))
 # Conversations in which a client may say something else.

@@ -1,0 +1,123 @@
+"""Plays what happens to one node and its connections in virtual time, and tells all that was noted and has changed.
+
+    seed 3
+    a sends SET k 1; node freeze 5.0
+
+| A step | |
+| --- | --- |
+| `seed 3` | begins again with this chance (0), and connects a |
+| `a connects` | dials the node, as somebody called a |
+| `a sends SET k 1, GET k` | in one write; keys live for 60 s |
+| `a cut late=1.0`, `node freeze 5.0` | calls this method of the connection or the node |
+| `node.lag = 0.5` | sets this attribute |
+| `refuse SET OOM no` | the server refuses the command |
+| `tell DEL a` | an operator says a command |
+| `wait 0.1` | so many seconds pass |
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from conversations import Step
+from scripts.bench import pack
+from swarm.nodes import ReplaceableNode
+
+from holdfast.testing.network import WALL, SimulatedConnection
+from holdfast.testing.world import DriftingClock, World
+
+
+class Peer:
+    """Who is at the other end, and notes what it is told."""
+
+    def __init__(self, talk: Talk, name: str) -> None:
+        self.talk, self.name = talk, name
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def connected(self, link: SimulatedConnection) -> None:
+        self.talk.world.note(self, "is connected")
+
+    def heard(self, link: SimulatedConnection, data: bytes) -> None:
+        self.talk.world.note(self, "hears", repr(data).replace("$", ""))
+
+    def lost(self, link: SimulatedConnection, cause: Exception) -> None:
+        self.talk.world.note(self, "is told", str(cause))
+
+
+class Talk:
+    """One world, with one node."""
+
+    def __init__(self) -> None:
+        self.begins(0)
+
+    def begins(self, seed: int) -> None:
+        self.world = World(seed)
+        self.node = ReplaceableNode(self.world, 0, DriftingClock(self.world, WALL))
+        self.those: dict[str, Any] = {"node": self.node, "world": self.world}
+        self.node.unanswered = lambda link: self.world.note(link, "gets no answer")
+        self.step("a", "connects")
+        self.step("wait", "0.1")
+        self.told, self.was = len(self.world.record), self.state()
+
+    def state(self) -> dict[str, object]:
+        node, server = self.node, self.node.server
+        return {
+            "keys": dict(zip(node.keys(), server.data[0].values.values(), strict=True)),
+            "run": int(server.run_id[-20:]),
+            "up since": int(self.world.now) - server.uptime(),
+            "born": round(node.born, 3),
+            "reigns": len(server.reigns),
+            "woke": dict(node.woke),
+            "had": {it: round(when, 3) for it, when in node.had.items()},
+            "links": [*node.links],
+            "changes": node.changes,
+            "runs": node.running,
+            "old": node.old and [*node.old.data[0].values],
+            "delivered": self.world.delivered,
+            "seen": dict(self.world.seen),
+        }
+
+    def step(self, who: str, verb: str, *words: str) -> None:
+        match who, verb:
+            case "seed", _:
+                self.begins(int(verb))
+            case "wait", _:
+                self.world.run(self.world.now + float(verb))
+            case "refuse", _:
+                self.node.server.refuse[verb.encode()] = " ".join(words).encode()
+            case "tell", _:
+                self.node.tell(pack(verb, *words))
+            case _, "connects":
+                self.those[who] = SimulatedConnection(self.world, Peer(self, who), self.node)
+            case _, "sends":
+                said = [it.split() for it in " ".join(words).split(", ")]
+                self.those[who].send(b"".join(pack(*it, *(("PX", "60000") if it[0] == "SET" else ())) for it in said))
+            case _, "=":
+                name, attribute = who.split(".")
+                setattr(self.those[name], attribute, float(words[0]))
+            case _:
+                named = dict(it.split("=") for it in words if "=" in it)
+                options = {name: ast.literal_eval(it) for name, it in named.items()}
+                getattr(self.those[who], verb)(*[float(it) for it in words if "=" not in it], **options)
+
+    def __call__(self, line: str) -> Sequence[str]:
+        for step in line.split("; "):
+            self.step(*step.split())
+        found = [self.noted(it) for it in self.world.record[self.told :]]
+        was, self.was, self.told = self.was, self.state(), len(self.world.record)
+        return found + [f"{name}: {it}" for name, it in self.was.items() if it != was[name]]
+
+    def noted(self, record: tuple[Any, ...]) -> str:
+        when, who, what, *details = record
+        return " ".join(
+            [f"{when:.3f}", str(who), what, *map(str, details if what not in ("sends to", "is told") or type(details[0]) is str else ())]
+        )
+
+
+def ways(text: str) -> Mapping[str, Callable[[], Step]]:
+    """Return the one way to play these lines."""
+    return {"": Talk}
