@@ -85,6 +85,7 @@ class Talk:
         match who, verb:
             case "seed", _:
                 self.begins(int(verb))
+                self.was = dict.fromkeys(self.was)
             case "wait", _:
                 self.world.run(self.world.now + float(verb))
             case "refuse", _:

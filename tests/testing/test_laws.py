@@ -264,6 +264,29 @@ def test_a_release_is_seen_behind_a_script_that_is_told_no_token(court: Court) -
     assert court.laws.given_back == {(court.nodes[0], token): court.one.links[0]}
 
 
+def test_a_node_is_told_of_what_is_over(court: Court) -> None:
+    court.claim.state = State.OVER
+    with pytest.raises(Violation, match=r"^release: client ac4c is connected to node 0, and has not given .* back there"):
+        court.works(court.one)
+
+
+def test_a_connection_on_which_no_answer_can_come_is_given_up(court: Court) -> None:
+    began, link = court.world.now, court.one.links[0]
+    for _ in range(2):
+        court.laws.unanswered(link)
+    assert court.laws.looked["half open"] == 1
+    court.breaks("half open: client ac4c still waits for node 0, from which no answer can come")
+    assert 2 < (court.world.now - began) / court.settings.node_timeout < 2.1
+
+
+def test_whoever_was_stopped_meanwhile_has_longer_to_give_up_a_connection(court: Court) -> None:
+    court.laws.unanswered(court.one.links[0])
+    court.one.process.pause(0.1)
+    court.later(2.1 * court.settings.node_timeout)
+    assert court.laws.looked["half open"] == 2
+    court.breaks("half open: client ac4c still waits for node 0, from which no answer can come")
+
+
 def test_every_key_has_an_expiry(court: Court) -> None:
     with pytest.raises(Violation, match=r"^no expiry: .*forever"):
         court.nodes[0].tell(pack(b"SET", b"forever", b"v"))
