@@ -11,6 +11,7 @@
 | `a cut late=1.0`, `node freeze 5.0` | calls this method of the connection or the node |
 | `node.lag = 0.5` | sets this attribute |
 | `refuse SET OOM no` | the server refuses the command |
+| `storm faults=9.0`, `storm end` | from now on things go wrong with this node and two others; no longer |
 | `tell DEL a` | an operator says a command |
 | `wait 0.1` | so many seconds pass |
 """
@@ -25,7 +26,8 @@ from conversations import Step
 from scripts.bench import pack
 from swarm.nodes import ReplaceableNode
 
-from holdfast.testing.network import WALL, SimulatedConnection
+from holdfast.testing.faults import Faults, StormSettings
+from holdfast.testing.network import WALL, Node, SimulatedConnection
 from holdfast.testing.world import DriftingClock, World
 
 
@@ -58,7 +60,10 @@ class Talk:
         self.world = World(seed)
         self.node = ReplaceableNode(self.world, 0, DriftingClock(self.world, WALL))
         self.those: dict[str, Any] = {"node": self.node, "world": self.world}
+        self.nodes = [self.node, *(Node(self.world, it, DriftingClock(self.world, WALL)) for it in (1, 2))]
         self.node.unanswered = lambda link: self.world.note(link, "gets no answer")
+        self.node.published = lambda node, message: self.world.note(node, "publishes", str(message))
+        self.node.executed = lambda node: self.world.saw("executed")
         self.step("a", "connects")
         self.step("wait", "0.1")
         self.told, self.was = len(self.world.record), self.state()
@@ -75,7 +80,10 @@ class Talk:
             "had": {it: round(when, 3) for it, when in node.had.items()},
             "links": [*node.links],
             "changes": node.changes,
+            "erred": node.erred if node.erred < 0 else round(node.erred, 3),
+            "host": node.host,
             "runs": node.running,
+            "refuses": dict(server.refuse),
             "old": node.old and [*node.old.data[0].values],
             "delivered": self.world.delivered,
             "seen": dict(self.world.seen),
@@ -85,11 +93,13 @@ class Talk:
         match who, verb:
             case "seed", _:
                 self.begins(int(verb))
-                self.was = dict.fromkeys(self.was)
             case "wait", _:
                 self.world.run(self.world.now + float(verb))
             case "refuse", _:
                 self.node.server.refuse[verb.encode()] = " ".join(words).encode()
+            case "storm", _ if verb != "end":
+                options = {name: ast.literal_eval(it) for name, it in (it.split("=") for it in (verb, *words))}
+                self.those[who] = Faults(self.world, self.nodes, StormSettings(**options), guard=1.0)
             case "tell", _:
                 self.node.tell(pack(verb, *words))
             case _, "connects":
@@ -109,8 +119,10 @@ class Talk:
         for step in line.split("; "):
             self.step(*step.split())
         found = [self.noted(it) for it in self.world.record[self.told :]]
+        # A new world is shown whole, unless more happens in it.
+        self.was = {} if step == line != step.removeprefix("seed ") else self.was
         was, self.was, self.told = self.was, self.state(), len(self.world.record)
-        return found + [f"{name}: {it}" for name, it in self.was.items() if it != was[name]]
+        return found + [f"{name}: {it}" for name, it in self.was.items() if name not in was or it != was[name]]
 
     def noted(self, record: tuple[Any, ...]) -> str:
         when, who, what, *details = record
