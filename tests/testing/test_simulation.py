@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -128,32 +129,40 @@ def test_what_can_never_end_is_told() -> None:
 # ------------------------------------------------ what never ends
 
 
-def deadlock(simulation: Simulation, **options: Any) -> Coroutine[Any, Any, None]:
+def deadlock(simulation: Simulation, how: str = "another client", **options: Any) -> Coroutine[Any, Any, None]:
     """Two tasks each hold what the other waits for."""
 
-    async def takes(first: str, second: str) -> None:
-        async with simulation.client() as locks, locks.lock(first):
+    async def takes(locks: Holdfast, first: str, second: str) -> None:
+        async with locks.lock(first):
             await asyncio.sleep(1)
             async with locks.lock(second, **options):
                 pass
 
     async def main() -> None:
-        await asyncio.gather(takes("a", "b"), takes("b", "a"))
+        one, two = simulation.client(), simulation.client()
+        both = takes(one, "a", "b"), takes(one if how == "the same client" else two, "b", "a")
+        if how.startswith("process"):
+            await [simulation.process(it) for it in both][0]
+        else:
+            await asyncio.gather(*both)
 
     return main()
 
 
-def test_a_deadlock_of_the_application_ends_and_names_the_tasks_and_their_locks() -> None:
+@pytest.mark.parametrize("how", ["another client", "the same client", "process 'process N'"])
+def test_a_deadlock_of_the_application_ends_and_names_the_tasks_and_their_locks(how: str) -> None:
     simulation = Simulation()
     with pytest.raises(Stuck) as raised:
-        simulation.run(deadlock(simulation))
-    assert simulation.now < 200
-    told = str(raised.value)
-    assert "nothing is left to happen but that leases are renewed" in told
-    for name in "ab":
-        assert f"waits for the lock '{name}', which another client holds" in told
-    assert told.count("takes at test_simulation.py:") == 2
-    assert "main at test_simulation.py:" in told
+        simulation.run(deadlock(simulation, how))
+    task = "process N" if how.startswith("process") else "Task-N"
+    lines = [
+        "everybody waits, and nothing is left to happen but that leases are renewed. These tasks wait:",
+        "  Task-N: deadlock.<locals>.main at test_simulation.py:N",
+        f"  {task}: deadlock.<locals>.takes at test_simulation.py:N waits for the lock 'b', which {how} holds",
+        f"  {task}: deadlock.<locals>.takes at test_simulation.py:N waits for the lock 'a', which {how} holds",
+    ]
+    assert re.sub(r"(Task-|process |py:)\d+", r"\1N", str(raised.value)).splitlines() == lines
+    assert 65 < simulation.now < 70
     assert "in the simulated world of seed 0" in "\n".join(raised.value.__notes__)
 
 
