@@ -142,7 +142,8 @@ def deadlock(simulation: Simulation, how: str = "another client", **options: Any
         one, two = simulation.client(), simulation.client()
         both = takes(one, "a", "b"), takes(one if how == "the same client" else two, "b", "a")
         if how.startswith("process"):
-            await [simulation.process(it) for it in both][0]
+            first, _ = [simulation.process(it) for it in both]
+            await first
         else:
             await asyncio.gather(*both)
 

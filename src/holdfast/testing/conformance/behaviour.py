@@ -87,7 +87,8 @@ def expiries(one: BareConnection, two: BareConnection, name: bytes) -> str:
         while True:
             asked = one.clock()
             other = two.token()
-            if not _denied(two.ask(*request(name, other, "t"))):
+            answer = two.ask(*request(name, other, "t"))
+            if not isinstance(answer, list) or answer[0]:
                 break
             denied = asked
             if denied > after + SHORT + PATIENCE:
@@ -209,10 +210,6 @@ def restart(dial: Callable[[], BareConnection], name: bytes, command: str | Call
         return "noticed, data kept" if kept else "noticed, data lost"
     finally:
         one.close()
-
-
-def _denied(answer: Any) -> bool:
-    return isinstance(answer, list) and not answer[0]
 
 
 def _text(answer: Any) -> str:

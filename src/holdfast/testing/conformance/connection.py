@@ -201,8 +201,7 @@ def evaluation(script: Script, keys: Sequence[bytes], *arguments: Word, text: bo
         arguments: Its ARGV.
         text: Hand over the text, and not its digest (default False).
     """
-    how: tuple[Word, Word] = ("EVAL", script.source) if text else ("EVALSHA", script.sha)
-    return (*how, len(keys), *keys, *arguments)
+    return ("EVAL" if text else "EVALSHA", script.source if text else script.sha, len(keys), *keys, *arguments)
 
 
 def _bytes(word: Word) -> bytes:
