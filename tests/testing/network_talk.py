@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from conversations import Step
@@ -86,6 +87,7 @@ class Talk:
             "refuses": dict(server.refuse),
             "old": node.old and [*node.old.data[0].values],
             "delivered": self.world.delivered,
+            "flights": [f"{it.leaves:.3f} to {it.lands or inf:.3f}" for it in self.world.flights[-2:]],
             "seen": dict(self.world.seen),
         }
 
