@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from swarm.explore import explore
 
 from holdfast.protocol.exclusive import Exclusive
-from holdfast.testing.timeline import timeline
-from holdfast.testing.world import World
+from holdfast.testing.network import Node
+from holdfast.testing.timeline import kind_of, timeline
+from holdfast.testing.world import BytesInFlight, DriftingClock, World
 from holdfast.wire.resp import pack
 
 TOKEN = b"1800000001500343:6970159142ac030c1b901e7842d60baa:0000001f"
@@ -48,6 +50,35 @@ def test_other_things_and_the_last_lines_only() -> None:
     world.note("client", "has news of", TOKEN, "HELD", 5, "")
     assert list(timeline(world)) == ["  0.000000  node 1 is killed ", "  0.000000  client has news of 1500343.6970.1f HELD 5"]
     assert list(timeline(world, 1)) == ["  0.000000  client has news of 1500343.6970.1f HELD 5"]
+
+
+def test_a_part_of_what_happened() -> None:
+    world = World(0)
+    for world.now in (0.5, 1.0, 1.5, 2.0, 2.5):
+        world.note("node 1", "is killed")
+    assert [it.split()[0] for it in timeline(world, begins=1.0, ends=2.0)] == ["1.000000", "1.500000", "2.000000"]
+
+
+@pytest.mark.parametrize(
+    "data, of_client, of_node",
+    [
+        (LOCK.request(TOKEN, 1.0, b"c", 5), "make", "other"),
+        (LOCK.request(TOKEN, 1.0, b"w", 5), "ask", "other"),
+        (LOCK.request(TOKEN, 1.0, b"k", 5), "ask", "other"),
+        (LOCK.request(TOKEN, 1.0, b"t", 5), "ask", "other"),
+        (LOCK.release(TOKEN), "give", "other"),
+        (b">1\r\n$3\r\ng 1\r\n", "other", "push"),
+        (b">1\r\n$3\r\nz 1\r\n", "other", "other"),
+        (b"$16\r\n1800000000000001\r\n", "other", "yes"),
+        (b"+OK\r\n*3\r\n:1234567\r\n:1\r\n:0\r\n", "other", "yes"),
+        (b"*3\r\n:0\r\n:-2\r\n:4\r\n", "other", "no"),
+        (b":1\r\n", "other", "other"),
+    ],
+)
+def test_kinds_of_messages(data: bytes, of_client: str, of_node: str) -> None:
+    world = World(0)
+    node = Node(world, 0, DriftingClock(world, 0.0))
+    assert [kind_of(BytesInFlight(0.0, sender, None, data)) for sender in ("client", node)] == [of_client, of_node]
 
 
 def test_readers_and_writers_are_told_like_others() -> None:
