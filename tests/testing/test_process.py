@@ -391,3 +391,16 @@ def test_a_paused_process_that_nobody_resumes_is_told() -> None:
 
     with pytest.raises(Stuck, match=r"(?s)nothing is left to happen.*process 'worker' is paused"):
         simulation.run(main())
+
+
+def test_a_pause_that_ends_by_itself_is_no_deadlock() -> None:
+    simulation = Simulation()
+
+    async def main() -> None:
+        process = simulation.process(holding(simulation, sleeping))
+        process.pause(1000)
+        async with simulation.client() as locks, locks.lock("y"):
+            await process
+
+    simulation.run(main())
+    assert 1001 < simulation.now < 1003
