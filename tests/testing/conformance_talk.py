@@ -23,7 +23,7 @@ Each line has a new server. What is wrong with it stands before the colon, and t
 | `dial redis://a/3` | in which database it works |
 | `hears !?` | what is said if these bytes come, `nothing`, or the `end` |
 | `client asks w then answered 1 then heard g its 9 L then after 0.9 then is held then other 7` | of a storm: what becomes of a client |
-| `storm 3000 10` | so many requests, for so many seconds: how it ends |
+| `storm 1600 10` | so many requests, for so many seconds: how it ends |
 """
 
 from __future__ import annotations
