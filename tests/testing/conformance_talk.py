@@ -19,10 +19,11 @@ Each line has a new server. What is wrong with it stands before the colon, and t
 | A check | |
 | --- | --- |
 | `greeting`, `expiries`, `pushes`, `tracking`, `restart` | the detail, or the verdict and the detail |
-| `contract latch` | for each answer and message: what is said if it is another one. `-`: nothing, whatever it is |
+| `contract latch` | for each answer and message: what is said of another one, but for these parts |
 | `dial redis://a/3` | in which database it works |
 | `hears !?` | what is said if these bytes come, `nothing`, or the `end` |
-| `client asks w then answered 1 then heard g its 9 L then after 0.9 then is held then other 7` | of a storm: what becomes of a client |
+| `client asks w then answered 1 then heard g its 9 L` | what becomes of a client of a storm |
+| `client other 7 then is held then after 0.9` | the same: another one holds; it is held; it waits so long |
 | `storm 1600 10` | so many requests, for so many seconds: how it ends |
 """
 
@@ -57,7 +58,7 @@ CHANGED = Push([b"invalidate", [b"its"]])
 
 
 class Line(BareConnection):
-    """A connection to the server of a bench: what is sent is executed at once, and the answer can be read then."""
+    """A connection to a simulated server: what is sent is executed at once, and answered."""
 
     def __init__(self, bench: Bench, url: str) -> None:
         self.bench = bench
@@ -66,6 +67,8 @@ class Line(BareConnection):
 
     def _dial(self, address: Any) -> Any:
         sock, self.far = socket.socketpair()
+        for it in (sock, self.far):
+            it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)  # nobody reads meanwhile
         sock.settimeout(0.01)
         self._served = self.bench.server.connect(self.far.sendall)
         return sock
