@@ -10,8 +10,10 @@ from swarm.faults import promote
 from testing.theatre import Theatre
 
 from holdfast.protocol.claim import Claim, State
+from holdfast.protocol.readwrite import rw_keys_of
 from holdfast.scripts import REGISTRY
 from holdfast.testing.client import SimulatedClient
+from holdfast.testing.laws import has_token, runs_out
 from holdfast.testing.windows import HeldWindow
 from holdfast.testing.world import Violation
 from holdfast.wire.resp import pack
@@ -287,6 +289,22 @@ def test_whoever_was_stopped_meanwhile_has_longer_to_give_up_a_connection(court:
     court.breaks("half open: client ac4c still waits for node 0, from which no answer can come")
 
 
+def test_who_has_a_lock_that_is_shared_or_was_a_writers(court: Court) -> None:
+    node, bare = court.nodes[0], court.claim.token
+    tokens = bare, bare + b":r", bare + b":w"
+
+    def have(value: bytes, more: float = 0.0) -> tuple[bool, ...]:
+        readers, deadline = rw_keys_of(b"M")[4], b"%d" % ((node.clock() + more) * 1000)
+        node.tell(pack(b"ZADD", readers, deadline, tokens[1]) + pack(b"PEXPIRE", readers, b"9000"))
+        node.tell(pack(b"SET", b"M", value, b"PX", b"9000"))
+        return tuple(has_token(node, b"M", it) for it in tokens)
+
+    assert [have(it) for it in tokens] == [(True, False, False), (False, True, False), (False, True, True)]
+    assert runs_out(node, b"M", bare) == pytest.approx(court.world.now + 9, abs=0.01)
+    assert (have(b"shared"), have(b"shared", 1.0)) == ((False, False, False), (False, True, False))
+    assert runs_out(node, b"M", tokens[1]) == pytest.approx(court.world.now + 1, abs=0.01)
+
+
 def test_every_key_has_an_expiry(court: Court) -> None:
     with pytest.raises(Violation, match=r"^no expiry: .*forever"):
         court.nodes[0].tell(pack(b"SET", b"forever", b"v"))
@@ -334,7 +352,7 @@ def test_laws_are_counted_when_they_look(court: Court) -> None:
     court.world.do(court.take(court.two, "M", max_hold=0.5))
     court.later(0.1)
     looked = court.laws.looked
-    assert {law for law, times in looked.items() if times} == {"exclusion", "zombie", "no expiry", "max_hold", "majority"}
+    assert {law for law, times in looked.items() if times > 0} == {"exclusion", "zombie", "no expiry", "max_hold", "majority"}
     court.lets_go(court.one, court.claim)
     court.world.do(court.take(court.two))
     assert looked["fence"] == 1
