@@ -34,6 +34,7 @@ import dataclasses
 import re
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from math import inf
 from typing import Any
@@ -108,8 +109,7 @@ class Bench:
 
     def __init__(self, wrong: str = "", turn: int = -1, other: int = 0) -> None:
         self.now, self.up, self.tells, self.pace, self.ahead, self.down = 0.0, 0.0, inf, 0.0004, 1_800_000_000.0, 0.0
-        self.late = self.lost = False
-        self.clock = 0.0
+        self.late, self.lost, self.clock = False, False, 0.0
         self.info, self.again, self.invalidations = list[str](), dict[str, Any](), [0.0, 0.0]
         self.turn, self.other, self.answers = turn, other, list[Any]()
         self.begin(uptime=1000.0)
@@ -200,12 +200,8 @@ class Bench:
         return detail if row.verdict == "ok" else f"{row.verdict}: {detail}"
 
     def both(self, check: Callable[[Line, Line], Any]) -> Any:
-        one, two = self.dial(), self.dial()
-        try:
+        with closing(self.dial()) as one, closing(self.dial()) as two:
             return check(one, two)
-        finally:
-            one.close()
-            two.close()
 
     def dials(self, url: str) -> str:
         line = self.dial(url)
