@@ -36,7 +36,7 @@ import pytest
 LEADS_TO = " => "
 INDENT = "    "
 # Columns of a line that has more than one thing.
-WIDTH = 120
+WIDTH = 140
 # A step begins with its time.
 _TIME = re.compile(r"-?[\d.]+: ")
 _NEXT = re.compile(rf"; (?={_TIME.pattern})")
