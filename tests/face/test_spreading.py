@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -169,6 +170,33 @@ def test_one_set_may_take_the_place_of_another(kind: Any) -> None:
     assert kind(A, previous=A[::-1]).lock("a")._moves is None, "the same nodes: nothing moves"
 
 
+# What is named now and what was before, by servers; and which sets, by their numbers, can have a name at the same time.
+MOVES: list[tuple[str, str, list[tuple[int, ...]]]] = [
+    ("a b", "a", [(1, 0)]),
+    ("a", "a b", [(0, 1)]),
+    ("a b c", "a b", [(2, 0), (2, 1), (2, 0, 1)]),
+    ("d", "a b c", [(0, 1), (0, 2), (0, 3), (0, 1, 2, 3)]),
+    ("a=x b", "a b", [(0, 2)]),
+]
+
+
+@pytest.mark.parametrize("now, before, parts", MOVES)
+def test_names_move_from_sets_that_had_them_and_no_others(now: str, before: str, parts: list[tuple[int, ...]]) -> None:
+    sets = ({it[0]: [f"redis://{it[-1]}"] for it in text.split()} for text in (now, before))
+    found = holdfast.Holdfast(shards=next(sets), previous=next(sets))._shards
+    assert found.parts == tuple(parts)
+    assert [found.together(home, {*former}) for home, *former in parts] == [len(found.all) + it for it in range(len(parts))]
+    if len(parts[-1]) > 3:
+        assert found.together(0, {1, 3}) == len(found.every) - 1, "of two of three former ones: it asks all"
+
+
+def test_nodes_that_are_dialled_are_not_waited_for() -> None:
+    nodes: Any = [SimpleNamespace(state=it) for it in ("up", "dialling", "refusing")]
+    for told, known in ((nodes, {0, 2}), ((), {0, 1, 2})):
+        ask: Any = next(holdfast.Holdfast(A)._shards.probe(0, nodes=told))
+        assert [ask.enough(dict.fromkeys(it)) for it in ({0}, known)] == [False, True]
+
+
 @FACES
 def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) -> None:
     locks = kind(shards={"left": A, "right": B}, previous=A)
@@ -192,6 +220,7 @@ def test_what_cannot_be_held_on_two_sets_is_refused_while_it_moves(kind: Any) ->
 WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "nodes, too": ({"shards": {"a": A}, "_nodes": B}, "shards= is instead of nodes"),
     "nodes of two sets": ({"shards": {"a": A, "b": B}, "previous": [A[0], *B]}, "with 'a' and with 'b'"),
+    "a former set twice": ({"shards": {"a": A, "b": B}, "previous": [A[:1], A[1:]]}, "previous names the shard 'a' twice"),
     "nodes and sets change": ({"shards": {"a": A, "b": B}, "previous": {"a": A[:1]}}, "make one change after the other"),
     **{
         f"previous is {wrong!r}": ({"_nodes": A, "previous": wrong}, "previous is a list of shards")
