@@ -88,7 +88,7 @@ WRONG: dict[str, Rows] = {
         *[({"keep": it}, "keep is") for it in (0, True, 1e9)],
         ({"per": "days"}, "per is"),
         ({"per": 61}, "keep=60 is less than per=61"),
-        ({"per": "day"}, "keep=60 is less than a day, which can last 93600 s"),
+        *[({"per": it}, f"less than one {it}, which can last {most} s") for it, most in (("hour", 3600), ("day", 93600), ("week", 612000))],
         ({"per": "day", "keep": 1e6, "zone": "Berlin"}, "knows no time zone 'Berlin'"),
         ({"slack": 1}, "slack= belongs to a schedule"),
         ({"key": ""}, "needs a name"),

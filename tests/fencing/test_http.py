@@ -64,6 +64,7 @@ def test_it_is_a_structured_field_to_others(fences: dict[str, int]) -> None:
         (r'"\"\\";fence="5"', {'"\\': 5}),
         ('"100%";fence="5"', {"100%": 5}),
         (f'"a";fence="{MOST}"', {"a": MOST}),
+        (f'"a";fence=5;x="{"y" * (16_384 - 16)}"', {"a": 5}),
     ],
 )
 def test_what_can_be_read(value: str, fences: dict[str, int]) -> None:
@@ -93,7 +94,7 @@ def test_what_can_be_read(value: str, fences: dict[str, int]) -> None:
         f'"a";fence="{MOST + 1}"',
         '"a";fence="99999999999999999"',
         '"a";fence="5"\n',
-        '"' + "a" * 20_000 + '";fence="5"',
+        f'"a";fence=5;x="{"y" * (16_385 - 16)}"',
     ],
 )
 def test_what_cannot_be_read(value: str) -> None:

@@ -154,7 +154,7 @@ def described(
     slots = schedule(per, zone, slack)
     if slots is not None and kept < slots.longest:
         length = slots.per
-        said = f"a {length}, which can last {slots.longest:g} s" if isinstance(length, str) else f"per={length:g}"
+        said = f"one {length}, which can last {slots.longest:g} s" if isinstance(length, str) else f"per={length:g}"
         raise ConfigError(
             f"keep={kept:g} is less than {said}: the result would be forgotten within its slot, and it would run "
             f"again. Keep it as long as somebody may ask for it, and at least keep={slots.longest:g}"
