@@ -165,14 +165,9 @@ def test_two_users_of_threads(client: Any, name: str, block: type[Any], place: s
 def test_a_plain_call_of_exit_gives_back_its_caller_s_own_lease_or_the_only_one(client: Any, name: str) -> None:
     """As that of a fixture, which may be in another thread."""
     pool, lock = client.semaphore(name, 2, wait=20), client.lock(name, reentrant=True)
-
-    def enter_and_leave() -> Any:
-        lease = pool.__enter__()
-        pool.__exit__(None, None, None)
-        return lease
-
     with ThreadPoolExecutor(1) as jobs:
-        ours, theirs = pool.__enter__(), jobs.submit(enter_and_leave).result()
+        ours = pool.__enter__()
+        theirs, _ = jobs.submit(lambda: (pool.__enter__(), pool.__exit__(None, None, None))).result()
         assert (ours.held, theirs.held) == (True, False)
         theirs = jobs.submit(lambda: pool.__enter__()).result()
         with misuse("not_held", match="was not entered here, or by several callers at once"):
