@@ -382,18 +382,6 @@ def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
     assert not last.allowed and last.remaining == 0 and 0 < last.retry <= 1000 * SECOND
 
 
-@pytest.mark.parametrize("kind", ["gcra", "window"])
-def test_a_peek_writes_nothing(kind: str) -> None:
-    """Does a peek change what a node holds whose clock has gone back?"""
-    node, three = odd(kind), one(3, SPAN)
-    while node.take(three)[0].allowed:
-        pass
-    node.passes(-1000 * SPAN)
-    before = node.holds()
-    node.peek(three)
-    assert node.holds() == before
-
-
 def test_a_reset_begins_again(node: Node) -> None:
     limits = [*one(2, 1000 * SECOND), *one(5, 1000 * SECOND)]
     for _ in range(2):
@@ -413,14 +401,6 @@ def test_each_caller_has_a_turn_of_its_own_in_order(even: Node) -> None:
     assert even.take(hourly)[0].allowed
     told = [even.take(hourly, 1, 10 * HOUR)[0] for _ in range(4)]
     assert [(it.reserved, round(it.retry / HOUR)) for it in told] == [(True, hours) for hours in range(1, 5)]
-
-
-def test_a_turn_that_comes_too_soon_is_counted_ahead_only_as_far_as_the_caller_says() -> None:
-    """It comes one microsecond before its moment. (The clock begins at 1,000 s, where it counts microseconds exactly.)"""
-    node, limit = Node(simulated(VALKEY_9, now=1000.0), "gcra"), one(1, SPAN)
-    node.take(limit)
-    node.passes(SPAN - 1)
-    assert [verdict(node.take(limit, 1, patience)[0]) for patience in (0, TURN, TURN - 1)] == [REFUSED, REFUSED, AHEAD]
 
 
 def test_a_line_that_nobody_comes_from_is_over_soon() -> None:
