@@ -40,7 +40,7 @@ async def test_who_has_waited_long_enough_is_told_who_is_there(face: Face, five:
         error = caught.value
         assert (error.name, error.arrived, error.count, set(error.ids)) == (name, 2, 4, {"linux", "macos"})
         assert isinstance(error, TimeoutError)
-        assert error.waited >= (0.2 if wait else 0)
+        assert (0.2 if wait else 0) <= error.waited < 5
     await face.call(client.latch(name, 4).arrive)
     with pytest.raises(NotAllArrived) as caught:
         await face.call(client.latch(name, 4, wait=0).wait)
