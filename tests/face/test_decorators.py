@@ -156,6 +156,17 @@ def test_what_a_framework_has_made_of_a_function_is_refused(make: Any) -> None:
             decorator(made)
 
 
+App = type("Flask", (types.SimpleNamespace,), {"__module__": "flask.app"})
+
+
+def test_what_an_application_has_registered_is_refused_unless_it_has_another_name_too() -> None:
+    app = App(view_functions={"view": lambda: None})
+    with pytest.raises(ConfigError, match="below the route, not above it: Flask has registered"):
+        THREADS.lock("x")(app.view_functions["view"])
+    view = app.view_functions["view"]
+    THREADS.lock("x")(view)
+
+
 def test_what_runs_without_the_decorators_above_it_is_found() -> None:
     def noting(function: Any) -> Any:
         return functools.wraps(function)(lambda: function())
@@ -601,8 +612,9 @@ def test_what_is_run_once_is_not_a_template_either(locks: Any) -> None:
 
 def test_the_key_of_what_is_run_is_looked_at() -> None:
     described = THREADS.once("report:{day}", keep=60)
-    with pytest.raises(ConfigError, match=r"\{day\} is not filled in"):
-        once.runs(plain, Kind.FUNCTION, described._terms)
+    for function, terms in ((plain, described._terms), (lambda day, depth: day, THREADS.once("report:{1}", keep=60)._terms)):
+        with pytest.raises(ConfigError, match=r"\{(day|1)\} is not filled in"):
+            once.runs(function, Kind.FUNCTION, terms)
     once.runs(functools.partial(plain, "tuesday"), Kind.FUNCTION, described._terms)
     once.runs(plain, Kind.FUNCTION, dataclasses.replace(described._terms, filled=True))
     for wrong in (coroutine, steps, 5, None):
