@@ -16,7 +16,7 @@ TICK = 0.3  # seconds by which a busy machine may be late
 LONG = 20.0  # seconds: of a lease that no test outlives
 
 
-async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) -> None:
+async def test_releasing_twice_is_itself(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     lease = await face.acquire(client.lock(name))
     assert await face.release(lease) == 0
@@ -25,7 +25,9 @@ async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) 
     assert await face.release(lease, confirm=True) == 0
     assert next_one.held
     await face.until(lambda: five.holders(name) == [next_one.token] * 5)
-    await face.release(next_one)
+    assert await face.within(next_one, _itself) is next_one
+    with pytest.raises(Misuse, match="released or left before"):
+        await face.within(next_one, _itself)
 
 
 async def test_s25_a_confirmed_release_says_on_how_many_nodes_it_is_certain(face: Face, name: str) -> None:
@@ -122,11 +124,11 @@ async def test_what_took_longer_is_free_at_once(face: Face, five: Cluster, name:
 
 async def test_an_operator_can_free_it(face: Face, five: Cluster, name: str) -> None:
     locks = await face.connected(five)
-    await face.within(locks.lock(name, at_least=3600), _nothing)
+    await face.within(locks.lock(name, at_least=3600), _itself)
     assert await face.call(locks.is_locked, name)
     await face.call(locks.force_release, name, "a test")
     await face.release(await face.acquire(locks.lock(name, wait=5)))
 
 
-async def _nothing(lease: Any) -> None:
-    """The work is done at once."""
+async def _itself(lease: Any) -> Any:
+    return lease

@@ -17,7 +17,7 @@ import pytest
 from scripts.bench import Bench, Simulated, simulated
 from scripts.dialects import REDIS_7_2, VALKEY_9
 
-from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window, reset
+from holdfast.primitives.rate.commands import SECOND, TURN, Gcra, Limit, RateAnswer, Window
 from holdfast.scripts import GCRA, WINDOW
 
 pytestmark = pytest.mark.servers
@@ -380,14 +380,6 @@ def test_a_peek_tells_what_a_take_would_be_told(node: Node) -> None:
         node.take(three)
     last, _ = node.peek(three)
     assert not last.allowed and last.remaining == 0 and 0 < last.retry <= 1000 * SECOND
-
-
-def test_a_reset_begins_again(node: Node) -> None:
-    limits = [*one(2, 1000 * SECOND), *one(5, 1000 * SECOND)]
-    for _ in range(2):
-        assert [node.take(limits)[0].allowed for _ in range(3)] == [True, True, False]
-        node.take(limits, 1, 2000 * SECOND)  # (a turn, where there are any)
-        node.say(reset(KEYS[:2]))
 
 
 # ------------------------------------------------ turns
