@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import os
 import stat
+import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from unittest import mock
 
 import pytest
-from drivers.bench import Call, closing
+from drivers.bench import TTL, Call, Lease, closing
 from drivers.on_threads import ThreadsBench
 
 from holdfast.drivers.threads.sockets import WakeupPipe
 from holdfast.errors import HoldfastError, is_closed
 from holdfast.protocol.command import NEWS
+from holdfast.protocol.timing import Timing
 
 
 @pytest.fixture
@@ -154,6 +157,19 @@ def test_news_that_come_as_somebody_turns_to_wait_are_not_missed(bench: ThreadsB
     waits = bench._call(Call(), lambda: bench.driver._attend(watch, bench.time() + 50.0, None))
     bench.settle()
     waits.result()
+
+
+def test_whoever_is_told_to_stop_waiting_does_so_soon(bench: ThreadsBench) -> None:
+    """For a lock, for news, and for time to pass."""
+    bench.silent |= {0, 1, 2}
+    stop, driver, watch = threading.Event(), bench.driver, bench.engine.listen(bench.time())
+    waits = [bench._call(Call(), partial(driver.sleep, 9.0, stop, it)) for it in (None, watch)]
+    waits.append(bench._call(Call(), partial(driver.acquire, Lease(), bench.recipes("a"), Timing(TTL), stop)))
+    bench.passes(0.5)
+    assert [it.done for it in waits] == [False] * 3
+    stop.set()
+    bench.passes(0.1)
+    assert [it.done for it in waits] == [True] * 3
 
 
 def between_look_and_ask(bench: ThreadsBench, meanwhile: Callable[[], None]) -> Call:
