@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import re
 import signal
-import ssl
-import sys
 from pathlib import Path
 
 import pytest
-from contract.cluster import Cluster, ask
-from contract.programs import program, run
+from contract.cluster import Cluster
+from contract.programs import program
 from live.kit import holding
 from nemesis.processes import until
 
-from holdfast import ConfigError, Holdfast, LockBusy, aio
+from holdfast import Holdfast, LockBusy
 from holdfast.embedded import Nodes
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="Linux tells when another process has died")
@@ -59,22 +57,6 @@ def test_every_kind_of_lock_is_free(three: Cluster, name: str, kind: str) -> Non
         until(lambda: not Path(f"/proc/{guardian}").exists())
 
 
-def test_with_asyncio(three: Cluster, name: str) -> None:
-    source = f"""
-    import asyncio
-    async def main():
-        async with aio.Holdfast(ttl=30, guardian=True, restart_guard=None) as locks:
-            await locks.lock({name!r}).acquire()
-            say("held")
-            await asyncio.sleep(60)
-    asyncio.run(main())
-    """
-    with program(source, three, first="from holdfast import aio\n") as held, Holdfast(*three.urls) as client:
-        held.expect("held")
-        held.signal(signal.SIGKILL)
-        client.lock(name, wait=15).acquire().release()
-
-
 @pytest.mark.parametrize(
     "child",
     [
@@ -115,26 +97,6 @@ def test_what_is_left_to_somebody_else_is_not_released(three: Cluster, name: str
         client.adopt(ticket).release()
 
 
-def test_a_guardian_that_ends_is_missed_and_replaced(three: Cluster, name: str) -> None:
-    source = f"""
-    import logging
-    logging.basicConfig(format="%(message)s", stream=sys.stdout)
-    locks = Holdfast(ttl=0.6, guardian=True, restart_guard=None)
-    lease = locks.lock({name!r}).acquire()
-    say("held")
-    time.sleep(60)
-    """
-    with program(source, three) as held, Holdfast(*three.urls) as client:
-        held.expect("held")
-        first = guardian_of(held.pid)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            os.kill(first, number)
-        os.kill(first, signal.SIGKILL)
-        assert re.match("the guardian of this process has ended with status -9. Without it, the locks of a killed", held.hear())
-        assert guardian_of(held.pid) != first
-        assert client.is_locked(name)
-
-
 def test_a_guardian_that_is_stopped_keeps_nobody_waiting_and_is_never_worse_than_none(three: Cluster, name: str) -> None:
     source = f"locks = Holdfast(ttl=1, guardian=True, restart_guard=None)\nlease = locks.lock({name!r}).acquire()\nsay('held')\ninput()\n"
     source += "for it in range(500):\n    with locks.lock('other'): pass\nsay('done')\ntime.sleep(60)"
@@ -150,62 +112,3 @@ def test_a_guardian_that_is_stopped_keeps_nobody_waiting_and_is_never_worse_than
         until(lambda: not Path(f"/proc/{guardian}").exists())
         lease.check()
         lease.release()
-
-
-def test_it_ends_with_the_last_client_and_serves_the_children_of_a_fork(three: Cluster, name: str) -> None:
-    source = f"""
-    import subprocess
-    clients = [Holdfast(guardian=True, restart_guard=None) for _ in range(2)]
-    for it in clients:
-        with it.lock({name!r}): pass
-    def guardians():
-        ps = ["ps", "-ww", "-o", "args=", "--ppid", str(os.getpid())]
-        return subprocess.run(ps, capture_output=True, text=True).stdout.count("-I " + "-S")
-    say(guardians())
-    clients[0].close()
-    say(guardians())
-    clients[1].close()
-    say(guardians(), [it for it in os.listdir("/proc/self/fd") if "memfd" in os.path.realpath("/proc/self/fd/" + it)])
-    child = os.fork()
-    with clients[1], clients[1].lock({name!r}):
-        say("again", guardians(), len(os.environ["HOLDFAST_GUARDED"].split()) - (not child))
-    if child:
-        os.waitpid(child, 0)
-    """
-    assert run(source, three) == (0, "1\n1\n0 []\nagain 1 1\nagain 1 1\n", "")
-
-
-@pytest.mark.parametrize(
-    "options, complaint",
-    [
-        ({"guardian": 1}, "guardian is True or False, not 1"),
-        ({"guardian": True, "ssl": ssl.create_default_context()}, "rediss://a:6379: guardian=True cannot hand an SSLContext to another"),
-    ],
-)
-def test_what_it_cannot_do(options: dict[str, object], complaint: str) -> None:
-    for client in (Holdfast, aio.Holdfast):
-        with pytest.raises(ConfigError, match=complaint):
-            client("rediss://a", **options)
-
-
-def test_where_it_cannot_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_GUARDIAN", "1")
-    monkeypatch.setattr(sys, "executable", "")
-    with pytest.raises(ConfigError, match=r"sys\.executable is no Python here"):
-        Holdfast("redis://a")
-    monkeypatch.delattr(os, "pidfd_open")
-    with pytest.raises(ConfigError, match=r"guardian=True needs Linux 5\.3 or newer"):
-        Holdfast("redis://a")
-    assert Holdfast("redis://a", guardian=False).settings.guardian is False
-    monkeypatch.setenv("HOLDFAST_GUARDIAN", "yes")
-    with pytest.raises(ConfigError, match="HOLDFAST_GUARDIAN must be 1 or 0, not 'yes'"):
-        Holdfast("redis://a")
-
-
-def test_a_user_with_a_password_in_another_database(three: Cluster, name: str) -> None:
-    for url in three.urls:
-        assert ask(url, "ACL", "SETUSER", "guarded", "on", ">s3cret", "~*", "&*", "+@all") == "OK"
-    urls = [f"{it}?username=guarded&password=s3cret&db=3" for it in three.urls]
-    with holding(three, f"lock({name!r})", f"{urls!r}, {GUARDED}") as held, Holdfast(urls, restart_guard=None) as client:
-        held.signal(signal.SIGKILL)
-        client.lock(name, wait=15).acquire().release()

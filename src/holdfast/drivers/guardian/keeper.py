@@ -95,6 +95,7 @@ class Keeper:
             # (Not of `socket`, which gevent may have patched.)
             ours, theirs = _socket.socketpair(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
             ours.setblocking(False)
+            self._link = ours.detach()
             me = os.pidfd_open(os.getpid())
             files = (me, theirs.fileno(), self.records.file)
             program = os.path.join(os.path.dirname(__file__), "program.py")
@@ -114,11 +115,11 @@ class Keeper:
             finally:
                 os.close(me)
                 theirs.close()
-            self._link = ours.detach()
             for message in list(self._told.values()):
                 self._send(message)
         except (OSError, RuntimeError) as error:
             self._failures += 1
+            self._cut()
             _warn(f"the guardian of this process cannot be started: {error}")
         finally:
             self._starting.release()
@@ -149,7 +150,6 @@ class GuardedEngine:
     def __init__(self, lasts: float, access: Sequence[Access]) -> None:
         self._lasts, self._access = lasts, access
         self._keeper: Keeper | None = None
-        self._engine = 0
         # By token: where its record is.
         self._places: dict[bytes, int] = {}
 
