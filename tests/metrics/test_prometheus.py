@@ -83,36 +83,6 @@ def test_functions_may_be_told_apart(nodes: Cluster) -> None:
         until(registry, "holdfast_served_total", 1, kind="once", how="ran", name="feed")
 
 
-def test_a_busy_lock_and_one_that_is_taken_away(nodes: Cluster) -> None:
-    registry = CollectorRegistry()
-    with client(nodes, Metrics(registry=registry)) as locks:
-        lease = locks.lock("busy").acquire()
-        with pytest.raises(LockBusy):
-            locks.lock("busy", wait=0).acquire()
-        until(registry, "holdfast_acquire_total", 1, kind="exclusive", outcome="busy")
-        locks.force_release("busy", "a test", only=lease.token)
-        until(registry, "holdfast_lost_total", 1, kind="exclusive", reason="forced")
-        until(registry, "holdfast_held", 0, kind="exclusive")
-        until(registry, "holdfast_forced_total", 1)
-
-
-def test_rates_once_and_fill(nodes: Cluster) -> None:
-    registry = CollectorRegistry()
-    with client(nodes, Metrics(registry=registry)) as locks:
-        limit = locks.rate("two", 2, 60)
-        assert [bool(limit.take()) for _ in range(2)] == [True, True]
-        for _ in range(2):
-            locks.once("job", keep=60).run(lambda: 1)
-        fill = locks.fill("price", 60, lambda: 7)
-        for _ in range(2):
-            fill.get()
-        until(registry, "holdfast_rate_total", 2, outcome="allowed")
-        until(registry, "holdfast_served_total", 1, kind="once", how="ran")
-        until(registry, "holdfast_served_total", 1, kind="once", how="kept")
-        until(registry, "holdfast_served_total", 1, kind="fill", how="ran")
-        until(registry, "holdfast_served_total", 1, kind="fill", how="kept")
-
-
 def test_what_no_event_tells_is_read(nodes: Cluster) -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry=registry)
@@ -212,7 +182,7 @@ def test_one_event_of_each_kind_changes_what_dashboards_are_made_of() -> None:
         events.Opened(name="a", token="t", waited=0.5, error=OSError("refused")),
         events.Forced(name="a", holder=None, nodes=3, reason="a test"),
         events.Called(name="a", kind="rate", how="allowed", took=0.1),
-        events.Called(name="a", kind="once", how="kept", took=0.1),
+        *[events.Called(name="a", kind=it, how="kept", took=0.1) for it in ("once", "fill", "latch")],
         events.NodeEvent(node="n", state="down", cause=OSError("refused")),
         events.NodeEvent(node="n", state="warned", about="eviction"),
     ):

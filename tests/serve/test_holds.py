@@ -27,7 +27,11 @@ def a_lease(**facts: Any) -> Any:
     def check() -> None:
         raise LockLost("a", "expired", 7)
 
-    usual = {"fences": {"a": 7}, "slots": (), "waited": 0.0, "contended": False, "votes": 2, "remaining": 5.0, "check": check}
+    async def release(confirm: bool) -> int:
+        return 2
+
+    usual = {"fences": {"a": 7}, "slots": (), "waited": 0.0, "contended": False, "votes": 2, "remaining": 5.0}
+    usual |= {"check": check, "release": release}
     return SimpleNamespace(**{**usual, **facts})
 
 
@@ -98,3 +102,17 @@ async def test_what_comes_of_an_extension(error: Exception | None, state: LeaseS
     # Its client has shown that it lives.
     await turns()
     assert hold.state == ("over" if kind == "lost" else "held")
+
+
+async def test_a_word_of_its_client_extends_it_if_a_keepalive_would_be_due() -> None:
+    asked = list[float]()
+
+    async def extend(ttl: float) -> None:
+        asked.append(ttl)
+
+    hold = a_hold()
+    hold.state, hold.lease = "held", a_lease(state=LeaseState.HELD, extend=extend)
+    for hold.lease.remaining in (8.34, 8.33):
+        hold.touch()
+        await turns()
+    assert asked == [10.0]

@@ -170,16 +170,6 @@ async def test_a_conversation(connect: Connect, title: str) -> None:
             assert fits(wanted, answer), (who, said, answer)
 
 
-@simulated
-async def test_a_lease_without_a_session_stays_after_its_connection(connect: Connect) -> None:
-    one, other = connect(), connect()
-    lease, *_ = await one("LOCK resp:d TTL 5000")
-    one.close()
-    assert await other("LOCK resp:d WAIT 200") is None
-    # A client that knows its id goes on with it.
-    assert await other(f"UNLOCK {lease}") == 1
-
-
 async def use(doors: list[resp.Resp], dice: random.Random, believes: dict[object, float]) -> None:
     """One client of many, and until when each believes to hold the lock. Then something happens to this one."""
     now = asyncio.get_running_loop().time

@@ -49,17 +49,16 @@ def test_schemathesis_finds_nothing(url: str) -> None:
 FROZEN = Path(__file__).with_name("openapi.txt")
 
 
-def bare(it: Any) -> Any:
+def bare(it: dict[str, Any]) -> dict[str, Any]:
     """A part of the document, without what is said for people."""
-    if isinstance(it, dict):
-        return {key: bare(value) for key, value in it.items() if not (key in ("summary", "description") and isinstance(value, str))}
-    return [bare(each) for each in it] if isinstance(it, list) else it
+    return {key: value for key, value in it.items() if not (key in ("summary", "description") and isinstance(value, str))}
 
 
 async def test_what_clients_may_send_and_get_stays_as_it_is(client: httpx.AsyncClient) -> None:
     """Clients are generated from it. Write a change that you mean into the file, and tell it in CHANGELOG.md."""
-    document = (await client.get("/openapi.json")).json()
-    its, document["info"]["version"] = document["paths"]["/v1/nodes"]["get"], "of this release"
+    answer = await client.get("/openapi.json")
+    its, document = answer.json()["paths"]["/v1/nodes"]["get"], answer.json(object_hook=bare)
+    document["info"]["version"] = "of this release"
     assert (its["summary"], its["description"]) == ("Show how the nodes are", "Show how the nodes are.")
     parts = {**document.pop("paths"), **document["components"].pop("schemas"), "": document}
-    assert [f"{name} {json.dumps(bare(it), sort_keys=True)}" for name, it in sorted(parts.items())] == FROZEN.read_text().splitlines()
+    assert [f"{name} {json.dumps(it, sort_keys=True)}" for name, it in sorted(parts.items())] == FROZEN.read_text().splitlines()

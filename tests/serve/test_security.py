@@ -450,3 +450,33 @@ async def test_what_is_refused_by_its_name_or_its_page_is_in_the_audit_log(locks
     first, second = [json.loads(it) for it in log.read_text().splitlines()]
     assert (first["event"], first["host"]) == ("misdirected", "evil.example:80")
     assert (second["event"], second["scope"], second["origin"]) == ("forbidden", "origin", "http://evil.example")
+
+
+async def test_whose_connection_it_is_is_noted_and_strangers_are_counted_by_address(locks: Holdfast, tokens: Path) -> None:
+    noted, address = set[str](), "10.0.0.7"
+
+    def client(**options: Any) -> httpx.AsyncClient:
+        application = gateway_app(locks, **options)
+
+        async def arriving(scope: Any, receive: Any, send: Any) -> None:
+            arrived = identity.Arrived(address, known=noted.add)
+            await application({**scope, "state": {identity.ARRIVED: arrived}}, receive, send)
+
+        return httpx.AsyncClient(transport=httpx.ASGITransport(arriving), base_url="http://localhost:7420")
+
+    async with client() as anybody, client(tokens=str(tokens), max_requests=1) as known:
+        for method, path, body, who in (
+            ("GET", "/v1/nodes", None, set()),
+            ("PUT", PUT, lease("noted"), {"local"}),
+            ("POST", "/v1/keepalive", {"leases": ["x" * 20]}, set()),
+            ("POST", "/v1/keepalive", {"leases": [PUT.rpartition("/")[2]]}, {"local"}),
+            ("PUT", f"{PUT}-2", lease("noted", wait_ms=1), {"local"}),
+            ("DELETE", PUT, None, set()),
+        ):
+            noted.clear()
+            await anybody.request(method, path, json=body)
+            assert noted == who, path
+        assert (await known.get("/v1/nodes", headers=bearer("watcher"))).status_code == 200
+        assert noted == {"watcher"}
+        for address, status in (("a", 401), ("a", 429), ("b", 401)):  # noqa: B007  # it is used by the client
+            assert (await known.get("/v1/nodes")).status_code == status
