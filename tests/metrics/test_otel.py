@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 import holdfast.aio
-from holdfast import Holdfast, LockBusy, NoQuorum
+from holdfast import Holdfast, LockBusy, NoQuorum, otel
 from holdfast.embedded import Nodes
 from holdfast.metrics.table import ALL
 from holdfast.otel import OtelMetrics, Tracing, otel_name
@@ -144,6 +144,14 @@ def test_a_loss_is_traced(nodes: Cluster, hold: bool) -> None:
     else:
         assert asked.context is not None
         assert [link.context.span_id for link in lost.links] == [asked.context.span_id]
+
+
+def test_the_oldest_leases_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(otel, "_REMEMBERED", 2)
+    traced = Traced(hold=True)
+    for fence in range(5):
+        traced.tracing.begin("exclusive", ["a"]).end("held", {"want": 1, "fence": fence})
+    assert (len(traced.spans("holdfast hold")), list(traced.tracing._leases)) == (3, [(1, 3), (1, 4)])
 
 
 def test_once_fill_and_rate_are_spans(nodes: Cluster) -> None:

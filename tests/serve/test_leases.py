@@ -135,17 +135,6 @@ async def test_a_lease_that_is_over_does_not_grow_with_each_request(
     assert hold.problem.__traceback__ is hold.problem.__context__ is None
 
 
-async def test_left_alone_a_waiter_leaves_the_line(client: httpx.AsyncClient, locks: Holdfast, gateway: Gateway) -> None:
-    held = await locks.lock("leases:linger").acquire()
-    assert (await put(client, new(), "leases:linger", wait_ms=50, linger_ms=500)).status_code == 202
-    assert gateway.leases.waiting == 1
-    async with asyncio.timeout(5):
-        while (await locks.inspect("leases:linger")).queue:
-            await asyncio.sleep(0.05)
-    assert (gateway.leases.waiting, len(gateway.leases)) == (0, 0)
-    await held.release()
-
-
 @pytest.mark.parametrize("gone", [True, False], ids=["for ever", "for a while"])
 async def test_a_grant_that_nobody_listens_to_lives_for_its_linger(live: Serving, locks: Holdfast, gone: bool) -> None:
     held = await locks.lock("leases:unheard").acquire()

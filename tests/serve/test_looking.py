@@ -50,9 +50,7 @@ async def test_one_lock_is_shown_and_taken_away(client: httpx.AsyncClient, locks
     await lease.lost.wait()
 
 
-async def test_a_survey_that_takes_long_says_that_there_may_be_more(
-    client: httpx.AsyncClient, locks: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_survey_that_takes_long_says_so(client: httpx.AsyncClient, locks: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "LONGEST_SURVEY", 0.0)
     async with locks.lock("serve-long:a"), locks.lock("serve-long:b"):
         said = (await client.get("/v1/locks?pattern=serve-long:*&limit=2")).json()

@@ -120,7 +120,7 @@ class World:
 class Lease:
     """What the gateway has of the library: a lease that knows for how long it is certainly held."""
 
-    fence, slots, token, waited, votes = 1, (), "the token", 0.0, 3
+    fence, slots, waited, votes = 1, (), 0.0, 3
     contended = False
 
     def __init__(self, world: World, max_hold: float | None) -> None:
@@ -138,10 +138,6 @@ class Lease:
     @property
     def fences(self) -> dict[str, int]:
         return {"the lock": self.fence}
-
-    @property
-    def tokens(self) -> dict[str, str]:
-        return {"the lock": self.token}
 
     @property
     def remaining(self) -> float:
