@@ -12,15 +12,11 @@ from scripts.kinds import program
 
 from holdfast.embedded import Nodes
 from holdfast.testing import MemoryNodes, memory
-from holdfast.testing.conformance import Examination, __main__, examination, examine
+from holdfast.testing.conformance import __main__, examination, examine
 
 pytestmark = pytest.mark.stories
 
 FEW = 1500  # requests of a storm: each of its phases comes
-
-
-def verdicts(found: Examination) -> dict[str, str]:
-    return {it.name: it.verdict for it in found.checks}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def test_a_real_server_can_be_a_node(which: str) -> None:
         found = examine(nodes.urls[0], requests=FEW)
         assert found.fit, found.table()
         assert found.product == nodes.version
-        assert set(verdicts(found).values()) == {"ok", "left out"}, found.table()
+        assert {it.verdict for it in found.checks} == {"ok", "left out"}, found.table()
         assert found.table().endswith("can be a node")
 
 
@@ -78,7 +74,6 @@ def test_a_restart_is_noticed() -> None:
 def test_a_restart_that_cannot_be_noticed_is_found(node: Nodes) -> None:
     """Planted: the command restarts nothing, so run id and uptime are the same."""
     found = examine(node.urls[0], requests=FEW, restart_command="true")
-    assert found.checks[-1].verdict == "unfit"
     assert "run id is the same" in found.checks[-1].detail
     found = examine(node.urls[0], requests=FEW, restart_command="echo no >&2; exit 4")
     assert found.checks[-1].detail == "the restart command ended with 4: no"

@@ -9,6 +9,7 @@ from engine.world import InStep
 from swarm.faults import promote
 from testing.theatre import Theatre
 
+from holdfast.errors import NoQuorum
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.readwrite import rw_keys_of
 from holdfast.scripts import REGISTRY
@@ -49,8 +50,6 @@ class Court(Theatre):
         with pytest.raises(Violation) as raised:
             self.later(2.0)
         assert re.sub(r"\d{16}:(\w{4})\w{28}:\w{8}|(\.\d\d)\d+", r"\1\2", str(raised.value)) == said
-        self.world.looks.clear()
-        self.world.passes.clear()
 
 
 @pytest.fixture
@@ -287,6 +286,19 @@ def test_whoever_was_stopped_meanwhile_has_longer_to_give_up_a_connection(court:
     court.later(2.1 * court.settings.node_timeout)
     assert court.laws.looked["half open"] == 2
     court.breaks("half open: client ac4c still waits for node 0, from which no answer can come")
+
+
+def test_whoever_is_told_of_no_majority_can_see_it(court: Court) -> None:
+    for node in court.nodes[:2]:
+        node.stop()
+    with pytest.raises(NoQuorum):
+        court.world.do(court.take(court.two, "M"))
+    court.later(0.1)
+    assert (court.laws.looked["known"], court.laws.unknown) == (1, {})
+    began = court.world.now
+    court.laws.unknown[court.claim] = court.one, began + 9.0, began + 1.0
+    court.breaks("known: ac4c: None, and its client says ['down', 'down', 'up']")
+    assert 1.0 < court.world.now - began < 1.5
 
 
 def test_who_has_a_lock_that_is_shared_or_was_a_writers(court: Court) -> None:

@@ -63,9 +63,7 @@ def test_a_part_of_what_happened() -> None:
     "data, of_client, of_node",
     [
         (LOCK.request(TOKEN, 1.0, b"c", 5), "make", "other"),
-        (LOCK.request(TOKEN, 1.0, b"w", 5), "ask", "other"),
-        (LOCK.request(TOKEN, 1.0, b"k", 5), "ask", "other"),
-        (LOCK.request(TOKEN, 1.0, b"t", 5), "ask", "other"),
+        *[(LOCK.request(TOKEN, 1.0, mode, 5), "ask", "other") for mode in (b"w", b"k", b"t")],
         (LOCK.release(TOKEN), "give", "other"),
         (b">1\r\n$3\r\ng 1\r\n", "other", "push"),
         (b">1\r\n$3\r\nz 1\r\n", "other", "other"),
@@ -76,8 +74,7 @@ def test_a_part_of_what_happened() -> None:
     ],
 )
 def test_kinds_of_messages(data: bytes, of_client: str, of_node: str) -> None:
-    world = World(0)
-    node = Node(world, 0, DriftingClock(world, 0.0))
+    node = Node(world := World(0), 0, DriftingClock(world, 0.0))
     assert [kind_of(BytesInFlight(0.0, sender, None, data)) for sender in ("client", node)] == [of_client, of_node]
 
 
