@@ -274,14 +274,14 @@ def test_a_node_is_told_of_what_is_over(court: Court) -> None:
 def test_a_connection_on_which_no_answer_can_come_is_given_up(court: Court) -> None:
     began, link = court.world.now, court.one.links[0]
     for _ in range(2):
-        court.laws.unanswered(link)
+        link.node.unanswered(link)
     assert court.laws.looked["half open"] == 1
     court.breaks("half open: client ac4c still waits for node 0, from which no answer can come")
     assert 2 < (court.world.now - began) / court.settings.node_timeout < 2.1
 
 
 def test_whoever_was_stopped_meanwhile_has_longer_to_give_up_a_connection(court: Court) -> None:
-    court.laws.unanswered(court.one.links[0])
+    court.nodes[0].unanswered(court.one.links[0])
     court.one.process.pause(0.1)
     court.later(2.1 * court.settings.node_timeout)
     assert court.laws.looked["half open"] == 2
