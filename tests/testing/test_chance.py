@@ -37,12 +37,8 @@ def test_a_fault_that_is_left_out_changes_no_other() -> None:
     without = Chance(3, left)
     some = drawn(without)
     assert without.happened == left
-    assert [it for it in some if it is not None] == [it for it in all_of_them if it is not None][:1] + [
-        it for it in all_of_them if it is not None
-    ][2:]
-    assert [i for i, it in enumerate(some) if it is None and all_of_them[i] is not None] == [
-        [i for i, it in enumerate(all_of_them) if it is not None][1]
-    ]
+    hits = [at for at, it in enumerate(all_of_them) if it is not None]
+    assert some == [None if at == hits[1] else it for at, it in enumerate(all_of_them)]
 
 
 def test_kinds_do_not_disturb_one_another() -> None:

@@ -52,9 +52,7 @@ def test_it_leaves_nothing_that_does_not_expire(node: Nodes) -> None:
     with Redis.from_url(node.urls[0]) as client:
         # But for what says that the server is new.
         keys = [it for it in client.scan_iter() if it != b"{holdfast}:adopted"]
-        assert keys
-        assert all(b"mine:" in it for it in keys), keys
-        assert all(client.pttl(it) != -1 for it in keys), keys
+        assert {b"mine:" in it and client.pttl(it) != -1 for it in keys} == {True}, keys
 
 
 def test_tracking_that_is_denied_is_no_fault(simulated: MemoryNodes) -> None:
@@ -91,8 +89,7 @@ def test_the_command_line(node: Nodes, simulated: MemoryNodes, tmp_path: Path, c
     assert __main__.main([*node.urls, *node.urls, *few]) == 0
     assert __main__.main([*node.urls, *few, "--json", str(tmp_path / "found")]) == 0
     (said,) = json.loads((tmp_path / "found").read_text())
-    assert said["fit"] is True
-    assert said["product"] == node.version
+    assert (said["fit"], said["product"]) == (True, node.version)
     server_of(simulated).role = b"slave"
     assert __main__.main([*node.urls, *simulated.urls, *few]) == 2
     assert "can be a node" in (told := capsys.readouterr().out)

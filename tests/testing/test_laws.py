@@ -271,6 +271,15 @@ def test_a_node_is_told_of_what_is_over(court: Court) -> None:
         court.works(court.one)
 
 
+def test_a_node_is_told_of_what_is_over_when_it_is_connected_again(court: Court) -> None:
+    court.laws.given_back = {(node, court.claim.token): court.one.link(at) for at, node in enumerate(court.nodes)}
+    court.one.links[0].cut()
+    court.later(0.005)
+    court.claim.state = State.OVER
+    court.works(court.one)
+    court.breaks("release: client ac4c is connected to node 0, and has not given ac4c back there")
+
+
 def test_a_connection_on_which_no_answer_can_come_is_given_up(court: Court) -> None:
     began, link = court.world.now, court.one.links[0]
     for _ in range(2):
