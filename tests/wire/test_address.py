@@ -71,12 +71,12 @@ def refused(text: str) -> dict[str, str]:
     """What `addresses.txt` has: addresses, and what is told of each."""
     found, told = dict[str, str](), ""
     for line in text.splitlines():
-        if line.startswith("    "):
-            written, _, shown = line[4:].partition(" => ")
+        if not line.startswith("    "):
+            told = line
+            continue
+        for written, _, shown in (it.partition(" => ") for it in line[4:].split(" | ")):
             url = "" if written == "~" else codecs.decode(written, "unicode_escape")
             found[url] = told.replace("<>", shown or url)
-        else:
-            told = line
     return found
 
 
