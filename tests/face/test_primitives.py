@@ -158,9 +158,8 @@ EDGES: dict[str, list[tuple[str, float, float, dict[str, Any], Any]]] = {
     "once": [("keep", 0.05, 1e8, {}, True), ("per", 0.001, 1e8, {"keep": 1e8}, True), ("slack", 0.0, 30, {"per": 60}, nan)],
     "fill": [("ttl", 0.001, 1e8, {}, None), ("stale", 0.0, 1e8, {}, None), ("wait", 0.0, 1e9, {}, nan)],
     "latch": [("count", 1, 1000, {}, None), ("keep", 30.0, 1e9, {}, None), ("wait", 0.0, 1e9, {}, nan)],
-    "barrier": [("count", 1, 1000, {}, None)],
+    "barrier": [("count", 1, 1000, {}, None)], "survey": [("pause", 0.001, 1, {}, None)],
     "semaphore": [("permits", 1, 1000, {}, None), ("count", 1, 1000, {"permits": 1000}, None)],
-    "survey": [("pause", 0.001, 1, {}, None)],
 }  # fmt: skip
 
 

@@ -59,8 +59,7 @@ def test_a_process_grants_its_share_and_says_when_it_has_another_call() -> None:
     assert [it.retry_after for it in told] == [0, 0, 1, 0, 1, 0]
     assert all(it.allowed is (it.retry_after == 0) and it.cause is WHY for it in told)
     several = terms(None, (10, 10.0), (100, 1000.0), most=10, processes=2)
-    told = [several.by_itself(5, now, WHY) for now in (100.0, 110.0, 118.0)]
-    assert [it.retry_after for it in told] == [0, 0, 2], "each limit has a share of its own"
+    assert [several.by_itself(5, now, WHY).retry_after for now in (100.0, 110.0, 118.0)] == [0, 0, 2], "each limit has a share of its own"
 
 
 def test_a_process_remembers_the_keys_that_it_has_counted_last() -> None:
