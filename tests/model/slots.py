@@ -21,7 +21,8 @@ from typing import Any
 from holdfast.protocol.claim import Claim, State
 from holdfast.protocol.joint import JointRequest
 
-from .explorer import BACK, FRESH, GUARD, IDLE, INSTANT, NOTICED, Bounds, Broken, Model, _Engine, walk
+from .explorer import BACK, FRESH, GUARD, IDLE, INSTANT, NOTICED, Bounds, Broken, Model, _Engine
+from .search import walk
 
 Situation = tuple[tuple[int, ...], tuple[int, ...]]  # how often each client has begun; slots, in order
 

@@ -13,7 +13,8 @@ from unittest.mock import ANY
 import pytest
 from model import explorer
 from model.__main__ import main
-from model.explorer import FORMER, NEXT, Bounds, Broken, Model, Search, _Shape, walk
+from model.explorer import FORMER, NEXT, Bounds, Broken, Model, _Shape
+from model.search import Search, walk
 from model.worlds import SMALL, WORLDS, explore
 from proof import patches
 from protocol.nodes import Node

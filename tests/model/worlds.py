@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import slots
-from .explorer import FORMER, GUARD, JOINT, LEASE, NEXT, Bounds, Broken, Search
+from .explorer import FORMER, GUARD, JOINT, LEASE, NEXT, Bounds, Broken
+from .search import Search
 from .slots import Demand, Slots
 
 
