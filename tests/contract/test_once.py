@@ -60,7 +60,7 @@ async def result(face: Face, once: Any) -> Result:
 async def test_one_runs_and_all_have_its_result(face: Face, five: Cluster, name: str) -> None:
     clients = [await face.connected(five) for _ in range(2)]
     job = Job(face, lambda *args: {"by": list(args)}, takes=0.2)
-    told = await asyncio.gather(*[run(face, it.once(name, keep=60), job, number) for number, it in enumerate(clients * 4)])
+    told = await asyncio.gather(*[run(face, it.once(name, keep=60, wait=20), job, number) for number, it in enumerate(clients * 4)])
     assert job.runs == 1
     assert told == [{"by": list(job.calls[0])}] * 8
     assert await run(face, clients[0].once(name, keep=60), job, 99) == told[0], "later callers, too"
