@@ -16,7 +16,7 @@ TICK = 0.3  # seconds by which a busy machine may be late
 LONG = 20.0  # seconds: of a lease that no test outlives
 
 
-async def test_releasing_twice_is_itself(face: Face, five: Cluster, name: str) -> None:
+async def test_releasing_twice_is_nothing(face: Face, five: Cluster, name: str) -> None:
     client = await face.connected(five)
     lease = await face.acquire(client.lock(name))
     assert await face.release(lease) == 0
