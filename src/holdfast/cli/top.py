@@ -70,15 +70,13 @@ def _looks(locks: Holdfast, options: Namespace, every: float, count: int | None,
         nodes = locks._seen(0.0 if done else 1.0)
         found, why, scanned = _surveyed(locks, options.pattern)
         if options.json:
-            objects(
-                {
-                    "at": moment(datetime.now(UTC)),
-                    **nodes_of(nodes),
-                    "locks": [row_of(it) for it in found],
-                    "scanned": scanned,
-                    "complete": not why,
-                }
-            )
+            objects({
+                "at": moment(datetime.now(UTC)),
+                **nodes_of(nodes),
+                "locks": [row_of(it) for it in found],
+                "scanned": scanned,
+                "complete": not why,
+            })
         else:
             _show(nodes, found, why, every, screen)
         done += 1

@@ -103,13 +103,11 @@ class Shards:
         """
         name, now, before = self._spread.names[home], self._spread.names, self._before.names
         # Where both lists have both shards, no name moves from one to the other.
-        sources = sorted(
-            {
-                at
-                for it, at in zip(before, self._former, strict=True)
-                if at != home and (it == name or name not in before or it not in now)
-            }
-        )
+        sources = sorted({
+            at
+            for it, at in zip(before, self._former, strict=True)
+            if at != home and (it == name or name not in before or it not in now)
+        })
         for source in sources:
             yield home, source
         if len(sources) > 1:

@@ -172,9 +172,9 @@ def listed(text: str) -> dict[str, list[str]] | list[list[str]]:
         return sets
     if not all(called) or len({it[1] for it in called if it}) < len(called):
         raise ConfigError("either every shard has a name of its own, or none has a name: a=redis://a1; b=redis://b1")
-    found: dict[str, list[str]] = masked(
-        {it[1]: [nodes[0][it.end() :], *nodes[1:]] for it, nodes in zip(called, sets, strict=True) if it}
-    )
+    found: dict[str, list[str]] = masked({
+        it[1]: [nodes[0][it.end() :], *nodes[1:]] for it, nodes in zip(called, sets, strict=True) if it
+    })
     return found
 
 

@@ -127,3 +127,5 @@ def _views(patterns: Iterable[Any], names: Set[str] = frozenset(), places: int =
         elif it.callback is not None:
             # Where anything has a name, Django leaves out what has none.
             yield it.callback, known or set(map(str, range(count)))
+
+

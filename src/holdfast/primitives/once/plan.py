@@ -153,11 +153,11 @@ def described(
     kept = checks.seconds(keep, "keep", least=SHORTEST, most=LONGEST)
     slots = schedule(per, zone, slack)
     if slots is not None and kept < slots.longest:
-        length = slots.per
-        said = f"one {length}, which can last {slots.longest:g} s" if isinstance(length, str) else f"per={length:g}"
+        length, least = slots.per, checks.number(slots.longest)
+        said = f"one {length}, which can last {least} s" if isinstance(length, str) else f"per={least}"
         raise ConfigError(
-            f"keep={kept:g} is less than {said}: the result would be forgotten within its slot, and it would run "
-            f"again. Keep it as long as somebody may ask for it, and at least keep={slots.longest:g}"
+            f"keep={checks.number(kept)} is less than {said}: the result would be forgotten within its slot, and it "
+            f"would run again. Keep it as long as somebody may ask for it, and at least keep={least}"
         )
     checks.cancel(cancel)
     # The name of the lock is not known yet, so the note is only checked here.
