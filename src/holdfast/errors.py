@@ -342,7 +342,8 @@ class Overtaken(NotAcquired):
 
     def __init__(self, name: str, waited: float) -> None:
         super().__init__(
-            f"another client may already have produced the result that {name!r} was awaited for (waited {waited:.3f} s)"
+            f"another client may already have produced the result that {name!r} was awaited for "
+            f"(waited {waited:.3f} s)"
         )
         self.name, self.waited = name, waited
 

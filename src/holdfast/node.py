@@ -119,7 +119,9 @@ class Node(Described, kw_only=False):
         from .foreign_clients import place
 
         found = place(client)
-        made = cls(found.address, credentials=found.login, ssl=found.context(), failover=failover, unproven=unproven)
+        made = cls(
+            found.address, credentials=found.login, ssl=found.context(), failover=failover, unproven=unproven
+        )
         if found.sentinel_login is None:
             return made
         # The Sentinels' password is not in the address, which is text.

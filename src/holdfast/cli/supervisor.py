@@ -42,7 +42,9 @@ _LATER = 0.5
 class Supervisor:
     """The front's state, and what it does at each turn of its loop."""
 
-    def __init__(self, job: Job, output: Output, signals: command.Signals, now: Callable[[], float] = clock) -> None:
+    def __init__(
+        self, job: Job, output: Output, signals: command.Signals, now: Callable[[], float] = clock
+    ) -> None:
         # Besides the nodes, each of the two processes has up to nine files open.
         least = 9 + len(job.client.urls)
         if 0 <= (may := resource.getrlimit(resource.RLIMIT_NOFILE)[0]) < least:

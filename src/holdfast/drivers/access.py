@@ -206,7 +206,8 @@ def accesses(
             )
         if twice := [it.label for it in addresses if it.password]:
             raise ConfigError(
-                f"{', '.join(twice)}: the address has a password, and there is credentials= too: leave one of them out"
+                f"{', '.join(twice)}: the address has a password, and there is credentials= too: "
+                "leave one of them out"
             )
     contexts = _contexts(tuple(it.address for it in made if it.ssl is None), context)
     found = tuple(

@@ -578,7 +578,11 @@ class Engine:
             elif (watch := self.watches.get(token)) is not None:
                 watch.news = True
                 self.changes += 1
-        elif claim is not None and claim.recipe.name == key and (claim.state is WAITING or claim.state is HELD):
+        elif (
+            claim is not None
+            and claim.recipe.name == key
+            and (claim.state is WAITING or claim.state is HELD)
+        ):
             if claim.pushed(node, kind, int(fence), now):
                 self.act(claim, now)
         elif kind == GRANTED:

@@ -23,7 +23,9 @@ from .upkeep import UP, Upkeep, attempt
 MARK = b"{holdfast}:mark"
 # Seconds until nodes are asked again whether a guard may end.
 AGAIN = 1.0
-REFUSED = "a ttl above {:g} s needs a note on the nodes, and they refuse to take it: let this user use the key {}"
+REFUSED = (
+    "a ttl above {:g} s needs a note on the nodes, and they refuse to take it: let this user use the key {}"
+)
 
 Then = Callable[[float], object]
 Ask = Callable[[Query, Callable[[Query, float], None], float], None]

@@ -158,7 +158,9 @@ class Upkeep:
         if connection.bad is not None:
             self.lost(node, now, connection.bad)
 
-    def expected(self, node: int, data: bytes, now: float, takes: Callable[[int, Command, float], bool]) -> bytes:
+    def expected(
+        self, node: int, data: bytes, now: float, takes: Callable[[int, Command, float], bool]
+    ) -> bytes:
         """Take in the usual answers that a node has sent.
 
         Args:

@@ -187,7 +187,9 @@ def unfit(
             return ConnectionError(f"the server that was found for it is a replica: {ASKED_AGAIN}")
         return ConfigError("it is a replica: use masters that are independent of each other")
     if not subscribed or not facts.get("run_id") or number(facts.get("uptime_in_seconds")) is None:
-        return ConfigError("it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)")
+        return ConfigError(
+            "it is no Redis or Valkey server, or a proxy hides what it says of itself (SUBSCRIBE, INFO)"
+        )
     return None
 
 
