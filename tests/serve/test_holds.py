@@ -31,8 +31,7 @@ def a_lease(**facts: Any) -> Any:
         return 2
 
     usual = {"fences": {"a": 7}, "slots": (), "waited": 0.0, "contended": False, "votes": 2, "remaining": 5.0}
-    usual |= {"check": check, "release": release}
-    return SimpleNamespace(**{**usual, **facts})
+    return SimpleNamespace(**{**usual, "check": check, "release": release, **facts})
 
 
 async def turns() -> None:

@@ -480,4 +480,5 @@ async def test_whose_connection_it_is_is_noted_and_strangers_are_counted_by_addr
         assert (await known.get("/v1/nodes", headers=bearer("watcher"))).status_code == 200
         assert "watcher" in noted
         for address, status in (("a", 401), ("a", 429), ("b", 401)):  # noqa: B007  # it is used by the client
-            assert (await known.get("/v1/nodes")).status_code == status
+            answer = await known.get("/v1/nodes")
+            assert (answer.status_code, "asks who you are" in answer.text) == (status, status == 401)
