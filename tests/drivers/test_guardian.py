@@ -156,9 +156,11 @@ def test_one_guardian_hears_of_the_nodes_of_all_clients_and_ends_with_the_last(s
 def test_each_fork_has_one_mark_more_and_a_guardian_of_its_own(started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(2):
         keeper.prepare([])
+        assert len(os.environ[MARK].split()) == 2, "what it starts from now on has it"
     parent = connected(0)
     monkeypatch.setattr(keeper, "FORKS", [None] * 9)
     keeper._forked()
+    assert len(os.environ[MARK].split()) == 3
     connected(0)
     parent.close()
     assert ["of-its-parent", *[it.command[7] for it in started]] == os.environ[MARK].split()

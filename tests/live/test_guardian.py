@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from contract.cluster import Cluster
-from contract.programs import program
+from contract.programs import program, run
 from live.kit import holding
 from nemesis.processes import until
 
@@ -112,3 +112,26 @@ def test_a_guardian_that_is_stopped_keeps_nobody_waiting_and_is_never_worse_than
         until(lambda: not Path(f"/proc/{guardian}").exists())
         lease.check()
         lease.release()
+
+
+def test_it_ends_with_the_last_client_and_serves_the_children_of_a_fork(three: Cluster, name: str) -> None:
+    source = f"""
+    import subprocess
+    clients = [Holdfast(guardian=True, restart_guard=None) for _ in range(2)]
+    for it in clients:
+        with it.lock({name!r}): pass
+    def guardians():
+        ps = ["ps", "-ww", "-o", "args=", "--ppid", str(os.getpid())]
+        return subprocess.run(ps, capture_output=True, text=True).stdout.count("-I " + "-S")
+    say(guardians())
+    clients[0].close()
+    say(guardians())
+    clients[1].close()
+    say(guardians(), [it for it in os.listdir("/proc/self/fd") if "memfd" in os.path.realpath("/proc/self/fd/" + it)])
+    child = os.fork()
+    with clients[1], clients[1].lock({name!r}):
+        say("again", guardians(), len(os.environ["HOLDFAST_GUARDED"].split()) - (not child))
+    if child:
+        os.waitpid(child, 0)
+    """
+    assert run(source, three) == (0, "1\n1\n0 []\nagain 1 1\nagain 1 1\n", "")
