@@ -37,14 +37,7 @@ from .tasks import rings
 
 USUAL = (
     WorldSettings(name="three", nodes=3, clients=3, eager=0.6, cuts=0.5, aim=("cedes cut",)),
-    WorldSettings(
-        name="one",
-        nodes=1,
-        clients=4,
-        cuts=1.0,
-        naps=0.1,
-        aim=("requests cut", "stopped before all of a renewal is heard"),
-    ),
+    WorldSettings(name="one", nodes=1, clients=4, cuts=1.0, naps=0.1, aim=("requests cut", "stopped before all of a renewal is heard")),
     WorldSettings(name="five", nodes=5, restarts=0.1, aim=("restarts when granted",)),
     WorldSettings(name="hands on three", nodes=3, each=1, hands=0.8, seconds=24.0, aim=("taken from most",)),
     WorldSettings(name="calm five", nodes=5, clients=3, calm=True, eager=0.2, seconds=9.0, aim=("held",)),
@@ -63,52 +56,21 @@ USUAL = (
 # Worlds of a read-write lock.
 SHARED = (
     WorldSettings(
-        name="readers, calm",
-        nodes=3,
-        clients=4,
-        calm=True,
-        eager=0.2,
-        seconds=9.0,
-        reads=0.7,
-        aim=("read by two", "downgraded"),
+        name="readers, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, reads=0.7, aim=("read by two", "downgraded")
     ),
     WorldSettings(name="readers, three", nodes=3, clients=3, eager=0.6, cuts=0.5, reads=0.6, aim=("read by two", "cedes cut")),
     WorldSettings(name="readers, one", nodes=1, clients=4, cuts=1.0, naps=0.1, reads=0.6, aim=("read by two", "downgraded")),
     WorldSettings(name="readers, five", nodes=5, clients=3, restarts=0.1, mortal=True, reads=0.6, aim=("read by two", "killed")),
-    WorldSettings(
-        name="readers, mixed",
-        nodes=3,
-        clients=4,
-        eager=0.3,
-        ttls=(0.3, 1.0),
-        reads=0.8,
-        aim=("read by two", "extended"),
-    ),
+    WorldSettings(name="readers, mixed", nodes=3, clients=4, eager=0.3, ttls=(0.3, 1.0), reads=0.8, aim=("read by two", "extended")),
 )
 
 
 # Worlds in which some clocks are wrong all the time.
 SKEWED = (
     WorldSettings(
-        name="a wrong clock in three",
-        nodes=3,
-        clients=3,
-        eager=0.6,
-        restarts=0.1,
-        cuts=0.5,
-        skew=8.0,
-        seconds=24.0,
-        aim=("restarts",),
+        name="a wrong clock in three", nodes=3, clients=3, eager=0.6, restarts=0.1, cuts=0.5, skew=8.0, seconds=24.0, aim=("restarts",)
     ),
-    WorldSettings(
-        name="wrong clocks in five",
-        nodes=5,
-        clients=3,
-        restarts=0.2,
-        skew=8.0,
-        seconds=24.0,
-        aim=("restarts when granted",),
-    ),
+    WorldSettings(name="wrong clocks in five", nodes=5, clients=3, restarts=0.2, skew=8.0, seconds=24.0, aim=("restarts when granted",)),
     WorldSettings(name="wrong clocks, mixed", nodes=5, clients=3, ttls=(0.3, 0.6, 1.0), mortal=True, skew=60.0, aim=("extended",)),
     WorldSettings(name="wrong clocks, calm", nodes=3, clients=4, calm=True, eager=0.2, seconds=9.0, skew=3600.0, aim=("held",)),
 )
@@ -142,21 +104,9 @@ PROMOTED = (
 
 # Worlds of many who want several names at once, each in an order of its own.
 _SETS = WorldSettings(
-    name="sets, calm",
-    nodes=3,
-    clients=8,
-    each=4,
-    names=12,
-    several=0.7,
-    eager=0.2,
-    calm=True,
-    seconds=3.0,
-    aim=("several names held",),
+    name="sets, calm", nodes=3, clients=8, each=4, names=12, several=0.7, eager=0.2, calm=True, seconds=3.0, aim=("several names held",)
 )
-SETS = (
-    _SETS,
-    replace(_SETS, name="sets, rough", nodes=5, calm=False, eager=0.8, faults=3.0, cuts=0.05, naps=0.02, seconds=6.0),
-)
+SETS = (_SETS, replace(_SETS, name="sets, rough", nodes=5, calm=False, eager=0.8, faults=3.0, cuts=0.05, naps=0.02, seconds=6.0))
 
 
 # Seconds: there and back, at most, where nothing is wrong.
