@@ -59,7 +59,7 @@ KINDS = {
 }
 # Folders of tests that have a command of their own, and modules in them that need no process, node or browser: these run here, too.
 APART = ("live", "cli", "serve", "clients", "metrics", "site/test_browser.py")
-NEAR = ("cli/test_holder.py", "serve/test_holds.py")
+NEAR = ("cli/test_answers.py", "cli/test_holder.py", "serve/test_holds.py")
 MARKED = re.compile(r"^pytestmark = \[?\s*pytest\.mark\.(\w+)", re.MULTILINE)
 # What a test without such a mark may take: seconds of a core, which are six times the half that it should take, and seconds that it asks
 # to sleep. Neither is read from the clock, so that no test fails because the machine is busy.

@@ -42,17 +42,17 @@ def test_without_nodes_it_says_so(holdfast: Command) -> None:
 
 
 def test_percentiles() -> None:
-    assert times([]) is None
-    assert times([3.0]) == (1, 3.0, 3.0)
+    assert [times(range(it)) for it in (0, 1, 2, 99)] == [None, (1, 0, 0), (2, 1, 1), (99, 49, 98)]
     assert times(map(float, range(1000, 0, -1))) == (1000, 501.0, 991.0)
 
 
 def test_a_gap_counts_only_between_the_two() -> None:
     # A process that has it twice in a row has handed nothing over.
-    assert handed([(0.0, 1.0), (2.0, 3.0)], [(3.5, 4.0)]) == [0.5]
+    assert handed([(0.0, 1.0), (2.0, 3.0)], [(3.5, 4.0), (5.0, 6.0)]) == [0.5]
+    assert handed([(7.0, 8.0)], [(3.5, 4.0), (5.0, 6.0)]) == [1.0]
     assert handed([], [(3.5, 4.0)]) == []
 
 
 def test_a_bar_has_eight_characters() -> None:
     assert {len(bar(it / 100)) for it in range(120)} == {8}
-    assert (bar(0.0), bar(0.5), bar(1.0)) == ("▏       ", "████    ", "████████")
+    assert [bar(it) for it in (0.0, 1 / 64, 0.49, 0.5, 1.0)] == ["▏       ", "▏       ", "███▉    ", "████    ", "████████"]

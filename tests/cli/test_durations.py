@@ -38,8 +38,9 @@ def test_a_rate_is_read() -> None:
             rate_of(wrong)
 
 
-@pytest.mark.parametrize(
-    "seconds, text", [(0.0, "0 ms"), (0.85, "850 ms"), (4.2, "4.2 s"), (119.9, "119.9 s"), (180, "3 min"), (9000, "2.5 h")]
-)
-def test_seconds_are_told_to_people(seconds: float, text: str) -> None:
-    assert told(seconds) == text
+SHOWN = {0: "0 ms", 0.999: "999 ms", 1: "1 s", 1.04: "1 s", 4.2: "4.2 s", 119.9: "119.9 s", 120: "2 min", 7199: "120 min", 7200: "2.0 h"}
+
+
+@pytest.mark.parametrize("seconds", SHOWN)
+def test_seconds_are_told_to_people(seconds: float) -> None:
+    assert told(seconds) == SHOWN[seconds]

@@ -129,15 +129,7 @@ def test_the_guard_and_the_horizon(max_ttl: float, least: float) -> None:
 
 
 @pytest.mark.parametrize(
-    "said, told",
-    [
-        (0.05, 0.05),
-        (1.0019, 1.001),
-        (2.9999, 2.999),
-        (4.35, 4.35),
-        (30, 30.0),
-        (timedelta(0, 2, 345_678), 2.345),
-    ],
+    "said, told", [(0.05, 0.05), (1.0019, 1.001), (2.9999, 2.999), (4.35, 4.35), (30, 30.0), (timedelta(0, 2, 345_678), 2.345)]
 )
 def test_a_lease_is_rounded_down_to_milliseconds(said: object, told: float) -> None:
     assert lease_of(said, 30.0) == told == made(ttl=said).ttl
@@ -240,8 +232,7 @@ def test_a_bad_option_says_what_to_write_instead(option: str, value: object, tol
 
 
 @pytest.mark.parametrize(
-    "ttl, said",
-    [(10000, "10000 s, which is 2.8 hours"), (1000, "1000 s, which is 16.7 minutes"), (10**6, "1e+06 s, which is 11.6 days")],
+    "ttl, said", [(10000, "10000 s, which is 2.8 hours"), (1000, "1000 s, which is 16.7 minutes"), (10**6, "1e+06 s, which is 11.6 days")]
 )
 def test_a_ttl_in_milliseconds_is_not_answered_with_a_longer_max_ttl(ttl: int, said: str) -> None:
     """The documents that this implements count in milliseconds; a lease of 2.8 hours is what obeying "raise max_ttl" would give."""

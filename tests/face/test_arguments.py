@@ -118,9 +118,7 @@ CLIENT = {
         [None, "web-3:118", "x" * 128],
     ),
     "observer": Argument(
-        NO_FUNCTIONS,
-        "^observer is a function of one argument, the event, or a list of such functions",
-        [None, print, [], [print, len]],
+        NO_FUNCTIONS, "^observer is a function of one argument, the event, or a list of such functions", [None, print, [], [print, len]]
     ),
     "around": Argument(ODD, "^around is an object with a method begin", [None, Tracer()]),
     "guardian": Argument(NO_FLAGS, "^guardian is True or False", [True, False]),
@@ -149,10 +147,7 @@ LOCK = {
     "on_lost": Argument(NO_FUNCTIONS, "^on_lost is a function of one argument", [None, print]),
     "note": Argument([*NO_TEXT, "x" * 1025], "^a note .*(is text|at most 1024 are allowed|UTF-8 cannot say)", [None, "", "x" * 1024]),
 }
-ARGUMENTS = {
-    **{f"Holdfast({name})": it for name, it in CLIENT.items()},
-    **{f"lock({name})": it for name, it in LOCK.items()},
-}
+ARGUMENTS = {**{f"Holdfast({name})": it for name, it in CLIENT.items()}, **{f"lock({name})": it for name, it in LOCK.items()}}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -290,12 +285,7 @@ WRONG_NODES = [
 ]
 SERVERS = [f"redis://me:{SECRET}@h/1", "rediss://h:7000?ssl_cert_reqs=none", "valkey://[::1]", f"unix:///run/a.sock?password={SECRET}"]
 TWICE = ["REDIS://H:6379?db=2", "valkeys://h:7000/3", "redis://[::1]:6379", "unix:///run/a.sock?db=1"]
-SHAPES: list[Callable[[list[Any]], list[Any]]] = [
-    lambda it: it,
-    lambda it: [it],
-    lambda it: [iter(it)],
-    lambda it: [it[0], tuple(it[1:])],
-]
+SHAPES: list[Callable[[list[Any]], list[Any]]] = [lambda it: it, lambda it: [it], lambda it: [iter(it)], lambda it: [it[0], tuple(it[1:])]]
 
 
 @FACES

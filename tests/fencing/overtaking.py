@@ -101,9 +101,7 @@ def write(world: Any, engine: Engine, fence: int, *, table: str | None = None, n
         session.get_one(world.Account, number).value = value or fence
 
 
-def refusal(
-    world: Any, session: Session, fence: int, body: Callable[[Session], None], table: str | None = None
-) -> StaleFence:
+def refusal(world: Any, session: Session, fence: int, body: Callable[[Session], None], table: str | None = None) -> StaleFence:
     """Run a body that a late holder must not finish."""
     with session as late, pytest.raises(StaleFence) as refused, world.fenced(late, {"a": fence}, table=table):
         body(late)
@@ -225,10 +223,7 @@ def by_a_change_inside_of_a_query(world: Any, engine: Engine) -> None:
         ):
             with Session(engine) as late, pytest.raises(Misuse, match="inside of another"), world.fenced(late, {"a": 5}, table=None):
                 late.execute(statement)
-        for statement in (
-            select(world.Account).from_statement(change),
-            insert(world.Plain).from_select(["id", "value"], inner.select()),
-        ):
+        for statement in (select(world.Account).from_statement(change), insert(world.Plain).from_select(["id", "value"], inner.select())):
             with Session(engine) as late, pytest.raises(Misuse, match="inside of another"):
                 late.execute(statement)
     assert stored(world, engine) == (9, 9)
@@ -239,12 +234,7 @@ def by_another_name(world: Any, engine: Engine) -> None:
     write(world, engine, 9)
     table = world.Account.__table__
     both = update(world.Plain).where(world.Plain.id == world.Account.id).values({world.Account.value: 5})
-    for statement in (
-        update(aliased(world.Account)).values(value=5),
-        update(table.alias()).values(value=5),
-        delete(table.alias()),
-        both,
-    ):
+    for statement in (update(aliased(world.Account)).values(value=5), update(table.alias()).values(value=5), delete(table.alias()), both):
         refuses(world, engine, statement, "a bulk change of Account", None)
     assert stored(world, engine) == (9, 9)
 
@@ -254,17 +244,9 @@ def by_a_bulk_change(world: Any, engine: Engine) -> None:
     write(world, engine, 9)
     for entity in (world.Account, world.Account.__table__):
         first = (entity.c if isinstance(entity, Table) else entity).id == 1
-        for statement in (
-            update(entity).values(value=5),
-            delete(entity).where(first),
-            update(entity).where(first).values(value=5),
-        ):
+        for statement in (update(entity).values(value=5), delete(entity).where(first), update(entity).where(first).values(value=5)):
             for table in (None, "holdfast_fences"):
-                with (
-                    Session(engine) as late,
-                    pytest.raises(StaleFence) as refused,
-                    world.fenced(late, {"a": 5}, table=table),
-                ):
+                with Session(engine) as late, pytest.raises(StaleFence) as refused, world.fenced(late, {"a": 5}, table=table):
                     late.execute(statement)
                 assert (refused.value.name, refused.value.fence, refused.value.seen) == ("a", 5, 9)
     assert stored(world, engine) == (9, 9)
@@ -293,11 +275,7 @@ def by_making_again_what_was_deleted(world: Any, engine: Engine) -> None:
     with Session(engine) as session, world.fenced(session, {"a": 9}, table=None):
         session.delete(session.get_one(world.Account, 1))
     for it in (row, world.Account(id=1, value=5)):
-        with (
-            Session(engine) as late,
-            pytest.raises(Misuse, match="deleted by a later"),
-            world.fenced(late, {"a": 5}, table=None),
-        ):
+        with Session(engine) as late, pytest.raises(Misuse, match="deleted by a later"), world.fenced(late, {"a": 5}, table=None):
             late.merge(it)
     with Session(engine) as session:
         assert session.get(world.Account, 1) is None
@@ -363,16 +341,11 @@ def by_a_narrow_column(world: Any, engine: Engine) -> None:
     loose = create_engine(engine.url, connect_args={"sql_mode": ""})
     for fence in (1_795_290_426_499_702, 1_795_290_426_499_701):
         for row in (world.Account(id=1, value=9), world.Account(id=3, value=9)):
-            with (
-                Session(loose) as session,
-                pytest.raises(ConfigError, match=r"late_account\.fence has stored 2147483647 for the fence"),
-            ):
+            with Session(loose) as session, pytest.raises(ConfigError, match=r"late_account\.fence has stored 2147483647 for the fence"):
                 with world.fenced(session, {"a": fence}):
                     session.merge(row)
     loose.dispose()
     assert stored(world, engine) == (100, 0)
 
 
-WAYS: dict[str, Way] = {
-    name.removeprefix("by_").replace("_", " "): it for name, it in list(globals().items()) if name.startswith("by_")
-}
+WAYS: dict[str, Way] = {name.removeprefix("by_").replace("_", " "): it for name, it in list(globals().items()) if name.startswith("by_")}

@@ -11,22 +11,7 @@ from typing import Any
 import pytest
 from contract.cluster import ask
 from contract.programs import program, run
-from live.test_aio_kit import (
-    SOON,
-    STRICT,
-    Complaints,
-    calm,
-    client,
-    connected,
-    driver_of,
-    ended,
-    gone,
-    left,
-    ran,
-    some,
-    true,
-    turns,
-)
+from live.test_aio_kit import SOON, STRICT, Complaints, calm, client, connected, driver_of, ended, gone, left, ran, some, true, turns
 from nemesis.processes import until
 from proof.misuse import misuse
 

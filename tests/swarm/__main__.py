@@ -58,12 +58,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.add_argument(f"--{kind}", dest="kind", action="store_const", const=kind, default="", help=f"{words} (also for --replay)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="processes (default: one for each core)")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help="how much to try when shrinking (default: %(default)s)")
-    parser.add_argument(
-        "--only",
-        type=_faults,
-        metavar="FAULTS",
-        help="of a replay: the faults that may happen: 'restarts 2, cedes cut 1'",
-    )
+    parser.add_argument("--only", type=_faults, metavar="FAULTS", help="of a replay: the faults that may happen: 'restarts 2, cedes cut 1'")
     parser.add_argument("--plan", type=_plan, default={}, metavar="CHANGES", help="of a replay: what is different: 'clients=2, names=1'")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="of a replay: draw it, too")
     parser.add_argument("--from", type=float, dest="begins", metavar="SECONDS", help="of a picture or timeline (default: all)")
@@ -127,11 +122,7 @@ class Total:
 
     def tell(self) -> None:
         """All of it, as tables."""
-        for title, table in (
-            ("happened", self.seen),
-            ("faults", self.faults),
-            ("laws had something to look at", self.looked),
-        ):
+        for title, table in (("happened", self.seen), ("faults", self.faults), ("laws had something to look at", self.looked)):
             print(f"{title}:")
             for what, times in sorted(table.items()):
                 print(f"{times:10}  {what}")

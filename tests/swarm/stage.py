@@ -113,15 +113,7 @@ class Stage:
     aim: tuple[str, ...] = ()
 
     def __init__(
-        self,
-        seed: int,
-        nodes: int,
-        max_ttl: float,
-        *,
-        calm: bool = False,
-        outlives: float = 0.0,
-        moves: bool = False,
-        **how: Unpack[How],
+        self, seed: int, nodes: int, max_ttl: float, *, calm: bool = False, outlives: float = 0.0, moves: bool = False, **how: Unpack[How]
     ) -> None:
         world = TaskWorld(seed, only=how.get("only"), records=how.get("records", True))
         self.world = world

@@ -11,23 +11,7 @@ from math import inf
 from typing import Any
 
 import pytest
-from wire.servers import (
-    GUARD,
-    HUGE,
-    LOADED,
-    OK,
-    SCRIPTS,
-    Asked,
-    Server,
-    a_connection,
-    array,
-    bulk,
-    invalidate,
-    log,
-    message,
-    push,
-    up,
-)
+from wire.servers import GUARD, HUGE, LOADED, OK, SCRIPTS, Asked, Server, a_connection, array, bulk, invalidate, log, message, push, up
 
 from holdfast.errors import ConfigError
 from holdfast.scripts import REQUEST, RW_REQUEST

@@ -7,18 +7,7 @@ from __future__ import annotations
 
 import pytest
 from scripts.bench import pack
-from wire.servers import (
-    HUGE,
-    INBOX,
-    OK,
-    PLAIN,
-    Asked,
-    Ear,
-    Server,
-    a_connection,
-    log,
-    meet,
-)
+from wire.servers import HUGE, INBOX, OK, PLAIN, Asked, Ear, Server, a_connection, log, meet
 
 from holdfast.errors import ConfigError, message_of
 from holdfast.wire import handshake

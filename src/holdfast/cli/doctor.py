@@ -138,7 +138,7 @@ def _together(locks: Holdfast, nodes: tuple[NodeStatus, ...]) -> Iterator[Check]
     for run_id in twice:
         same = ", ".join(it.node for it in nodes if it.run_id == run_id)
         yield Check("all", "independence", UNSAFE, f"{same} are one server", named(_once(nodes)), "docs/nodes.md")
-    if len(nodes) == 2 or (len(nodes) > 2 and len(nodes) % 2 == 0):
+    if len(nodes) % 2 == 0:
         found = f"{len(nodes)} nodes survive no more failures than {len(nodes) - 1}"
         fix = f"{named([it.node for it in nodes][:-1])}; or add a server"
         yield Check("all", "number", WARNING, found, fix, "docs/nodes.md")
@@ -220,9 +220,9 @@ def _failover(
         fix = f"{bounds}. These are the seconds for which an old primary can go on granting"
         return Check(node, "role", WARNING, found, fix, "docs/nodes.md")
     # A member of a cluster has another bound, cluster-node-timeout.
-    bounded = bool(bound) and facts.get("cluster_enabled", "0") != "1"
-    if bounded and (found := _untrue(status, count, bound or 0.0, writes, lag)):
-        seconds = max(1, int(bound or 0.0) - _COUNTED)
+    bounded = 0.0 if facts.get("cluster_enabled", "0") == "1" else bound or 0.0
+    if bounded and (found := _untrue(status, count, bounded, writes, lag)):
+        seconds = max(1, int(bounded) - _COUNTED)
         fix = (
             f"{cli_of(node)} CONFIG SET {_WRITES} {max(1, count)} && "
             f"{cli_of(node)} CONFIG SET {_LAG} {seconds}  # on all servers of the group, then CONFIG REWRITE. "
@@ -234,7 +234,7 @@ def _failover(
     how = "failover= in its address" if bound is not None else "clients ask again and again where the node is"
     found = f"primary with {count} replicas, and {how}"
     if bounded and not (writes and lag):
-        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {max(0.0, (bound or 0.0) - _COUNTED):g}"
+        found += f"; not checked: that {_WRITES} is {count} and {_LAG} at most {max(0.0, bounded - _COUNTED):g}"
     return Check(node, "role", OK, found)
 
 

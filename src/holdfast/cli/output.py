@@ -146,7 +146,6 @@ def _configure(output: Output) -> None:
     ours = logging.getLogger("holdfast")
     ours.propagate = False
     if output.level < VERBOSE:
-        ours.addHandler(logging.NullHandler())
         ours.setLevel(logging.CRITICAL + 1)
         return
     handler = logging.StreamHandler()

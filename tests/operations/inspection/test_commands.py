@@ -131,11 +131,7 @@ def test_for_how_long_a_majority_keeps_a_value(lefts: list[int], left: float) ->
 
 
 def told(
-    holder: bytes | None = None,
-    left: int = -2,
-    fence: int | None = None,
-    *queue: tuple[bytes, int],
-    note: bytes | None = None,
+    holder: bytes | None = None, left: int = -2, fence: int | None = None, *queue: tuple[bytes, int], note: bytes | None = None
 ) -> list[Any]:
     """A node's answer."""
     number = None if fence is None else b"%d" % fence
@@ -274,14 +270,7 @@ def test_nodes_that_say_the_same_have_one_line_together() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply",
-    [
-        None,
-        [ONE, b"5", None, 0, 0, None],
-        [ONE, 5, 7, 0, 0, None],
-        [ONE, 5, None, 0, 0],
-        ["text", 5, None, 0, 0, None],
-    ],
+    "reply", [None, [ONE, b"5", None, 0, 0, None], [ONE, 5, 7, 0, 0, None], [ONE, 5, None, 0, 0], ["text", 5, None, 0, 0, None]]
 )
 def test_what_no_script_of_ours_says(reply: object) -> None:
     status = seen({0: reply, 1: told(), 2: told()})

@@ -140,16 +140,7 @@ def test_its_time_is_over_when_a_majority_says_so() -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    [
-        None,
-        [7, 1, 500],
-        [7, 1, 500, "v"],
-        [7, 1, 500, None],
-        [7, 1, -1, b""],
-        [2**53, 1, 1, b""],
-        [True, 1, 1, b""],
-        [b"7", 1, 1, b""],
-    ],
+    [None, [7, 1, 500], [7, 1, 500, "v"], [7, 1, 500, None], [7, 1, -1, b""], [2**53, 1, 1, b""], [True, 1, 1, b""], [b"7", 1, 1, b""]],
 )
 def test_what_no_script_of_ours_says_does_not_count(reply: Any) -> None:
     assert heard({0: reply, 1: answer(7)}, of(3)) == heard({1: answer(7)}, of(3))
