@@ -198,7 +198,7 @@ async def test_the_audit_log(locks: Holdfast, tokens: Path, tmp_path: Path, capl
     [
         ("[client.a]\nscopes = []", "needs `sha256`"),
         ('[client.a]\nsha256 = "abc"', "64 digits"),
-        (f'[client.a]\nsha256 = "{"0" * 64}"\nscopes = ["lok:*"]', "unknown scope"),
+        (f'[client.a]\nsha256 = "{"0" * 64}"\nscopes = ["lok:*"]', "lock, read, look, lead, rate, once or force"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\nscope = []', "unknown setting"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\nmax_leases = 0', "at least 1"),
         (f'[client.a]\nsha256 = "{"0" * 64}"\nnote = "{"x" * 257}"', "at most 256"),
