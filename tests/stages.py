@@ -38,7 +38,6 @@ ON_UVLOOP = "tests/contract/test_acquiring.py tests/contract/test_losing.py test
 # Stories of simulated worlds, of the model, and of what nothing else tests.
 SHORT_STORIES = "tests/sim tests/model tests/swarm tests/nemesis tests/testing"
 SHORT_STORIES += " tests/live/test_examples.py"
-# Where damages are noticed by tests that lie near, too (tests/mutants.py).
 # A machine may be so much slower than the one on which the bars were measured.
 SLOW = 2.0
 NAMED = 3  # tests that failed, of a stage
