@@ -47,7 +47,7 @@ ABSENT = {it for guest in guests.GUESTS.values() for it in guest.modules if find
 NEAR = ("tests/face", "tests/primitives", "tests/operations", "tests/drivers", "tests/contract")  # test what is not pure
 # The rest of the tests of what is not pure, by part of the package.
 FAR = {part: [f"tests/{part}"] for part in ("cli", "compat", "fencing", "integrations", "metrics", "serve")}
-FAR["testing"] = ["tests/testing", "tests/clients/test_level1.py"]
+FAR |= {"testing": ["tests/testing", "tests/clients/test_level1.py"], "otel.py": ["tests/metrics"]}
 ELSEWHERE = ["tests/live"]
 ALONE = ("-p", "no:xdist")
 BESIDE = ("-n", "4", "--dist", "worksteal", "-m", "not stories")  # most of these tests wait more than they work
