@@ -93,24 +93,13 @@ GUESTS = {
         ("apscheduler", "sqlalchemy"),
         ("apscheduler",),
     ),
-    "dramatiq": Guest(
-        ("test_dramatiq.py", "test_queues.py"),
-        ("dramatiq[redis]==1.17.0",),
-        ("dramatiq[redis]",),
-        ("dramatiq",),
-    ),
+    "dramatiq": Guest(("test_dramatiq.py", "test_queues.py"), ("dramatiq[redis]==1.17.0",), ("dramatiq[redis]",), ("dramatiq",)),
     # Its page, docs/testing.md, runs with the other pages.
     "pytest": Guest(
-        ("test_pytest.py",),
-        ("pytest==8.2.0", "pytest-asyncio==0.24.0", "pytest-xdist==3.5.0", "lupa"),
-        ("pytest", "pytest-xdist", "lupa"),
+        ("test_pytest.py",), ("pytest==8.2.0", "pytest-asyncio==0.24.0", "pytest-xdist==3.5.0", "lupa"), ("pytest", "pytest-xdist", "lupa")
     ),
     # Clients whose settings a node can have: `Node.of(client)`. Five versions of redis-py, and the newest of the others.
-    "clients": Guest(
-        ("test_lent_clients.py",),
-        ("redis==5.0.8", "trustme"),
-        ("redis==8.1.0", "valkey==6.2.0", "coredis", "trustme"),
-    ),
+    "clients": Guest(("test_lent_clients.py",), ("redis==5.0.8", "trustme"), ("redis==8.1.0", "valkey==6.2.0", "coredis", "trustme")),
     "clients-5-6": Guest(("test_lent_clients.py",), ("redis==5.3.1", "trustme"), ("redis==6.4.0", "trustme")),
     "clients-7": Guest(("test_lent_clients.py",), (), ("redis==7.4.0", "trustme")),
     # The page is the test. Users of a recipe have the versions that they have.

@@ -48,6 +48,7 @@ def bench(request: pytest.FixtureRequest, sign: Sign) -> Iterator[Bench]:
 def test_they_are_asked_for_again_and_again(bench: Bench, sign: Sign) -> None:
     """Also while nobody wants anything: else a client could not know that a node's server was the same all along."""
     assert sign.asked == 3, "once before each connection"
+    assert [it.asks for it in bench.engine.connections] == [""] * 3, "nobody is waited for"
     bench.passes(4 * GOOD)
     assert sign.asked == pytest.approx(3 + 3 * 4 * GOOD / AGAIN, abs=6)
     assert bench.ends == []

@@ -64,15 +64,7 @@ STYLE = """
       .fault { fill: #f85149; stroke: #0d1117 } .broken { stroke: #f85149 }
       .law { fill: #f85149 }
     }"""
-KINDS = {
-    "ask": "request",
-    "yes": "granted",
-    "no": "denied",
-    "push": "pushed",
-    "make": "cede",
-    "give": "release",
-    "other": "anything else",
-}
+KINDS = {"ask": "request", "yes": "granted", "no": "denied", "push": "pushed", "make": "cede", "give": "release", "other": "anything else"}
 _LASTS = re.compile(r"is (?:paused|frozen) for ([\d.]+) s|cannot be reached for ([\d.]+) s")
 # And not that a subscription is made.
 # What is no fault, and drawn as something else, or not at all.
