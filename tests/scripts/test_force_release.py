@@ -51,9 +51,10 @@ def test_whoever_waits_is_granted_what_is_above_every_fence_that_was_counted(ben
     bench.connect(INBOXES[0])
     holder, waiter = bench.token(-(10**9)), bench.token(-(10**9) + 1)  # (tickets of now)
     bench.request(holder)
-    bench.request(waiter)
+    bench.request(waiter, ttl=4 * K)
     bench.operator.say("SET", FENCE, BAD[0], "PX", LONG)
     assert force(bench) == holder
+    assert about(bench.see().holder_left, 2 * K), "no longer than any lease may"
     granted = bench.request(waiter)
     assert isinstance(granted, Granted)
     assert 0 <= granted.fence - (bench.now() + K - 5_000) * 1000 <= 5_001 * 1000
