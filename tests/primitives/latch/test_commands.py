@@ -22,10 +22,10 @@ def latch(name: str = "n", count: int = 3, keep: float = 60.0, prefix: str = "")
 
 
 def test_what_is_said_at_a_latch() -> None:
-    here = latch(prefix="app:", keep=0.0604)
+    here = latch(prefix="app:", keep=60.0004)
     said = spoken(here.say(0, [b"a", b"\r\nb"], b"17", 2))
     assert said[:7] == [b"EVALSHA", ARRIVE.sha, b"4", b"{app:n}:latch", b"{app:n}:arrived", b"{app:n}:awaited", b"{app:n}:arrived"]
-    assert said[7:] == [b"3", b"0", b"60", b"0", b"17", b"2", b"", b"0", b"a\0\r\nb"]
+    assert said[7:] == [b"3", b"0", b"60000", b"0", b"17", b"2", b"", b"0", b"a\0\r\nb"]
     assert spoken(here.say(0, [], b"0", 0, over=True, token=b"t", ttl=1.5))[10:] == [b"1", b"0", b"0", b"t", b"1500", b""]
     assert (here.kind, here.name, here.count) == ("latch", "n", 3)
 
