@@ -9,8 +9,8 @@
     3: wakes => request to 0
     3.1: 0 failed $error
 
-Behind `=>` stands all that a line leads to: its last step, because what leads to nothing shares a line with
-the next. What is too long for one line stands in lines below it, indented.
+Behind `=>` stands all that the last step of a line leads to. A step that leads to nothing shares a line with
+the next one. What is too long for one line stands in lines below it, indented.
 With `for`, a conversation is played once for each text that may stand for the word.
 `for word, other = a, b | c, d` has two words.
 

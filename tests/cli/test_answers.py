@@ -48,11 +48,11 @@ def test_a_command_is_found_on_path(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_command_is_told_of_its_lock() -> None:
-    def told(fences: dict[str, int], verb: str = "run", environment: dict[str, str] = {}, **facts: Any) -> dict[str, str]:  # noqa: B006
+    def told(fences: dict[str, int], verb: str = "run", environment: dict[str, str] | None = None, **facts: Any) -> dict[str, str]:
         lease: Any = SimpleNamespace(**{"state": LeaseState.HELD, "slots": (), "names": [*fences], "fences": fences, **facts})
         lease.tokens = {it: f"t-{it}" for it in fences}
         job: Any = SimpleNamespace(name="a b", keys=("p:a b",), verb=verb)
-        return variables(lease, job, environment)
+        return variables(lease, job, environment or {})
 
     one = {"HOLDFAST_NAME": "a b", "HOLDFAST_FENCE": "4", "HOLDFAST_TOKEN": "t-a b", "HOLDFAST_FENCING_TOKEN": '"a b";fence="4"'}
     assert told({"a b": 4}) == {**one, "HOLDFAST_HELD": "p%3Aa%20b"}

@@ -24,7 +24,7 @@ def signed(who: str, node: str) -> tuple[str, str]:
 
 def by_threads(function: Callable[[str], object], option: str) -> Address:
     """The address, as threads ask for it: this is what an option of the node says."""
-    (way,) = accesses([Node("redis://me@127.0.0.1", **{option: function})], None, None)  # type: ignore[arg-type]
+    (way,) = accesses([Node("redis://me@127.0.0.1", **{option: function})], None, None)  # type: ignore[arg-type]  # (an option by its name)
     return way.ask()[1]
 
 
@@ -40,7 +40,7 @@ def by_tasks(function: Callable[[str], object], option: str) -> Address:
         said = way.begin_asking(address)[1]
         return await way.signed(said, address) if isinstance(said, Awaitable) else said
 
-    (way,) = accesses([Node("redis://me@127.0.0.1", **{option: later})], None, None)  # type: ignore[arg-type]
+    (way,) = accesses([Node("redis://me@127.0.0.1", **{option: later})], None, None)  # type: ignore[arg-type]  # (an option by its name)
     return asyncio.run(ask(way))
 
 

@@ -47,7 +47,7 @@ class Within:
         return isinstance(number, int) and self.low < number <= self.high
 
 
-# The rest of a lease that has just begun, in milliseconds, and of a minute.
+# The rest of a lease that has just begun, in milliseconds, and of a minute, in microseconds.
 RUNNING = Within(LEASE - 10_000, LEASE)
 WAITING = Within(MINUTE - 10_000_000, MINUTE)
 
